@@ -16,7 +16,7 @@ _KIB: Final = 1024
 
 
 def _check_trace_url(url: str) -> str:
-    if url and (not url.startswith(("https://", "http://")) or "{trace_id}" not in url):
+    if url and (not url.lower().startswith(("https://", "http://")) or "{trace_id}" not in url):
         raise ValueError(f"must be an http(s) URL with {{trace_id}} in it, not {url!r}")
     return url
 

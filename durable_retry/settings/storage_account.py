@@ -205,7 +205,7 @@ def _url_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
     if not given and _ACCOUNT not in settings:
         yield Problem(_ACCOUNT, "is missing: the name of the storage account")
     for name in given:
-        if not settings[name].startswith("https://"):
+        if not settings[name].lower().startswith("https://"):
             yield Problem(name, f"must begin with https://, not {settings[name]!r}")
     if given and _ACCOUNT not in settings:
         missing = (name for name in urls if name not in given)

@@ -17,6 +17,7 @@ bounds of settings do not count here: they are for people, and change.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -46,6 +47,14 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 _OFFSET_CHARS: Final = len("+00:00")
 
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:(?P<second>\d{2})(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
+    re.ASCII,
+)
+"""`datetime.fromisoformat` reads much more: week dates, times without seconds, digits of any script."""
+
+_END_OF_DAY: Final = (23, 59)
+
 
 def to_rfc3339(instant: datetime) -> str:
     """Write an aware instant as RFC 3339 in UTC, e.g. `2026-11-21T09:30:00.250000Z`."""
@@ -57,18 +66,28 @@ def to_rfc3339(instant: datetime) -> str:
 
 
 def from_rfc3339(text: str) -> datetime:
-    """Read an RFC 3339 instant, in UTC.
+    """Read an RFC 3339 instant, in UTC, to the microsecond; a leap second is the first of the next day.
 
     Raises:
-        ValueError: It is no date and time of the years 1 to 9999, or has no offset.
+        ValueError: It is no date and time with an offset, of the years 1 to 9999.
     """
-    instant = datetime.fromisoformat(text)
-    if instant.tzinfo is None:
-        raise ValueError(f"{text!r} has no offset from UTC")
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no RFC 3339 date and time with an offset")
+    is_leap = match["second"] == "60"
+    written = f"{text[:17]}59{text[19:]}" if is_leap else text
     try:
-        return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+        instant = datetime.fromisoformat(written.upper())
+        in_utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+        return _after_leap_second(in_utc, text) if is_leap else in_utc
     except OverflowError:  # its own offset moves it out of the years 1 to 9999
         raise ValueError(f"{text!r} is no instant of the years 1 to 9999 in UTC") from None
+
+
+def _after_leap_second(second_before: datetime, text: str) -> datetime:
+    if (second_before.hour, second_before.minute) != _END_OF_DAY:
+        raise ValueError(f"{text!r}: a leap second ends a day in UTC")
+    return second_before + timedelta(seconds=1)
 
 
 def instant_in(event: Any, name: str) -> datetime | None:

@@ -285,7 +285,7 @@ class _Reader:
         of_app = {header for header in tables["headers"] if self._is_of_app(name, header)}
         return Dependency(
             name=name,
-            base_url=own.written.get("base_url", "").rstrip("/"),
+            base_url=_with_lower_scheme(own.written.get("base_url", "").rstrip("/")),
             headers={
                 header: Secret(value) if header in secret else value
                 for header, value in tables["headers"].items()
@@ -325,6 +325,12 @@ class _Reader:
         if not auth.get("value"):
             self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
         return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _with_lower_scheme(url: str) -> str:
+    # Whoever looks at a base URL may compare: a scheme in capitals is the same (RFC 3986, section 3.1).
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.lower()}{separator}{rest}"
 
 
 def _in_toml(detail: str) -> str:

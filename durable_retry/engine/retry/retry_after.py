@@ -1,28 +1,33 @@
-"""The wait that a dependency asks for, from the headers of its response.
+"""The wait that a dependency asks for, from the headers of its response, and Google's from the body.
 
-The headers are tried in this order, and the first that can be read counts; of a field that came twice the
-longest wait. Where seconds are usual, an epoch time, a date and a duration such as `6m0s` are read, too:
+They are tried in this order, and the first that can be read counts; of a field that came twice the longest
+wait. Where seconds are usual, an epoch time, a date and a duration such as `6m0s` are read, too. Instants
+count from the response's own `Date`, since clocks differ:
 
-1. `retry-after-ms`, `x-ms-retry-after-ms`: milliseconds, finer than the standard field;
-2. `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date, counted from the response's own `Date`;
+1. `retry-after-ms`, `x-ms-retry-after-ms`, `x-amz-retry-after`: milliseconds, finer than the standard field;
+2. `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date; then `google.rpc.RetryInfo` of the body;
 3. `RateLimit` with nothing left (draft-ietf-httpapi-ratelimit-headers): `"p";r=0;t=30`, or without `t` the
    window `w` of the same policy in `RateLimit-Policy`; also the older `limit=10, remaining=0, reset=30`;
-4. `RateLimit-Reset`, `X-RateLimit-Reset`, `X-RateLimit-Reset-Requests` and other vendors' fields, see
-   `_LIMITS`, with nothing remaining: the longest.
+4. `RateLimit-Reset`, `X-RateLimit-Reset`, `X-RateLimit-Reset-After` and other vendors' fields, see
+   `_LIMITS`, with nothing remaining: the longest. Less than nothing left, or a limit of 0, is no limit.
 
 What cannot be read is ignored, a negative wait counts as 0, and one over a year is cut; each leaves a note.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import parsedate_tz
+from functools import cached_property
 from math import isnan
-from typing import Final
+from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import cut_text, seconds_text
+
+_IN_UTC_OR_BY_OFFSET: Final = re.compile(r"(?:[0-9]|GMT|UTC?|Z)\s*\Z", re.IGNORECASE)
 
 
 def parse_http_date(text: str) -> datetime | None:
@@ -33,7 +38,7 @@ def parse_http_date(text: str) -> datetime | None:
     """
     parsed = parsedate_tz(text)
     # An unknown zone such as CET is read as none at all, which would move the instant by hours.
-    if parsed is None or not (text.rstrip().endswith("GMT") or text.rstrip()[-1:].isdigit()):
+    if parsed is None or not _IN_UTC_OR_BY_OFFSET.search(text):
         return None
     year, month, day, hour, minute, second = parsed[:6]
     try:
@@ -73,13 +78,27 @@ def hint_from_handler(retry_after_seconds: float) -> RetryHint:
     return _hint_in_range("retry_after of the handler", retry_after_seconds, [])
 
 
-def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: datetime) -> RetryHint | None:
-    """Read the headers of a response; never raises, whatever they hold.
+def parse_retry_after(
+    headers: Mapping[str, str],
+    *,
+    status_code: int,
+    now: datetime,
+    ruled: Category | None = None,
+    document: Callable[[], Any] = lambda: None,
+) -> RetryHint | None:
+    """Read the headers of a response, and its body; never raises, whatever they hold.
 
-    With status 429 a rate-limit field counts also without a field that says how much remains. None when
-    nothing asks for a wait; a hint that is not usable and has notes when none can be read.
+    A rate-limit field of a response that throttles counts also without a field that says how much remains.
+
+    Args:
+        ruled: What the dependency's `classify` says of the response; None where it says nothing.
+        document: Returns its body as JSON; None where it is none.
+
+    Returns:
+        None when nothing asks for a wait; a hint that is not usable and has notes when none can be read.
     """
-    reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, status_code, now)
+    is_throttled = status_code == _TOO_MANY_REQUESTS or ruled is Category.THROTTLED
+    reading = _Reading(_plain_headers(headers), now, is_throttled=is_throttled, document=document)
     for source, read in _FIELDS:
         seconds = read(reading)
         if seconds is not None:
@@ -105,20 +124,37 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
     return hint if hint is not None and hint.delay_seconds > 0 else None
 
 
-class _Reading:
-    """The headers of one response, and notes on those that cannot be read."""
+def _plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value.strip() for name, value in headers.items()}
 
-    def __init__(self, headers: Mapping[str, str], status_code: int, now: datetime) -> None:
+
+class _Reading:
+    """One response, and notes on what of it cannot be read."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        now: datetime,
+        *,
+        is_throttled: bool = False,
+        document: Callable[[], Any] = lambda: None,
+    ) -> None:
         self.headers = headers
-        self.is_throttled = status_code == _TOO_MANY_REQUESTS
-        self.now = now
+        self.is_throttled = is_throttled
+        self.document = document
         self.notes: list[str] = []
+        self._now = now
+
+    @cached_property
+    def answered_at(self) -> datetime:
+        """When it was answered, by the clock by which it names instants; by ours where it does not say so."""
+        return parse_http_date(self.headers.get("date", "")) or self._now
 
     def longest(self, name: str, shown: str, read: Callable[[str], float | None]) -> float | None:
         """Return the longest wait that the values of a field name, and note those that cannot be read."""
         text = self.headers.get(name)
         waits = []
-        for value in () if text is None else _values_of(text):
+        for value in () if text is None else map(_unquoted, _values_of(_unquoted(text))):
             if (wait := read(value)) is None:
                 self.ignore(shown, value)
             else:
@@ -127,15 +163,17 @@ class _Reading:
 
     def seconds(self, name: str, shown: str) -> float | None:
         """Return the wait of a field in which seconds are usual."""
-        return self.longest(name, shown, lambda text: _seconds_in(text, self.now, self.now))
+        return self.longest(name, shown, lambda text: _seconds_in(text, self))
 
     def ignore(self, name: str, text: str) -> None:
         shown = text if text.isprintable() else repr(text)
         self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
 
-    def nothing_remains(self, name: str) -> bool:
-        remaining = self.longest(name, name, _number_in)
-        return self.is_throttled if remaining is None else remaining <= 0
+    def is_used_up(self, remaining: float | None, limit: float | None) -> bool:
+        """Whether nothing is left; -1 of anything, or any of 0, is how some say that there is no limit."""
+        if remaining is None or remaining < 0 or limit == 0:
+            return self.is_throttled
+        return remaining < 1
 
 
 def _seconds_from_ms(name: str) -> Callable[[_Reading], float | None]:
@@ -147,10 +185,21 @@ def _seconds_from_ms(name: str) -> Callable[[_Reading], float | None]:
 
 
 def _retry_after(reading: _Reading) -> float | None:
-    answered = parse_http_date(reading.headers.get("date", "")) or reading.now
-    return reading.longest(
-        "retry-after", "Retry-After", lambda text: _seconds_in(text, answered, reading.now)
-    )
+    return reading.seconds("retry-after", "Retry-After")
+
+
+def _retry_info(reading: _Reading) -> float | None:
+    """Return the longest wait of a `google.rpc.RetryInfo` in the body, such as `"retryDelay": "3.5s"`."""
+    waits = [_duration_in(text) for text in _retry_delays(reading.document())]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _retry_delays(document: Any) -> Iterator[str]:
+    error = document.get("error", document) if isinstance(document, dict) else None
+    details = error.get("details") if isinstance(error, dict) else None
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith("/google.rpc.RetryInfo"):
+            yield str(detail.get("retryDelay"))
 
 
 _WEEKDAY: Final = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.IGNORECASE)
@@ -171,27 +220,37 @@ def _values_of(text: str) -> list[str]:
     return values
 
 
-def _seconds_in(text: str, answered: datetime, now: datetime) -> float | None:
+def _unquoted(text: str) -> str:
+    return text[1:-1] if re.fullmatch(r'"[^"]*"', text) else text
+
+
+def _seconds_in(text: str, reading: _Reading) -> float | None:
     """Return the wait in a value: seconds, an epoch time, a duration or a date; None where it is none."""
     number = _number_in(text)
     if number is not None:
-        return _seconds_or_epoch(number, now)
-    duration = _DURATION.fullmatch(text)
-    if duration is not None and text:
-        return sum(float(part or 0) * unit for part, unit in zip(duration.groups(), _SECONDS_OF, strict=True))
-    until = parse_http_date(text)
-    if until is not None:
-        return (until - answered).total_seconds()
+        return _seconds_or_epoch(number, reading)
+    duration = _duration_in(text)
+    if duration is not None:
+        return duration
     try:
-        return (from_rfc3339(text) - now).total_seconds()
+        until = parse_http_date(text) or from_rfc3339(text)
     except ValueError:
         return None
+    return (until - reading.answered_at).total_seconds()
 
 
-def _seconds_or_epoch(number: float, now: datetime) -> float:
-    if number >= _EPOCH_MILLISECONDS:
-        return number / 1000 - now.timestamp()
-    return number - now.timestamp() if number >= _EPOCH_SECONDS else number
+def _duration_in(text: str) -> float | None:
+    duration = _DURATION.fullmatch(text)
+    if duration is None or not text:
+        return None
+    return sum(float(part or 0) * unit for part, unit in zip(duration.groups(), _SECONDS_OF, strict=True))
+
+
+def _seconds_or_epoch(number: float, reading: _Reading) -> float:
+    if number < _EPOCH_SECONDS:
+        return number
+    epoch_seconds = number / 1000 if number >= _EPOCH_MILLISECONDS else number
+    return epoch_seconds - reading.answered_at.timestamp()
 
 
 def _rate_limit(reading: _Reading) -> float | None:
@@ -211,12 +270,12 @@ def _policy_items(text: str) -> list[str]:
 
 
 def _policy_wait(item: str, reading: _Reading) -> float | None:
-    parameters = _item_parameters(item)
+    parameters, policy = _item_parameters(item), _policy_of(item, reading)
     remaining = parameters.get("r", parameters.get("remaining"))
-    if remaining is None or remaining > 0:
+    limit = parameters.get("limit", policy.get("q"))
+    if remaining is None or not reading.is_used_up(remaining, limit):
         return None
-    wait = parameters.get("t", parameters.get("reset"))
-    return _policy_of(item, reading).get("w") if wait is None else wait
+    return parameters.get("t", parameters.get("reset", policy.get("w")))
 
 
 def _policy_of(item: str, reading: _Reading) -> dict[str, float]:
@@ -245,6 +304,9 @@ class _Limit:
 _LIMITS: Final = (
     _Limit.of("RateLimit-Reset", "ratelimit-{}"),
     _Limit.of("X-RateLimit-Reset", "x-ratelimit-{}"),
+    _Limit(
+        "X-RateLimit-Reset-After", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset-after"
+    ),
     _Limit.of("X-Rate-Limit-Reset", "x-rate-limit-{}"),
     _Limit.of("X-RateLimit-Reset-Requests", "x-ratelimit-{}-requests"),
     _Limit.of("X-RateLimit-Reset-Tokens", "x-ratelimit-{}-tokens"),
@@ -258,13 +320,25 @@ def _speaks_of_a_limit(name: str) -> bool:
 
 
 def _seconds_until_reset(limit: _Limit, reading: _Reading) -> float | None:
-    return reading.seconds(limit.reset, limit.shown) if reading.nothing_remains(limit.remaining) else None
+    remaining = reading.longest(limit.remaining, limit.remaining, _number_in)
+    is_used_up = reading.is_used_up(remaining, _stated_limit(limit, reading))
+    return reading.seconds(limit.reset, limit.shown) if is_used_up else None
+
+
+_FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+
+
+def _stated_limit(limit: _Limit, reading: _Reading) -> float | None:
+    stated = _FIRST_NUMBER.match(reading.headers.get(limit.limit, ""))  # `100, 100;w=60` in an older draft
+    return None if stated is None else float(stated[0])
 
 
 _FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (
     ("retry-after-ms", _seconds_from_ms("retry-after-ms")),
     ("x-ms-retry-after-ms", _seconds_from_ms("x-ms-retry-after-ms")),
+    ("x-amz-retry-after", _seconds_from_ms("x-amz-retry-after")),
     ("Retry-After", _retry_after),
+    ("RetryInfo", _retry_info),
     ("RateLimit", _rate_limit),
 )
 

@@ -63,6 +63,7 @@ def test_a_trace_url_that_leads_to_no_trace_is_named(url: str) -> None:
 
 def test_a_trace_url_has_a_place_for_the_trace() -> None:
     assert AppSettings.read({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
+    assert AppSettings.read({"TRACE_URL": "HTTPS://x/{trace_id}"}).trace_url == "HTTPS://x/{trace_id}"
 
 
 def test_handlers_are_added_to_the_apps_own() -> None:

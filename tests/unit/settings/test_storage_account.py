@@ -52,6 +52,12 @@ def named(identity: Identity) -> IdentityAccount:
             named(ManagedIdentity(resource_id="/r")),
         ),
         ({name.upper(): value for name, value in (ACCOUNT | MANAGED).items()}, named(ManagedIdentity())),
+        (
+            ACCOUNT | {f"{PREFIX}tableServiceUri": "HTTPS://t.example"},
+            IdentityAccount(
+                "HTTPS://t.example", "https://retries.queue.core.windows.net", SurroundingIdentity()
+            ),
+        ),
         (URLS, IdentityAccount("https://t.example", "https://q.example", SurroundingIdentity())),
         (
             ACCOUNT | {f"{PREFIX}tableServiceUri": "https://t.example"},

@@ -20,6 +20,7 @@ from durable_retry.engine.base.json_forms import (
     UnreadableRecordError,
     from_microseconds,
     from_newest_first,
+    from_rfc3339,
     microseconds,
     newest_first,
     oldest_first,
@@ -193,7 +194,7 @@ def test_a_field_that_is_not_stored_keeps_its_default() -> None:
     ("changes", "message"),
     [
         ({"at": "yesterday"}, "at: .*yesterday"),
-        ({"at": "2026-11-21T12:00:00"}, "at: .*no offset"),
+        ({"at": "2026-11-21T12:00:00"}, "at: .*with an offset"),
         ({"at": 5}, "at: .*: 5"),
         ({"colour": "green"}, "colour: .*'green'"),
         ({"size": "huge"}, "size: .*'huge'"),
@@ -355,3 +356,57 @@ def test_a_member_that_is_left_out_before_another_one_is_null_in_a_row() -> None
 def test_a_row_that_is_none_says_what_is_wrong(row: list[Any], problem: str) -> None:
     with pytest.raises(UnreadableRecordError, match=f"this is no stored Cells: {problem}"):
         Cells.from_json(row)
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("2026-11-21T12:00:00Z", NOON),
+        ("2026-11-21t12:00:00z", NOON),
+        ("2026-11-21T13:00:00+01:00", NOON),
+        ("2026-11-21T12:00:00-00:00", NOON),
+        ("2026-11-21T12:00:00.000001999999Z", LATER),
+        ("2026-11-21T12:00:00.0Z", NOON),
+        ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
+        ("2016-12-31t15:59:60.25-08:00", datetime(2017, 1, 1, microsecond=250_000, tzinfo=UTC)),
+        ("1990-12-31T15:59:60-08:00", datetime(1991, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_every_rfc_3339_instant_is_read(text: str, instant: datetime) -> None:
+    assert from_rfc3339(text) == instant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-21T12:00:00",
+        "2026-11-21T12:00Z",
+        "2026-11-21T12Z",
+        "2026-11-21",
+        "2026-W47-6T12:00:00Z",
+        "20261121T120000Z",
+        "2026-11-21 12:00:00Z",
+        "2026-11-21T12:00:00,5Z",
+        "2026-11-21T12:00:00.Z",
+        "2026-11-21T12:00:00+01",
+        "2026-11-21T12:00:00+0100",
+        "2026-11-21T12:00:00+24:00",
+        "2026-11-21T12:00:00+01:60",
+        "2026-11-21T12:00:00+01:00:30",
+        "2026-11-21T24:00:00Z",
+        "2026-11-21T12:60:00Z",
+        "2026-11-21T12:00:60Z",
+        "2026-11-21T23:59:60+01:00",
+        "2026-11-21T12:00:61Z",
+        "2026-02-29T12:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "9999-12-31T23:59:60Z",
+        "٢٠٢٦-11-21T12:00:00Z",
+        " 2026-11-21T12:00:00Z",
+        "2026-11-21T12:00:00Z\n",
+        "",
+    ],
+)
+def test_nothing_else_is_read_as_an_instant(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_rfc3339(text)

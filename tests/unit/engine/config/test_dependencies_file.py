@@ -91,6 +91,12 @@ def problems_of(text: str, **limits: Any) -> dict[str, str]:
     return {key_path(problem.pointer): problem.detail for problem in caught.value.problems}
 
 
+@pytest.mark.parametrize("scheme", ["https", "HTTPS", "Https"])
+def test_a_scheme_counts_in_any_case(scheme: str) -> None:
+    config = parse_config(a(base_url=f"{scheme}://A.example.com/V1"), {})
+    assert config.dependencies["a"].base_url == "https://A.example.com/V1"
+
+
 def test_the_contracts_own_example_is_read() -> None:
     payments = parse_config(CONTRACT, SETTINGS).dependencies["payments"]
     assert payments.base_url == "https://payments.example.com/v1"

@@ -1,5 +1,10 @@
+from email.utils import format_datetime
+from typing import Any
+
 import pytest
 
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.retry_after import (
     MAX_HINT_SECONDS,
     RetryHint,
@@ -27,14 +32,25 @@ def test_no_header_asks_for_nothing() -> None:
     assert hint_of(Content_Type="text/plain") is None
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30", 30), (" 0 ", 0), ("1.5", 1.5), ("+2", 2)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30), (" 0 ", 0), ("1.5", 1.5), ("+2", 2), ('"30"', 30), ('"3", "30"', 30)],
+)
 def test_seconds(text: str, seconds: float) -> None:
     assert hint_of(Retry_After=text) == RetryHint(seconds, "Retry-After")
 
 
 @pytest.mark.parametrize(
     "text",
-    ["Sat, 21 Nov 2026 12:00:30 GMT", "Saturday, 21-Nov-26 12:00:30 GMT", "Sat Nov 21 12:00:30 2026"],
+    [
+        "Sat, 21 Nov 2026 12:00:30 GMT",
+        "Saturday, 21-Nov-26 12:00:30 GMT",
+        "Sat Nov 21 12:00:30 2026",
+        "Sat, 21 Nov 2026 12:00:30 UTC",
+        "Sat, 21 Nov 2026 12:00:30 gmt",
+        "Sat, 21 Nov 2026 12:00:30 Z",
+        '"Sat, 21 Nov 2026 12:00:30 GMT"',
+    ],
 )
 def test_a_date_counts_from_now(text: str) -> None:
     assert seconds_of(Retry_After=text) == 30
@@ -44,6 +60,17 @@ def test_a_date_counts_from_the_responses_own_date() -> None:
     until = "Sat, 21 Nov 2026 15:00:30 GMT"
     assert seconds_of(Retry_After=until, Date="Sat, 21 Nov 2026 15:00:00 GMT") == 30
     assert seconds_of(Retry_After=until, Date="yesterday") == 10_830
+
+
+@pytest.mark.parametrize("field", ["Retry-After", "X-RateLimit-Reset", "X-RateLimit-Reset-Tokens"])
+@pytest.mark.parametrize("hours", [-5, 0, 5])
+@pytest.mark.parametrize("form", ["{http}", "{rfc}", "{epoch}", "{epoch}000", '"{epoch}"', '"{http}"'])
+def test_an_instant_counts_from_the_responses_own_date(form: str, hours: int, field: str) -> None:
+    answered_at, until = after(hours * 3_600), after(hours * 3_600 + 4)
+    text = form.format(
+        http=format_datetime(until, usegmt=True), rfc=to_rfc3339(until), epoch=int(until.timestamp())
+    )
+    assert seconds_of(429, **{field: text, "Date": format_datetime(answered_at, usegmt=True)}) == 4
 
 
 def test_a_date_in_the_past_counts_as_none_and_is_noted() -> None:
@@ -92,6 +119,7 @@ def test_garbage_is_ignored_and_noted(text: str) -> None:
 def test_milliseconds_are_finer_than_seconds() -> None:
     assert hint_of(retry_after_ms="1500", Retry_After="2") == RetryHint(1.5, "retry-after-ms")
     assert hint_of(X_MS_Retry_After_Ms="250") == RetryHint(0.25, "x-ms-retry-after-ms")
+    assert hint_of(X_Amz_Retry_After="1500", Retry_After="2") == RetryHint(1.5, "x-amz-retry-after")
 
 
 def test_what_was_ignored_on_the_way_is_noted_with_what_was_found() -> None:
@@ -141,6 +169,59 @@ def test_a_reset_counts_only_when_nothing_remains() -> None:
     assert seconds_of(503, X_RateLimit_Reset="30") is None
     assert seconds_of(429, X_RateLimit_Reset="30", X_RateLimit_Remaining="1") is None
     assert seconds_of(429, X_RateLimit_Remaining="0") is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "45"},
+        {"X-RateLimit-Limit": "0", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "45"},
+        {"RateLimit": '"p";r=-1;t=45'},
+        {"RateLimit": '"p";r=0;t=45', "RateLimit-Policy": '"p";q=0;w=60'},
+        {"RateLimit": "limit=0, remaining=0, reset=45"},
+    ],
+)
+def test_no_limit_is_never_used_up_until_it_throttles(headers: dict[str, str]) -> None:
+    assert parse_used_up(headers, now=NOON) is None
+    assert parse_retry_after(headers, status_code=503, now=NOON) is None
+    assert seconds_of(429, **headers) == 45
+
+
+def test_what_classify_calls_throttled_needs_no_rest_either() -> None:
+    headers = {"X-RateLimit-Reset": "45"}
+    hint = parse_retry_after(headers, status_code=420, now=NOON, ruled=Category.THROTTLED)
+    assert hint == RetryHint(45, "X-RateLimit-Reset")
+
+
+RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+
+
+@pytest.mark.parametrize(
+    ("document", "seconds"),
+    [
+        ({"error": {"details": [{"@type": RETRY_INFO, "retryDelay": "3.5s"}]}}, 3.5),
+        ({"code": 8, "details": [{"@type": RETRY_INFO, "retryDelay": "34.074824224s"}]}, 34.074824224),
+        ({"error": {"details": [1, {"@type": "x"}, {"@type": RETRY_INFO, "retryDelay": "2s"}]}}, 2),
+        ({"error": {"details": [{"@type": RETRY_INFO, "retryDelay": "-2s"}]}}, None),
+        ({"error": {"details": [{"@type": RETRY_INFO}]}}, None),
+        ({"error": {"details": {"@type": RETRY_INFO}}}, None),
+        ({"error": "quota"}, None),
+        ([RETRY_INFO], None),
+        (None, None),
+    ],
+)
+def test_googles_retry_info_is_read_where_no_header_says_more(document: Any, seconds: float | None) -> None:
+    def read(headers: dict[str, str]) -> RetryHint | None:
+        return parse_retry_after(headers, status_code=429, now=NOON, document=lambda: document)
+
+    assert read({}) == (None if seconds is None else RetryHint(seconds, "RetryInfo"))
+    assert read({"Retry-After": "7"}) == RetryHint(7)
+
+
+def test_discords_reset_after_counts_with_nothing_left() -> None:
+    headers = {"X-RateLimit-Limit": "5", "X-RateLimit-Reset-After": "64.57"}
+    assert seconds_of(403, X_RateLimit_Remaining="0", **headers) == 64.57
+    assert seconds_of(403, X_RateLimit_Remaining="1", **headers) is None
 
 
 def test_a_handlers_wish_is_a_hint_too() -> None:
