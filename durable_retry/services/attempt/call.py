@@ -371,12 +371,16 @@ class Calls:
         run_step: Callable[[Step], Awaitable[Any]],
     ) -> Call:
         self._transports.append(transport)
+
+        def seconds_left() -> float:
+            return plan.limit.seconds_left
+
         call = Call(
             key=transport.key,
             attempt=attempt,
             correlation_id=plan.operation.correlation_id,
-            client=make_client(plan.dependency, transport),
-            time_left=lambda: plan.limit.seconds_left,
+            client=make_client(plan.dependency, transport, seconds_left),
+            time_left=seconds_left,
             run_step=run_step,
         )
         if self.heartbeat is None:

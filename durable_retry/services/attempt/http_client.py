@@ -67,7 +67,8 @@ class BoundedResponse:
 
     Attributes:
         headers: As they came, names in lower case.
-        is_cut: Whether there was more, or its reading failed.
+        is_cut: Whether there was more, or it broke off.
+        is_broken_off: Whether it did not come whole, in time.
         is_undecoded: Whether its `Content-Encoding` is false: the body is what could be decoded.
     """
 
@@ -75,12 +76,26 @@ class BoundedResponse:
     headers: dict[str, str]
     body: bytes
     is_cut: bool
+    is_broken_off: bool = False
     is_undecoded: bool = False
 
     @property
     def content_type(self) -> str:
         """The header; "" without one."""
         return self.headers.get("content-type", "")
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """An answer as it comes: its head, and its body up to a limit."""
+
+    limit_bytes: int
+    head: httpx.Response | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+    def bounded(self, head: httpx.Response, **more: bool) -> BoundedResponse:
+        return BoundedResponse(head.status_code, self.headers, bytes(self.body), **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +187,8 @@ async def send(
     """Send a request and read its answer, all of it within `seconds`.
 
     Args:
-        seconds: For everything: a free connection, connecting, sending, waiting and reading.
+        seconds: For everything: a free connection, connecting, sending, waiting and reading. Of a refusal it
+            ends the reading: the status says enough.
         limit_bytes: The most of the body that is read.
         progress: Updated as the request goes on, also when this raises.
 
@@ -181,12 +197,16 @@ async def send(
         httpx.HTTPError: The exchange failed.
         TimeoutError: The time was up.
     """
-    url = target_url(dependency, request.path)
+    url, incoming = target_url(dependency, request.path), _Incoming(limit_bytes)
     try:
         async with _last_look_after(seconds):
-            return await _exchange_request(dependency, url, request, limit_bytes, progress)
+            return await _exchange_request(dependency, url, request, incoming, progress)
     except TimeoutError as error:
-        raise TimeoutError(f"not finished within {seconds:.1f} s") from error
+        head = incoming.head
+        if head is not None and not head.is_success:
+            return incoming.bounded(head, is_cut=True, is_broken_off=True)
+        begun = "" if head is None else f", though the head of its answer said {head.status_code}"
+        raise TimeoutError(f"not finished within {seconds:.1f} s{begun}") from error
 
 
 @asynccontextmanager
@@ -206,25 +226,27 @@ async def _last_look_after(seconds: float) -> AsyncIterator[None]:
 
 
 async def _exchange_request(
-    dependency: Dependency, url: httpx.URL, request: Request, limit_bytes: int, progress: SendProgress
+    dependency: Dependency, url: httpx.URL, request: Request, incoming: _Incoming, progress: SendProgress
 ) -> BoundedResponse:
     pooled = _pooled_client(dependency)
     # Past httpx's client: redirects, cookies and authentication cost a third of a call, and are off.
     response = await pooled.transport.handle_async_request(_httpx_request(pooled, url, request, progress))
+    incoming.head = response
     try:
         # Not `dict(headers)`, which searches all of them for each name.
-        headers = dict(response.headers.items())
-        body = bytearray()
-        is_undecoded = False
-        try:
-            is_cut = await _read_body_up_to(_decoded_parts(response, headers), limit_bytes, body)
-        except _READ_FAILURES as error:
-            if not _keeps_status(response, error):
-                raise
-            is_cut, is_undecoded = True, isinstance(error, httpx.DecodingError)
+        incoming.headers = dict(response.headers.items())
+        parts = _decoded_parts(response, incoming.headers)
+        is_cut = await _read_body_up_to(parts, incoming.limit_bytes, incoming.body)
+    except _READ_FAILURES as error:
+        if not _keeps_status(response, error):
+            raise
+        is_undecoded = isinstance(error, httpx.DecodingError)
+        return incoming.bounded(
+            response, is_cut=True, is_broken_off=not is_undecoded, is_undecoded=is_undecoded
+        )
     finally:
         await response.aclose()
-    return BoundedResponse(response.status_code, headers, bytes(body), is_cut, is_undecoded)
+    return incoming.bounded(response, is_cut=is_cut)
 
 
 _READ_FAILURES: Final = (httpx.DecodingError, httpx.TransportError)
@@ -233,7 +255,8 @@ _READ_FAILURES: Final = (httpx.DecodingError, httpx.TransportError)
 def _keeps_status(response: httpx.Response, error: Exception) -> bool:
     """Whether an answer says enough by its status, although its body cannot be read.
 
-    A refusal does. So does a success whose `Content-Encoding` is false, but not one that broke off.
+    A refusal does. So does a success whose `Content-Encoding` is false, but not one that broke off: servers
+    send the head of a 2xx before the work is done.
     """
     return not response.is_success or isinstance(error, httpx.DecodingError)
 
@@ -281,11 +304,18 @@ async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int, body: 
     return False
 
 
-def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
+def make_client(
+    dependency: Dependency,
+    transport: httpx.AsyncBaseTransport,
+    seconds_left: Callable[[], float] = lambda: _REFUSAL_SECONDS,
+) -> httpx.AsyncClient:
     """Return a dependency's client, which follows no redirect, keeps no cookie, reads no .netrc.
 
     A cookie of one operation's answer must not travel with the next one, and nothing of the machine may add
     credentials. What a proxy may see: `http_pool`.
+
+    Args:
+        seconds_left: Until whoever uses it is cut off.
     """
 
     async def stay_below_base_url(request: httpx.Request) -> None:
@@ -300,11 +330,18 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
         transport=transport,
         event_hooks={"request": [stay_below_base_url]},
     )
+    client.seconds_left = seconds_left
     client.cookies.jar.set_policy(_NO_COOKIES)
     return client
 
 
+_REFUSAL_SECONDS: Final = 5.0
+"""The longest that a handler waits for the body of a refusal."""
+
+
 class _Client(httpx.AsyncClient):
+    seconds_left: Callable[[], float]
+
     @override
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         response = await super().send(request, stream=True, **options)
@@ -312,7 +349,7 @@ class _Client(httpx.AsyncClient):
         if stream:
             return response
         try:
-            await response.aread()
+            await self._read_body(response)
         except _READ_FAILURES as error:
             await response.aclose()
             if not _keeps_status(response, error):
@@ -322,6 +359,18 @@ class _Client(httpx.AsyncClient):
             await response.aclose()
             raise
         return response
+
+    async def _read_body(self, response: httpx.Response) -> None:
+        if response.is_success:
+            await response.aread()
+            return
+        # The status says enough, and the handler must have time to say so.
+        try:
+            async with asyncio.timeout(min(_REFUSAL_SECONDS, self.seconds_left() / 2)):
+                await response.aread()
+        except TimeoutError as error:
+            late = f"the body of a {response.status_code} did not come in time"
+            raise httpx.ReadTimeout(late, request=response.request) from error
 
 
 class _UnreadableResponse(httpx.Response):

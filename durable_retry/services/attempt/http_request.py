@@ -171,6 +171,9 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
     )
 
 
+_BROKEN_OFF: Final = "the body did not come whole"
+
+
 def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     category = classify_status(
@@ -192,10 +195,11 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     if text is None:
         text = beginning.decode(errors="backslashreplace")
     body = failure_body(text, plan.dependency)
+    says = (error_text(text, plan.dependency), _BROKEN_OFF if answer.is_broken_off else "")
     return plan.outcome(
         category=category,
         status_code=answer.status_code,
-        error=error_text(text, plan.dependency) or None,
+        error="; ".join(filter(None, says)) or None,
         retry_hint=hint,
         failure=None if body is None else FailureDetail(body=body),
     )

@@ -1,3 +1,4 @@
+import asyncio
 import gzip
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -188,16 +189,24 @@ class BrokenOff(httpx.AsyncByteStream):
         raise httpx.RemoteProtocolError("the peer closed the connection")
 
 
+class Endless(httpx.AsyncByteStream):
+    """A body that begins, and never goes on."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"the beg"
+        await asyncio.Event().wait()
+
+
 def falsely_encoded(status_code: int, encoding: str) -> httpx.Response:
     stream = httpx.ByteStream(b"not compressed at all")
     return httpx.Response(status_code, headers={"content-encoding": encoding}, stream=stream)
 
 
-async def answer_to(response: httpx.Response) -> BoundedResponse:
+async def answer_to(response: httpx.Response, seconds: float = 5) -> BoundedResponse:
     dependency = Dependency(name="unread", base_url="http://unread.example")
     asked = Request(method="GET", path="/", headers={})
     with sending_over(lambda _: httpx.MockTransport(lambda _: response)):
-        return await send(dependency, asked, seconds=5, limit_bytes=100, progress=SendProgress())
+        return await send(dependency, asked, seconds=seconds, limit_bytes=100, progress=SendProgress())
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "gzip, deflate"])
@@ -215,6 +224,30 @@ async def test_a_refusal_keeps_its_status_when_its_body_breaks_off(status_code: 
     answer = await answer_to(httpx.Response(status_code, stream=BrokenOff()))
     assert (answer.status_code, answer.is_cut, answer.body) == (status_code, True, b"the beg")
     assert not answer.is_undecoded
+    assert answer.is_broken_off
+
+
+@pytest.mark.parametrize("status_code", [302, 401, 422, 429, 503])
+async def test_time_ends_the_reading_of_a_refusal_and_not_the_answer(status_code: int) -> None:
+    response = httpx.Response(status_code, headers={"Retry-After": "7"}, stream=Endless())
+    answer = await answer_to(response, 0.05)
+    assert (answer.status_code, answer.headers["retry-after"]) == (status_code, "7")
+    assert (answer.is_cut, answer.is_broken_off, answer.body) == (True, True, b"the beg")
+
+
+async def test_time_ends_a_success_that_has_only_begun() -> None:
+    with pytest.raises(TimeoutError, match=r"^not finished within 0\.1 s, though .* said 200$"):
+        await answer_to(httpx.Response(200, stream=Endless()), 0.05)
+
+
+async def test_a_handler_has_half_of_its_time_for_the_body_of_a_refusal() -> None:
+    client = make_client(
+        API, httpx.MockTransport(lambda _: httpx.Response(429, stream=Endless())), lambda: 0.1
+    )
+    answer = await client.get("/charges")
+    assert answer.status_code == 429
+    with pytest.raises(httpx.ReadTimeout, match="429"):
+        _ = answer.text
 
 
 async def test_a_success_whose_body_breaks_off_is_a_lost_connection() -> None:
