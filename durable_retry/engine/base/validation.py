@@ -117,6 +117,9 @@ def pointer_parts(pointer: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
+TAGS: Final = ("[text]", "[table]")
+"""Tags of a union whose members are told apart by whether the document has a text or a table."""
+
 _KEY_MARK: Final = "[key]"
 """Where pydantic says that a mapping's name, not its value, is wrong."""
 
@@ -256,7 +259,7 @@ def did_you_mean(name: str, names: list[str]) -> str:
 
 
 def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:
-    place = tuple(part for part in details["loc"] if part != _KEY_MARK)
+    place = tuple(part for part in details["loc"] if part not in {_KEY_MARK, *TAGS})
     if details["type"] == "extra_forbidden":
         guess = did_you_mean(str(place[-1]), _names_at(shape, place[:-1]))
         return Problem(pointer_of(*place), f"is not a known key{guess}")
@@ -282,7 +285,7 @@ def _members_of(shape: Any) -> dict[str, Any]:
 
 def _shape_in(annotation: Any) -> Any:
     """Find the shape inside `Model | None`, `list[Model]` and the like; None when there is none."""
-    if _members_of(annotation):
+    if isinstance(annotation, type) and _members_of(annotation):
         return annotation
     shapes = (_shape_in(inner) for inner in get_args(annotation))
     return next((inner for inner in shapes if inner is not None), None)
@@ -427,6 +430,11 @@ def header_name_problem(name: str) -> str | None:
         return "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
     reason = _REFUSED.get(name.lower()) or _RESERVED.get(name.lower())
     return None if reason is None else f"may not be set: it {reason}"
+
+
+def answer_header_problem(name: str) -> str | None:
+    """Return why no answer has a header of this name; None when one may."""
+    return None if _TOKEN.fullmatch(name) else "is not a header name (RFC 9110 section 5.1)"
 
 
 def config_header_problem(name: str) -> str | None:

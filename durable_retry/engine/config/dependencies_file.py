@@ -48,6 +48,7 @@ from durable_retry.engine.retry.policy import (
     policy_warnings,
     timeouts_problems,
 )
+from durable_retry.engine.retry.rules import AnswerRule
 
 
 def line_of(text: str, pointer: str) -> int:
@@ -298,7 +299,7 @@ class _Reader:
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
             limits=limits_from(tables["limits"]),
             idempotency=IdempotencySettings(**tables["idempotency"]),
-            classify={failure: Category(category) for failure, category in tables["classify"].items()},
+            classify={name: _rule_of(name, rule) for name, rule in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
             masking=masking,
             alerts=AlertThresholds(**tables["alerts"]),
@@ -325,6 +326,13 @@ class _Reader:
         if not auth.get("value"):
             self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
         return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _rule_of(name: str, rule: str | Mapping[str, Any]) -> Category | AnswerRule:
+    if isinstance(rule, str):
+        return Category(rule)
+    status = int(name) if name.isdecimal() else None
+    return AnswerRule(**{"status": status, **rule, "category": Category(rule["category"])})
 
 
 def _with_lower_scheme(url: str) -> str:

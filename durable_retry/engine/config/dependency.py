@@ -13,30 +13,45 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema, create_model
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+)
 
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import Category, OrderOnFailureName, PriorityName
+from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import (
     MAX_SECONDS,
+    TAGS,
     InvalidInputError,
     Problem,
     Strict,
+    answer_header_problem,
     checked,
     config_header_problem,
     did_you_mean,
     header_value_problem,
     pointer_problem,
+    refuse,
     table_of,
 )
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.retry.policy import RetryOverride, RetryPolicy, Timeouts
+from durable_retry.engine.retry.rules import Rules
 
 Masked = Annotated[
     InstanceOf[Secret],
@@ -126,7 +141,8 @@ class Dependency:
         retry_budget: How many retries the whole fleet may make.
         limits: How many attempts the whole fleet may make at once, and start per second.
         idempotency: How repeated requests are recognised.
-        classify: Status code or exception name to category; takes precedence over the built-in table.
+        classify: Status code or exception name to category, and rules on answers by their names; takes
+            precedence over the built-in table.
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
         alerts: Thresholds of its own.
@@ -150,7 +166,7 @@ class Dependency:
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
-    classify: Mapping[str, Category] = field(default_factory=dict)
+    classify: Rules = field(default_factory=dict)
     webhook: Webhook = field(default_factory=Webhook)
     masking: Masking = field(default_factory=Masking)
     alerts: AlertThresholds = field(default_factory=AlertThresholds)
@@ -279,7 +295,9 @@ def _webhook_secret_problem(text: str) -> str | None:
 
 def _failure_name_problem(name: str) -> str | None:
     return (
-        None if _FAILURE_NAME.fullmatch(name) else "must be a status code (100 to 599) or an exception's name"
+        None
+        if _FAILURE_NAME.fullmatch(name)
+        else "must be a status code (100 to 599), an exception's name or the name of a rule"
     )
 
 
@@ -304,6 +322,50 @@ class AuthTable(Strict):
 
     header: ConfigHeaderName = "Authorization"
     value: ConfigHeaderValue = ""
+
+
+def _checked_scalar(value: Any) -> Any:
+    if not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:  # noqa: PLR0124 - NaN
+        raise refuse("must be a string, a finite number, true or false")
+    return value
+
+
+def _checked_place(header: str | None, info: ValidationInfo) -> str | None:
+    if header is None and info.data.get("pointer", "") is None:
+        raise refuse("is required where the rule has no pointer into the body")
+    if header is None:
+        return None
+    if info.data.get("pointer") is not None:
+        raise refuse("cannot stand beside a pointer into the body: a rule looks at one place")
+    if not isinstance(info.data.get("equals", ""), str):
+        raise refuse("is text: equals must be a string")
+    if (problem := answer_header_problem(header)) is not None:
+        raise refuse(problem)
+    return header
+
+
+class AnswerRuleTable(Strict):
+    """A rule of `classify` on an answer: a header, or a part of its JSON body, has a value.
+
+    Attributes:
+        category: What the answer is then.
+        equals: The value; that of a header is a text.
+        status: Of answers with this status only.
+        pointer: JSON pointer of the part of the body.
+        header: The header's name.
+    """
+
+    category: CategoryName
+    equals: Annotated[Any, AfterValidator(_checked_scalar)]
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+    pointer: Pointer | None = None
+    header: Annotated[str | None, AfterValidator(_checked_place), Field(validate_default=True)] = None
+
+
+_ClassifyEntry = Annotated[
+    Annotated[CategoryName, Tag(TAGS[0])] | Annotated[AnswerRuleTable, Tag(TAGS[1])],
+    Discriminator(lambda entry: TAGS[isinstance(entry, dict | Strict)]),
+]
 
 
 class WebhookTable(Strict):
@@ -334,7 +396,7 @@ TABLES: Final[Mapping[str, type[Strict]]] = {
 def _model_of_tables(name: str, **more: Any) -> type[Strict]:
     keys: dict[str, Any] = {table: (model, Field(default_factory=model)) for table, model in TABLES.items()}
     keys["headers"] = (dict[ConfigHeaderName, ConfigHeaderValue], Field(default_factory=dict))
-    keys["classify"] = (dict[FailureName, CategoryName], Field(default_factory=dict))
+    keys["classify"] = (dict[FailureName, _ClassifyEntry], Field(default_factory=dict))
     return create_model(name, __base__=Strict, **keys, **more)
 
 

@@ -15,8 +15,11 @@ A 4xx with a usable hint says "not now": 403 and 429 are `throttled`, others `tr
 of the same key whose end is unknown is `transient`: a dependency that deduplicates answers so while the first
 request is under way. 421 (the wrong server for this host) is `malformed`: every attempt goes the same way.
 
+Some vendors say in a header whether a retry helps: `true` makes any error `transient`, `false` ends what
+would be so. It changes neither `throttled` nor `ambiguous`.
+
 The entries of `classify` in dependencies.toml take precedence over all of this, also over `ambiguous`: an
-owner who writes `500 = "transient"` states that a repeat is safe there.
+owner who writes `500 = "transient"` states that a repeat is safe there. See `engine.retry.rules`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,6 +32,7 @@ from typing import Any, Final
 from durable_retry.engine.base.foreign import look
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.retry_after import RetryHint
+from durable_retry.engine.retry.rules import NO_RULES, Rules, ruled_name
 
 _BY_STATUS: Final[Mapping[int, Category]] = {
     **dict.fromkeys((408, 425), Category.TRANSIENT),
@@ -42,6 +46,8 @@ _BY_STATUS: Final[Mapping[int, Category]] = {
 
 _CALLER_LEFT: Final = frozenset({460, 499})
 """The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the one that asked it."""
+
+_LOWEST_ERROR: Final = 400
 
 _UNAVAILABLE: Final = 503
 
@@ -138,25 +144,35 @@ def classify_status(
     retry_hint: RetryHint | None = None,
     unprotected: bool = False,
     after_unknown: bool = False,
-    overrides: Mapping[str, Category] | None = None,
+    advice: bool | None = None,
 ) -> Category | None:
-    """Classify an answer by its status, the dependency's `classify` first; None means success.
+    """Classify an answer of which the dependency's `classify` says nothing; None means success.
 
     Args:
         after_unknown: Whether an earlier attempt of the same key may have acted, or be under way.
+        advice: Whether the dependency says that a retry helps, see `advised_retry`.
     """
-    override = (overrides or {}).get(str(status_code))
-    if override is not None:
-        return override
     if 200 <= status_code < 300:  # noqa: PLR2004  the class of success is known by these numbers
         return None
     category = _BY_STATUS.get(status_code) or _by_class(status_code)
     unclear = category is Category.TRANSIENT or status_code in _CALLER_LEFT
     if unprotected and unclear and not (status_code == _UNAVAILABLE or is_refusal(status_code)):
         return Category.AMBIGUOUS
+    later = category
     if retry_hint is not None and retry_hint.is_usable:
-        return _hinted(category, status_code)
-    return Category.TRANSIENT if after_unknown and status_code == _CONFLICT else category
+        later = _hinted(category, status_code)
+    elif after_unknown and status_code == _CONFLICT:
+        later = Category.TRANSIENT
+    return later if advice is None or status_code < _LOWEST_ERROR else _advised(category, later, advice)
+
+
+def _advised(category: Category, later: Category, advice: bool) -> Category:  # noqa: FBT001 - it is the word
+    """Return the category of an error whose dependency says whether a retry helps; a pause is kept."""
+    if later is Category.THROTTLED:
+        return later
+    if advice:
+        return Category.TRANSIENT
+    return Category.MALFORMED if category is Category.TRANSIENT else category
 
 
 def _hinted(category: Category, status_code: int) -> Category:
@@ -179,7 +195,7 @@ def classify_failure(
     exception_names: Iterable[str],
     *,
     unprotected: bool = False,
-    overrides: Mapping[str, Category] | None = None,
+    rules: Rules = NO_RULES,
 ) -> Classification:
     """Classify an exception that was raised instead of an answer.
 
@@ -189,24 +205,22 @@ def classify_failure(
     """
     names = list(exception_names)
     category = _first_known(names, _BY_EXCEPTION) or _LOST
-    override = _first_known(names, overrides or {})
-    if override is not None:
-        return Classification(override, category.sent)
+    ruled = ruled_name(names, rules)
+    if ruled is not None:
+        return Classification(ruled, category.sent)
     if unprotected and category.category is Category.TRANSIENT and category.sent is Sent.MAYBE:
         return Classification(Category.AMBIGUOUS)
     return category
 
 
-def classify_handler_failure(
-    exception_names: Iterable[str], *, overrides: Mapping[str, Category] | None = None
-) -> Classification:
+def classify_handler_failure(exception_names: Iterable[str], *, rules: Rules = NO_RULES) -> Classification:
     """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
 
     What a handler has sent before it failed is not known here, so every attempt of it counts.
     """
     names = list(exception_names)
-    override = _first_known(names, overrides or {})
-    return Classification(override) if override is not None else _first_known(names, _BY_CODE) or _LOST
+    ruled = ruled_name(names, rules)
+    return Classification(ruled) if ruled is not None else _first_known(names, _BY_CODE) or _LOST
 
 
 _MOST_WRAPPED: Final = 8

@@ -159,6 +159,8 @@ class AttemptOutcome(JsonShape):
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False
+    # Whether the dependency's `classify` says its category. Not stored either.
+    is_ruled: Annotated[bool, NOT_STORED] = False
     # Whether what failed is a step at another dependency, so that it shows nothing of the operation's own.
     # Not stored either.
     is_elsewhere: Annotated[bool, NOT_STORED] = False

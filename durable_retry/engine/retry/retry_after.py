@@ -114,6 +114,16 @@ def parse_retry_after(
     return RetryHint(0.0, "", tuple(reading.notes)) if reading.notes else None
 
 
+_ADVICE: Final = ("stripe-should-retry", "x-should-retry")
+"""Headers of Stripe, and of OpenAI and Anthropic."""
+
+
+def advised_retry(headers: Mapping[str, str]) -> bool | None:
+    """Return whether a dependency says that a retry helps; None where it does not say so."""
+    words = {value.strip().lower() for name, value in headers.items() if name.lower() in _ADVICE}
+    return "true" in words if words & {"true", "false"} else None
+
+
 def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | None:
     """Return how long nothing is left of the rate limit, by an answer that was no refusal; None otherwise.
 

@@ -80,7 +80,7 @@ def message_in(body: str) -> str:
 
 
 _PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure"})
-_BODY_CHARS: Final = 1_024
+_BODY_CHARS: Final = 16_384
 _STATUSES: Final = range(100, 1_000)
 
 

@@ -21,6 +21,7 @@ from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.operations.steps import UnknownEffectError
 from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
 from durable_retry.engine.retry.retry_after import parse_retry_after
+from durable_retry.engine.retry.rules import ruled_answer
 from durable_retry.services.attempt.http_client import transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
@@ -192,15 +193,15 @@ class CallTransport(httpx.AsyncBaseTransport):
 
     def _note_failure(self, error: BaseException) -> None:
         names = names_of(error)
-        overrides = self._plan.dependency.classify
-        self._note_category(classify_failure(names, unprotected=True, overrides=overrides).category)
+        rules = self._plan.dependency.classify
+        self._note_category(classify_failure(names, unprotected=True, rules=rules).category)
 
     def _note_status(self, answer: httpx.Response) -> None:
-        hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
-        overrides = self._plan.dependency.classify
-        self._note_category(
-            classify_status(answer.status_code, retry_hint=hint, unprotected=True, overrides=overrides)
-        )
+        # Its body is read later, so a rule on it does not count here: what may have acted stays so.
+        rules, status_code = self._plan.dependency.classify, answer.status_code
+        ruled = ruled_answer(rules, status_code, answer.headers, lambda: None)
+        hint = parse_retry_after(answer.headers, status_code=status_code, now=clock.now())
+        self._note_category(ruled or classify_status(status_code, retry_hint=hint, unprotected=True))
 
     def _note_category(self, category: Category | None) -> None:
         self.seen.has_lost |= category is Category.AMBIGUOUS

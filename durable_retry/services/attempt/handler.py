@@ -25,12 +25,12 @@ from durable_retry.engine.retry.classify import (
     Classification,
     classify_failure,
     classify_handler_failure,
-    classify_status,
     names_of,
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
+from durable_retry.engine.retry.rules import ruled_name
 from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
@@ -50,7 +50,7 @@ from durable_retry.services.attempt.excerpts import (
 )
 from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
-from durable_retry.services.attempt.http_request import Plan
+from durable_retry.services.attempt.http_request import Plan, document_of, verdict_on
 from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.results import change_step
 from durable_retry.stores.operations.writes import SENT, Marked, count_start, find_marked
@@ -228,32 +228,25 @@ def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -
 
 
 def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) -> AttemptOutcome:
-    hint = _retry_hint_of(error)
     request = _request_of(error)
     if request is None:
         unprotected = is_unprotected(answer.method, plan.deduplication_header)
     else:
         unprotected = may_repeat_work(plan, request)
-    category = classify_status(
-        answer.status_code,
-        retry_hint=hint,
-        unprotected=unprotected,
-        after_unknown=plan.operation.acted_before is True,
-        overrides=plan.dependency.classify,
-    )
+    document = partial(document_of, answer.body)
+    verdict = verdict_on(plan, answer.status_code, answer.headers, document, unprotected=unprotected)
     body = error_text(answer.body, plan.dependency)
-    return plan.outcome(
-        category=category or Category.TRANSIENT,
+    return verdict.outcome(
+        plan,
         status_code=answer.status_code,
         error=f"{name_of(error)}: {body}" if body else error_line(error, plan.dependency),
-        retry_hint=hint,
     )
 
 
 def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
     """Return the outcome of an error that is no group; by its own type, since what it shows may lie."""
     names, line = names_of(error), error_line(error, plan.dependency)
-    if not plan.dependency.classify.keys() & set(names):
+    if ruled_name(names, plan.dependency.classify) is None:
         if issubclass(type(error), _REFUSED_HERE):
             return plan.outcome(category=Category.MALFORMED, error=line)
         if (answer := answer_of(error)) is not None:
@@ -298,12 +291,12 @@ def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Class
 
     Every attempt of a handler counts: what it sent before it failed is not known here.
     """
-    overrides = plan.dependency.classify
+    rules = plan.dependency.classify
     if not issubclass(type(error), httpx.RequestError | httpx.InvalidURL):
-        return classify_handler_failure(names, overrides=overrides)
+        return classify_handler_failure(names, rules=rules)
     request = _request_of(error)
     unprotected = request is not None and may_repeat_work(plan, request)
-    return classify_failure(names, unprotected=unprotected, overrides=overrides)
+    return classify_failure(names, unprotected=unprotected, rules=rules)
 
 
 def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Dependency) -> dict[str, Any]:

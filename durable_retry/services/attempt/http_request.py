@@ -3,21 +3,31 @@
 A `Plan` is what an attempt calls, how much time it has, and how its errors are shown.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any, Final
 
 import httpx
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import Sent, classify_failure, classify_status, names_of
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
-from durable_retry.engine.retry.retry_after import parse_retry_after, parse_used_up
+from durable_retry.engine.retry.retry_after import (
+    RetryHint,
+    advised_retry,
+    parse_retry_after,
+    parse_used_up,
+)
+from durable_retry.engine.retry.rules import ruled_answer
 from durable_retry.services.attempt.bodies import body_text
 from durable_retry.services.attempt.excerpts import (
     FAILURE_CHARS,
@@ -161,7 +171,7 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
     classified = classify_failure(
         [*progress.precise_names(error), *names_of(error)],
         unprotected=needs_marker(plan),
-        overrides=plan.dependency.classify,
+        rules=plan.dependency.classify,
     )
     return plan.outcome(
         category=classified.category,
@@ -171,19 +181,77 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an answer means: its category, None for a success, and the wait that it asks for."""
+
+    category: Category | None
+    retry_hint: RetryHint | None
+    is_ruled: bool  # whether `classify` says so
+
+    def outcome(self, plan: Plan, **more: Any) -> AttemptOutcome:
+        """Return the outcome of an attempt that got this answer, which is no success."""
+        category = self.category or Category.TRANSIENT
+        return plan.outcome(category=category, retry_hint=self.retry_hint, is_ruled=self.is_ruled, **more)
+
+
+def verdict_on(
+    plan: Plan,
+    status_code: int,
+    headers: Mapping[str, str],
+    document: Callable[[], Any],
+    *,
+    unprotected: bool,
+) -> Verdict:
+    """Return what an answer means to an attempt, by the dependency's `classify` and the built-in table.
+
+    Args:
+        headers: Names in lower case.
+        document: Returns its body as JSON; None where it is none.
+        unprotected: Whether its request must not be sent twice.
+    """
+    read = cache(document)
+    ruled = ruled_answer(plan.dependency.classify, status_code, headers, read)
+    hint = parse_retry_after(headers, status_code=status_code, now=clock.now(), ruled=ruled, document=read)
+    category = ruled or classify_status(
+        status_code,
+        retry_hint=hint,
+        unprotected=unprotected,
+        after_unknown=plan.operation.acted_before is True,
+        advice=advised_retry(headers),
+    )
+    return Verdict(category, hint, is_ruled=ruled is not None)
+
+
+_DOCUMENT_BYTES: Final = 64 * 1024
+"""Rules look at no longer bodies: what says why a request is refused is short."""
+
+
+def document_of(text: str | None) -> Any:
+    """Return a text as JSON; None where it is none."""
+    try:
+        return None if text is None else read_json(text)
+    except InvalidInputError:
+        return None
+
+
+def _document_of(answer: BoundedResponse) -> Any:
+    is_whole = not answer.is_cut and len(answer.body) <= _DOCUMENT_BYTES
+    return document_of(body_text(answer.body, answer.content_type)) if is_whole else None
+
+
 _BROKEN_OFF: Final = "the body did not come whole"
 
 
 def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
-    hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
-    category = classify_status(
+    verdict = verdict_on(
+        plan,
         answer.status_code,
-        retry_hint=hint,
+        answer.headers,
+        partial(_document_of, answer),
         unprotected=needs_marker(plan),
-        after_unknown=plan.operation.acted_before is True,
-        overrides=plan.dependency.classify,
     )
-    if category is None:
+    if verdict.category is None:
         limit_bytes = app_settings().response_store_limit_bytes
         result = kept_result(answer, plan.dependency, limit_bytes, plan.operation.wanted or ())
         used_up = parse_used_up(answer.headers, now=clock.now())
@@ -196,10 +264,9 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         text = beginning.decode(errors="backslashreplace")
     body = failure_body(text, plan.dependency)
     says = (error_text(text, plan.dependency), _BROKEN_OFF if answer.is_broken_off else "")
-    return plan.outcome(
-        category=category,
+    return verdict.outcome(
+        plan,
         status_code=answer.status_code,
         error="; ".join(filter(None, says)) or None,
-        retry_hint=hint,
         failure=None if body is None else FailureDetail(body=body),
     )

@@ -15,6 +15,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
+from durable_retry.engine.retry.rules import AnswerRule
 
 CONTRACT = """
 [defaults]
@@ -68,6 +69,8 @@ fingerprint = []
 404 = "transient"
 """
 
+NO_POINTER = "is not a JSON pointer: it begins with /, and ~ stands only in ~0 or ~1 (RFC 6901)"
+NO_SCALAR = "must be a string, a finite number, true or false"
 NO_HEADER_NAME = "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
 SETTINGS = {
     "PAYMENTS_TOKEN": "s3cret",
@@ -259,6 +262,12 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
     [dependencies.a.classify]
     404 = "fine"
     "a b" = "transient"
+    a = { status = 40, pointer = "code", equals = [1], category = "throttle" }
+    b = { pointer = "/x", header = "y", equals = 1 }
+    c = { header = "a", equals = 1, category = "malformed", sattus = 400 }
+    d = { header = "a b", equals = "1", category = "malformed" }
+    e = {}
+    f = { pointer = "/x", equals = nan, category = "malformed" }
     [dependencies.a.idempotency]
     header = "Content-Length"
     fingerprint = ["/ok", "not"]
@@ -284,10 +293,25 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
         "dependencies.a.circuit.failure_ratio": "must be less than or equal to 1",
         "dependencies.a.classify.404": "must be 'transient', 'throttled', 'ambiguous', 'malformed', "
         "'unauthorized', 'not_found' or 'business_rule'",
-        'dependencies.a.classify."a b"': "must be a status code (100 to 599) or an exception's name",
+        'dependencies.a.classify."a b"': "must be a status code (100 to 599), an exception's name or the "
+        "name of a rule",
+        "dependencies.a.classify.a.status": "must be greater than or equal to 100",
+        "dependencies.a.classify.a.pointer": NO_POINTER,
+        "dependencies.a.classify.a.equals": NO_SCALAR,
+        "dependencies.a.classify.a.category": "must be 'transient', 'throttled', 'ambiguous', 'malformed', "
+        "'unauthorized', 'not_found' or 'business_rule'",
+        "dependencies.a.classify.b.category": "is required",
+        "dependencies.a.classify.b.header": "cannot stand beside a pointer into the body: a rule looks at "
+        "one place",
+        "dependencies.a.classify.c.header": "is text: equals must be a string",
+        "dependencies.a.classify.c.sattus": 'is not a known key; did you mean "status"?',
+        "dependencies.a.classify.d.header": "is not a header name (RFC 9110 section 5.1)",
+        "dependencies.a.classify.e.category": "is required",
+        "dependencies.a.classify.e.equals": "is required",
+        "dependencies.a.classify.e.header": "is required where the rule has no pointer into the body",
+        "dependencies.a.classify.f.equals": NO_SCALAR,
         "dependencies.a.idempotency.header": "may not be set: it is written by the app itself",
-        "dependencies.a.idempotency.fingerprint.1": "is not a JSON pointer: it begins with /, and ~ stands "
-        "only in ~0 or ~1 (RFC 6901)",
+        "dependencies.a.idempotency.fingerprint.1": NO_POINTER,
         "dependencies.a.masking.show": "must be 'masked', 'none' or 'all'",
         "dependencies.a.masking.fields.1": "must name a field; * stands for any text beside "
         "letters or digits",
@@ -407,6 +431,18 @@ def test_a_schedule_is_read() -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "true", '"2"', "1e12"])
 def test_durations_are_sane_numbers(value: str) -> None:
     assert set(problems_of(a(f"retry.initial_seconds = {value}"))) == {"dependencies.a.retry.initial_seconds"}
+
+
+def test_rules_on_answers_keep_their_order_and_a_status_may_name_one() -> None:
+    text = """[dependencies.a.classify]
+    404 = "transient"
+    slow = { status = 400, pointer = "/code", equals = "ThrottlingException", category = "throttled" }
+    400 = { header = "X-Error", equals = "gone", category = "not_found" }
+    """
+    found = dependency_of(a() + text).classify
+    slow = AnswerRule(Category.THROTTLED, "ThrottlingException", status=400, pointer="/code")
+    gone = AnswerRule(Category.NOT_FOUND, "gone", status=400, header="X-Error")
+    assert list(found.items()) == [("404", Category.TRANSIENT), ("slow", slow), ("400", gone)]
 
 
 def test_what_clients_see_of_a_dependency_has_every_table() -> None:

@@ -56,8 +56,6 @@ def test_a_hint_changes_nothing_about_other_answers(status_code: int) -> None:
 @pytest.mark.parametrize("unprotected", [True, False])
 def test_a_conflict_with_an_attempt_whose_end_is_unknown_passes(*, unprotected: bool) -> None:
     assert classify_status(409, after_unknown=True, unprotected=unprotected) is Category.TRANSIENT
-    rule = {"409": Category.BUSINESS_RULE}
-    assert classify_status(409, after_unknown=True, overrides=rule) is Category.BUSINESS_RULE
 
 
 @pytest.mark.parametrize("status_code", set(range(100, 600)) - {409})
@@ -89,12 +87,28 @@ def test_protection_changes_nothing_about_a_definite_answer(status_code: int) ->
     assert classify_status(status_code, unprotected=True) == classify_status(status_code)
 
 
-def test_a_dependencys_own_table_stands_above_all() -> None:
-    overrides = {"404": Category.TRANSIENT, "500": Category.TRANSIENT, "200": Category.BUSINESS_RULE}
-    assert classify_status(404, overrides=overrides) is Category.TRANSIENT
-    assert classify_status(500, unprotected=True, overrides=overrides) is Category.TRANSIENT
-    assert classify_status(200, overrides=overrides) is Category.BUSINESS_RULE
-    assert classify_status(410, overrides=overrides) is Category.NOT_FOUND
+ERRORS = sorted({*range(400, 600)} - {429})
+
+
+@pytest.mark.parametrize("status_code", ERRORS)
+def test_a_dependency_that_says_retry_makes_any_error_transient(status_code: int) -> None:
+    assert classify_status(status_code, advice=True) is Category.TRANSIENT
+
+
+@pytest.mark.parametrize("status_code", ERRORS)
+def test_a_dependency_that_says_do_not_retry_is_asked_once(status_code: int) -> None:
+    final = classify_status(status_code, advice=False, after_unknown=True, retry_hint=None)
+    assert final not in {Category.TRANSIENT, None}
+    assert final in {classify_status(status_code), Category.MALFORMED}
+
+
+@pytest.mark.parametrize("advice", [True, False])
+def test_the_advice_of_a_dependency_changes_no_pause_no_doubt_and_no_success(*, advice: bool) -> None:
+    assert classify_status(429, advice=advice) is Category.THROTTLED
+    assert classify_status(403, retry_hint=RetryHint(1), advice=advice) is Category.THROTTLED
+    assert classify_status(500, unprotected=True, advice=advice) is Category.AMBIGUOUS
+    assert classify_status(200, advice=advice) is None
+    assert classify_status(302, advice=advice) is Category.MALFORMED
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
@@ -181,9 +195,9 @@ def test_a_handlers_exceptions_say_what_they_are(name: str, category: str) -> No
 
 
 def test_a_dependencys_table_stands_above_a_handlers_words() -> None:
-    overrides = {"KeyError": Category.MALFORMED, "Rejected": Category.TRANSIENT}
-    assert classify_handler_failure(["KeyError", "LookupError"], overrides=overrides).category == "malformed"
-    assert classify_handler_failure(["Rejected"], overrides=overrides) == Classification(Category.TRANSIENT)
+    rules = {"KeyError": Category.MALFORMED, "Rejected": Category.TRANSIENT}
+    assert classify_handler_failure(["KeyError", "LookupError"], rules=rules).category == "malformed"
+    assert classify_handler_failure(["Rejected"], rules=rules) == Classification(Category.TRANSIENT)
 
 
 def test_a_handlers_words_mean_nothing_elsewhere() -> None:
@@ -191,15 +205,15 @@ def test_a_handlers_words_mean_nothing_elsewhere() -> None:
 
 
 def test_the_most_special_override_wins() -> None:
-    overrides = {"TimeoutException": Category.AMBIGUOUS, "ReadTimeout": Category.TRANSIENT}
-    verdict = classify_failure(names_of(httpx.ReadTimeout), unprotected=True, overrides=overrides)
+    rules = {"TimeoutException": Category.AMBIGUOUS, "ReadTimeout": Category.TRANSIENT}
+    verdict = classify_failure(names_of(httpx.ReadTimeout), unprotected=True, rules=rules)
     assert verdict == Classification(Category.TRANSIENT)
-    verdict = classify_failure(names_of(httpx.WriteTimeout), overrides=overrides)
+    verdict = classify_failure(names_of(httpx.WriteTimeout), rules=rules)
     assert verdict == Classification(Category.AMBIGUOUS)
 
 
 def test_an_override_of_something_else_changes_nothing() -> None:
-    verdict = classify_failure(["KeyError"], unprotected=True, overrides={"OSError": Category.MALFORMED})
+    verdict = classify_failure(["KeyError"], unprotected=True, rules={"OSError": Category.MALFORMED})
     assert verdict == Classification(Category.AMBIGUOUS)
 
 

@@ -134,8 +134,8 @@ def test_an_exception_of_a_driver_is_seen_through_the_one_of_sqlalchemy() -> Non
     refused_password = exception("psycopg.errors.InvalidPassword", "psycopg.OperationalError")
     error = exception("sqlalchemy.exc.OperationalError", orig=refused_password)
     assert classify_handler_failure(names_of(error)).category is Category.UNAUTHORIZED
-    overrides = {"psycopg.errors.InvalidPassword": Category.TRANSIENT}
-    assert classify_handler_failure(names_of(error), overrides=overrides).category is Category.TRANSIENT
+    rules = {"psycopg.errors.InvalidPassword": Category.TRANSIENT}
+    assert classify_handler_failure(names_of(error), rules=rules).category is Category.TRANSIENT
     assert names_of(exception("sqlalchemy.exc.OperationalError", orig="no exception"))[0].startswith("sqlal")
 
 
@@ -150,8 +150,8 @@ def test_a_stream_that_was_not_read_is_not_read_for_its_text() -> None:
 @pytest.mark.parametrize("name", ["redis.exceptions.TimeoutError", "redis.TimeoutError", "TimeoutError"])
 def test_a_type_may_be_named_in_full_by_its_package_or_alone(name: str) -> None:
     error = exception("redis.exceptions.TimeoutError")
-    overrides = {name: Category.AMBIGUOUS}
-    assert classify_handler_failure(names_of(error), overrides=overrides).category is Category.AMBIGUOUS
+    rules = {name: Category.AMBIGUOUS}
+    assert classify_handler_failure(names_of(error), rules=rules).category is Category.AMBIGUOUS
     other = exception("socket.TimeoutError")
-    category = classify_handler_failure(names_of(other), overrides=overrides).category
+    category = classify_handler_failure(names_of(other), rules=rules).category
     assert category is (Category.AMBIGUOUS if "." not in name else Category.TRANSIENT)
