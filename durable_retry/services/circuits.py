@@ -77,6 +77,14 @@ async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
     return await asyncio.gather(*(_listed_circuit(hub, configured) for configured in all_dependencies))
 
 
+async def refusing_dependencies(hub: TaskHub) -> tuple[str, ...]:
+    """Return the dependencies that refuse the app's own credential, which keeps their circuits open."""
+    known = dependencies().dependencies
+    asked = [name for name, each in sorted(known.items()) if each.circuit.opens_without_credential]
+    read = await asyncio.gather(*(CircuitEntity(hub, name).readable() for name in asked))
+    return tuple(name for name, (breaker, _) in zip(asked, read, strict=True) if breaker.unauthorized_by)
+
+
 async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> LimitedCircuit:
     """Return the circuit of a dependency, or of one of its limit keys, and its limits."""
     dependency = _required_dependency(name, limit_key)

@@ -28,6 +28,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
 from durable_retry.runtime.sharing import shared
+from durable_retry.services.circuits import refusing_dependencies
 from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import registration
@@ -128,8 +129,10 @@ async def _look_at_health(hub: TaskHub) -> Health:
     parts = dict(zip(checks, results, strict=True))
     if not all(part.healthy for part in parts.values()):
         return Health(status="unhealthy", parts=parts)
-    starting, stuck = await asyncio.gather(_starting_part(hub), _stuck_part(hub))
-    parts |= {"starting": starting, "stuck": stuck, "index": _index_part()}
+    starting, stuck, credentials = await asyncio.gather(
+        _starting_part(hub), _stuck_part(hub), _credentials_part(hub)
+    )
+    parts |= {"starting": starting, "stuck": stuck, "credentials": credentials, "index": _index_part()}
     works = all(part.healthy for part in parts.values())
     return Health(status="healthy" if works else "degraded", parts=parts)
 
@@ -153,6 +156,18 @@ async def _stuck_part(hub: TaskHub) -> HealthPart:
     if seconds <= patience:
         return HealthPart(healthy=True)
     detail = f"{len(stuck)} that stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
+    return HealthPart(healthy=False, detail=detail)
+
+
+async def _credentials_part(hub: TaskHub) -> HealthPart:
+    # A customer's credential, which only a limit key's circuit shows, is no matter of the app's.
+    refusing: tuple[str, ...] = ()
+    refusing = await _seen_lately(hub, partial(refusing_dependencies, hub), refusing)
+    if not refusing:
+        return HealthPart(healthy=True)
+    detail = (
+        f"the app's credential is refused by {len(refusing)} of its dependencies; `retryctl circuits list`"
+    )
     return HealthPart(healthy=False, detail=detail)
 
 

@@ -73,6 +73,9 @@ class AlertSettings(SettingsGroup):
     )
     alert_outbox_lag_seconds: float = seconds("Alert when an event waits longer to be sent; 0 = off.", 300.0)
     alert_circuit_open_seconds: float = seconds("Alert when a circuit is open for longer; 0 = off.", 300.0)
+    alert_credential_refused_seconds: float = seconds(
+        "Alert when a dependency refuses the app's credential for longer; 0 = off.", 60.0
+    )
     alert_retries_exhausted_per_hour: float = setting(
         "Alert when more operations used up their attempts in the last hour; 0 = off.",
         50.0,
@@ -133,6 +136,7 @@ class AlertSettings(SettingsGroup):
             "dead_letter_age_seconds": self.alert_dead_letter_age_seconds,
             "outbox_lag_seconds": self.alert_outbox_lag_seconds,
             "circuit_open_seconds": self.alert_circuit_open_seconds,
+            "credential_refused_seconds": self.alert_credential_refused_seconds,
             "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
             "not_starting": self.alert_not_starting_seconds,
             "stuck_seconds": self.alert_stuck_seconds,

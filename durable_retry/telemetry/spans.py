@@ -167,7 +167,7 @@ def outcome_name(outcome: AttemptOutcome) -> str:
     """Return the outcome's name in metrics and on spans."""
     if outcome.category is None:
         return SUCCESS
-    return FAILURE if outcome.counted else NOT_SENT
+    return NOT_SENT if outcome.never_left else FAILURE
 
 
 def attempt_ended(span: Span, outcome: AttemptOutcome) -> None:

@@ -362,3 +362,55 @@ def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_manual_control(cir
     answer = circuits.client.post("/api/circuits/flaky/open", json={"reason": "why not"})
     assert answer.status_code == 409
     assert answer.headers["content-type"].startswith("application/problem+json")
+
+
+def refused_by(system: System, dependency: str) -> Any:
+    return circuit(system, dependency).get("credential_refused_by")
+
+
+@pytest.mark.shows("D20")
+def test_an_outage_that_ends_in_a_revoked_credential_is_one_problem_and_nothing_dies_of_it(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    with outage(own_target):
+        ids = [circuits.accepted(f"{key}-{n}", "/echo", dependency="guarded") for n in range(30)]
+        eventually(lambda: circuit(circuits, "guarded")["state"] == "open", "the circuit opens")
+        own_target.outage(on=True, status=401)
+        eventually(lambda: refused_by(circuits, "guarded") == "401", "a probe is refused")
+        view = circuit(circuits, "guarded")
+        assert view["reason"] in {"the credential is refused (401)", "the break is over"}
+        probes = view["failed_probes"]
+        eventually(lambda: circuit(circuits, "guarded")["failed_probes"] > probes + 1, "more probes fail")
+        late = circuits.accepted(f"{key}-late", "/echo", dependency="guarded")
+        waits = circuits.until(late, "waiting_circuit")["waits"]
+        assert waits[-1]["delay_reasons"][0].startswith("guarded answers 401")
+        assert circuits.client.get("/api/health").json()["parts"]["credentials"]["healthy"] is False
+        glances = circuits.client.get("/api/overview").json()["circuits"]
+        assert [one["dependency"] for one in glances if one.get("credential_refused_by")] == ["guarded"]
+        assert not dead_letters_of(circuits, "guarded")
+    ended = [circuits.until(each, "succeeded", within_seconds=60) for each in (*ids, late)]
+    assert max(document["attempt_count"] for document in ended) <= 5
+    assert ended[-1]["attempt_count"] == 1
+    assert refused_by(circuits, "guarded") is None
+    assert not dead_letters_of(circuits, "guarded")
+
+
+def dead_letters_of(system: System, dependency: str) -> list[Any]:
+    answer = system.client.get("/api/dead-letters", params={"dependency": dependency})
+    items: list[Any] = answer.raise_for_status().json()["items"]
+    return items
+
+
+def test_a_callers_own_credential_concerns_its_operation_alone(circuits: System, key: str) -> None:
+    ids = [
+        circuits.accepted(
+            f"{key}-{n}",
+            "/status/401",
+            dependency="guarded",
+            request={"method": "POST", "path": "/status/401", "headers": {"X-Api-Key": "mine"}, "json": 1},
+        )
+        for n in range(4)
+    ]
+    for each in ids:
+        assert circuits.until(each, "dead_lettered")["dead_letter"]["category"] == "unauthorized"
+    assert circuit(circuits, "guarded")["state"] == "closed"

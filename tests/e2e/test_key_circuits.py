@@ -53,6 +53,29 @@ def test_a_credential_that_is_refused_stops_the_operations_of_its_key_alone(
     eventually(lambda: "limit_keys" not in circuit(circuits, "tenants"), "no key is listed any more")
 
 
+def test_a_credential_of_a_key_that_is_refused_opens_its_circuit_at_once_and_names_it(
+    circuits: System, key: str
+) -> None:
+    paths = {f"{key}/revoked": "/fail/1?status=401", f"{key}-other": "/echo"}
+    ids = {
+        each: [circuits.accepted(f"{each}-{n}", path, dependency="leased", limit_key=each) for n in range(4)]
+        for each, path in paths.items()
+    }
+    revoked, other = ids
+
+    def refused() -> list[tuple[str, str]] | None:
+        keys = circuit(circuits, "leased").get("limit_keys", ())
+        return [(one["limit_key"], one["credential_refused_by"]) for one in keys] or None
+
+    assert eventually(refused, "the dependency lists it") == [(revoked, "401")]
+    waits = [wait for each in ids[revoked] for wait in circuits.until(each, "succeeded").get("waits", ())]
+    reasons = [reason for wait in waits for reason in wait["delay_reasons"]]
+    assert f"the circuit is open: the credential is refused (401) (limit key {revoked})" in reasons
+    assert {circuits.until(each, "succeeded")["attempt_count"] for each in (*ids[revoked], *ids[other])} == {
+        1
+    }
+
+
 def test_closing_the_circuit_of_a_key_wakes_its_operations_and_a_hold_of_the_dependency_holds_every_key(
     circuits: System, key: str
 ) -> None:

@@ -29,6 +29,7 @@ class Desk:
         at: float,
         *,
         failures: int = 0,
+        unauthorized: int = 0,
         successes: int = 0,
         slow: int = 0,
         epoch: int | None = None,
@@ -37,8 +38,9 @@ class Desk:
         probes: tuple[ProbeResult, ...] = (),
         reporter: str = "w1",
     ) -> Report:
-        """Make a report of calls that ended at `at`, successes first."""
+        """Make a report of calls that ended at `at`, successes first; so many failures are refusals."""
         self.sequence += 1
+        is_refused = unauthorized or any(probe.health is CallHealth.UNAUTHORIZED for probe in probes)
         counts = Counts(failures + successes, failures, slow)
         window = SlidingWindow.over(self.settings.window_seconds)
         return Report(
@@ -48,6 +50,8 @@ class Desk:
             epoch=self.breaker.epoch if epoch is None else epoch,
             window=window.add(after(at), counts) if counts.calls else window,
             trailing_failures=failures,
+            unauthorized=unauthorized or None,
+            unauthorized_by="401" if is_refused else None,
             refused=refused,
             throttled_until=None if throttled_until is None else after(throttled_until),
             probes=probes,
@@ -62,6 +66,10 @@ class Desk:
     def fail(self, at: float, failures: int = 10, successes: int = 0) -> None:
         """Take in so many calls."""
         self.hear(self.report(at, failures=failures, successes=successes))
+
+    def refuse(self, at: float, times: int = 1, successes: int = 0) -> None:
+        """Take in so many refusals of the dependency's own credential."""
+        self.hear(self.report(at, failures=times, unauthorized=times, successes=successes))
 
     def ask(self, at: float, operation_id: str = "op-1", lease_seconds: float = 10) -> Permitted | Refused:
         """Ask for a probe."""

@@ -124,6 +124,10 @@ class Breaker(JsonShape):
     tripped_by: SlidingWindow = _NO_CALLS
     # As reported; successes that a worker has not reported yet do not interrupt it.
     failures_in_a_row: int = 0
+    # Refusals of its own credential without a success between, counted as those; None for none.
+    unauthorized_in_a_row: int | None = None
+    # What refuses its credential, such as `401`, while that holds it open; None while anything else does.
+    unauthorized_by: str | None = None
     # Start of the latest break or forced break; None while calls are let through.
     opened_at: MsInstant | None = None
     # End of the break; None while not open, or when forced open without an end.
@@ -226,6 +230,7 @@ def moved(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         # Results of the old epoch must neither trip nor close the circuit in the new one.
         window=replace(breaker.window, buckets=()),
         failures_in_a_row=0,
+        unauthorized_in_a_row=None,
         probe_successes=0,
         expires_at=None,
         reason=reason,
@@ -234,9 +239,20 @@ def moved(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
 
 
 def opened(
-    breaker: Breaker, move: CircuitMove, now: datetime, settings: CircuitSettings, *, reason: str
+    breaker: Breaker,
+    move: CircuitMove,
+    now: datetime,
+    settings: CircuitSettings,
+    *,
+    reason: str,
+    unauthorized_by: str | None = None,
 ) -> Breaker:
-    """Begin a break: the first one, or a longer one after a failed probe."""
+    """Begin a break: the first one, or a longer one after a failed probe.
+
+    Where the credential is refused that is the reason, whatever else is.
+    """
+    if unauthorized_by is not None:
+        reason = f"the credential is refused ({unauthorized_by})"
     # A trip begins with the shortest break; only failed probes lengthen it.
     reopenings = breaker.reopenings + 1 if move is CircuitMove.PROBE_FAILED else 0
     pause = timedelta(seconds=settings.break_seconds_after(reopenings))
@@ -248,6 +264,7 @@ def opened(
         first_opened_at=breaker.closed_to_calls_since or now,
         retry_at=now + pause,
         reopenings=reopenings,
+        unauthorized_by=unauthorized_by,
         reopened_at=None,
         draining_since=None,
     )
@@ -266,6 +283,7 @@ def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         opened_at=None,
         first_opened_at=None,
         last_error=None,
+        unauthorized_by=None,
         retry_at=None,
         reopenings=0,
         reopened_at=(after_probe or now) if was_blocked else breaker.reopened_at,

@@ -118,20 +118,31 @@ class CallHealth(StrEnum):
 
     SUCCESS = "success"
     FAILURE = "failure"
+    UNAUTHORIZED = "unauthorized"  # a failure by which the dependency refuses its own credential
     SILENT = "silent"  # counts as neither call nor failure
 
+    @property
+    def is_failure(self) -> bool:
+        return self in {CallHealth.FAILURE, CallHealth.UNAUTHORIZED}
 
-def call_health(category: Category | None, status_code: int | None, *, of_key: bool = False) -> CallHealth:
+
+def call_health(
+    category: Category | None, status_code: int | None, *, of_key: bool = False, is_ruled: bool = False
+) -> CallHealth:
     """Return how a call counts, by its category; None is a success.
 
     A dependency that rejects a request is healthy. Throttling is an instruction and not a failure: it pauses
     the circuit and changes no ratio. A transient or ambiguous outcome is a failure when it was a timeout, a
     broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
 
-    `of_key`: whether it counts for the circuit of a limit key, where a refused credential is a failure too.
+    Args:
+        of_key: Whether it counts for the circuit of a limit key, where a refused credential is a failure too.
+        is_ruled: Whether `classify` gives it its category: what is transient there is a failure here.
     """
     match category:
         case Category.UNAUTHORIZED if of_key:
+            return CallHealth.FAILURE
+        case Category.TRANSIENT if is_ruled:
             return CallHealth.FAILURE
         case None | Category.MALFORMED | Category.UNAUTHORIZED | Category.NOT_FOUND | Category.BUSINESS_RULE:
             return CallHealth.SUCCESS
@@ -170,6 +181,9 @@ class Report(JsonShape):
     epoch: int  # in which the counted calls were permitted
     window: SlidingWindow  # the calls, by the time they ended
     trailing_failures: int = 0  # failures since the last success, of this report alone
+    # Those of them by which the dependency refuses its own credential; None for none.
+    unauthorized: int | None = None
+    unauthorized_by: str | None = None  # what refused it the last time, such as `401`; None for nothing
     refused: int = 0  # operations that began to wait for the circuit or for the end of a throttling pause
     first_attempts: int = 0  # first attempts that started
     retries: int = 0  # retries that started, or that the retry budget promised

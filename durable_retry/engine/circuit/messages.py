@@ -180,6 +180,12 @@ class CircuitFigures(Answer):
     throttled_by: Annotated[str | None, Field(description="What asked for the pause, such as `429`.")] = None
     reason: str | None
     changed_by: str | None
+    credential_refused_by: Annotated[
+        str | None,
+        left_out(
+            "What refuses the dependency's credential, such as `401`. Left out unless that keeps it open."
+        ),
+    ] = None
 
 
 class KeyFigures(CircuitFigures):
@@ -265,6 +271,7 @@ def view_of(
         throttled_by=current.throttled_by if current.is_throttled(clock) else None,
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by=BY_SETTINGS if is_off else current.changed_by,
+        credential_refused_by=current.unauthorized_by,
         epoch=current.epoch,
         waiting=current.remaining_waiting(clock),
         expires_at=current.expires_at,

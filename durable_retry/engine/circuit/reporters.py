@@ -114,6 +114,8 @@ class ReportBuffer:
     _window: SlidingWindow = field(init=False)
     _oldest_at: datetime | None = None
     _trailing_failures: int = 0
+    _unauthorized: int = 0
+    _unauthorized_by: str | None = None
     _failures: int = 0
     _refused: int = 0
     _first_attempts: int = 0
@@ -220,8 +222,10 @@ class ReportBuffer:
 
         The failure is reported when it counts as failed.
         """
-        if health is CallHealth.FAILURE and failure is not None:
+        if health.is_failure and failure is not None:
             self._last_error = failure
+        if health is CallHealth.UNAUTHORIZED and failure is not None:
+            self._unauthorized_by = failure.partition(":")[0]
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         self._throttled_until = latest(self._throttled_until, throttled_until)
         self.here = replace(
@@ -235,7 +239,7 @@ class ReportBuffer:
             self._probes.append(ProbeResult(lease_id, epoch, CallHealth.FAILURE if sick else health))
         elif health is not CallHealth.SILENT and epoch >= self.epoch:
             self._enter_epoch(epoch)
-            self._count_call(at, failed=health is CallHealth.FAILURE, slow=slow)
+            self._count_call(at, health, slow=slow)
         self._note_oldest(at)
 
     def due_at(self) -> datetime | None:
@@ -270,6 +274,8 @@ class ReportBuffer:
             epoch=self.epoch,
             window=self._window.trimmed(at),
             trailing_failures=self._trailing_failures,
+            unauthorized=self._unauthorized or None,
+            unauthorized_by=self._unauthorized_by,
             refused=self._refused,
             first_attempts=self._first_attempts,
             retries=self._retries,
@@ -285,7 +291,7 @@ class ReportBuffer:
         self._throttled_until = None
         self._is_announcing = False
         self._probes = []
-        self._last_error = None
+        self._last_error = self._unauthorized_by = None
         self._oldest_at = None
         self.last_report_at = at
         return report
@@ -311,11 +317,15 @@ class ReportBuffer:
         if self._oldest_at is None:
             self._oldest_at = at
 
-    def _count_call(self, at: datetime, *, failed: bool, slow: bool) -> None:
-        counts = Counts(calls=1, failures=int(failed), slow=int(slow))
+    def _count_call(self, at: datetime, health: CallHealth, *, slow: bool) -> None:
+        counts = Counts(calls=1, failures=int(health.is_failure), slow=int(slow))
         self._window = self._window.add(at, counts).trimmed(at)
         self._failures += counts.failures
-        self._trailing_failures = self._trailing_failures + 1 if failed else 0
+        if not health.is_failure:
+            self._trailing_failures = self._unauthorized = 0
+            return
+        self._trailing_failures += 1
+        self._unauthorized += health is CallHealth.UNAUTHORIZED
 
     def _enter_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -325,4 +335,4 @@ class ReportBuffer:
     def _drop_counts(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
         self._failures = 0
-        self._trailing_failures = 0
+        self._trailing_failures = self._unauthorized = 0

@@ -84,6 +84,8 @@ class CircuitSettings(JsonShape):
         break_seconds: Length of the first break, above 0.
         max_break_seconds: Each failed probe doubles the break up to this.
         half_open_calls: Probes in flight at once, and the successes that close the circuit; 1 to 20.
+        unauthorized_calls: Refusals of the dependency's own credential, without a success between, that open
+            the circuit; 0 is off.
         by: `limit_key`: operations with a limit key have a circuit for each key; "": one circuit for all.
         max_keys: Keys with a circuit of their own in one worker process; further ones share the dependency's.
     """
@@ -98,12 +100,17 @@ class CircuitSettings(JsonShape):
     break_seconds: PositiveSeconds = 30.0
     max_break_seconds: PositiveSeconds = 600.0
     half_open_calls: Annotated[int, Field(ge=1, le=20)] = 1
+    unauthorized_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 3
     by: Annotated[Literal["", "limit_key"], NOT_STORED] = ""
     max_keys: Annotated[int, Field(ge=1, le=100_000), NOT_STORED] = 1000
 
     @property
     def is_by_key(self) -> bool:
         return self.enabled and self.by == "limit_key"
+
+    @property
+    def opens_without_credential(self) -> bool:
+        return self.enabled and self.unauthorized_calls > 0
 
     def break_seconds_after(self, reopenings: int) -> float:
         """Return the length of the break after failed probe rounds in a row: doubled by each, capped.

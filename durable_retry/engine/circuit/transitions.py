@@ -73,10 +73,11 @@ def apply_report(
         last_error=report.last_error or breaker.last_error,
     )
     for probe in report.probes:
-        breaker = _after_probe(breaker, probe, now, settings)
+        breaker = _after_probe(breaker, probe, now, settings, report.unauthorized_by)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
         return breaker
-    return _tripped_if_sick(_after_report(breaker, report, now, settings), now, settings)
+    breaker = _after_report(breaker, report, now, settings)
+    return _tripped_if_sick(breaker, now, settings, report.unauthorized_by or "its answer")
 
 
 def _end_of_pause(report: Report, now: datetime) -> datetime | None:
@@ -100,7 +101,13 @@ def _after_pause(breaker: Breaker, report: Report, now: datetime) -> Breaker:
     return replace(breaker, throttled_until=until, throttled_by=report.throttled_by)
 
 
-def _after_probe(breaker: Breaker, probe: ProbeResult, now: datetime, settings: CircuitSettings) -> Breaker:
+def _after_probe(
+    breaker: Breaker,
+    probe: ProbeResult,
+    now: datetime,
+    settings: CircuitSettings,
+    unauthorized_by: str | None,
+) -> Breaker:
     # A probe counts under its lease alone: after it expired, another operation may be probing.
     is_live = any(lease.lease_id == probe.lease_id for lease in breaker.leases)
     if breaker.state is not CircuitState.HALF_OPEN or probe.epoch != breaker.epoch or not is_live:
@@ -108,8 +115,16 @@ def _after_probe(breaker: Breaker, probe: ProbeResult, now: datetime, settings: 
     breaker = breaker.without_leases(lease for lease in breaker.leases if lease.lease_id == probe.lease_id)
     if probe.health is CallHealth.SILENT:
         return breaker
-    if probe.health is CallHealth.FAILURE:
-        return opened(breaker, CircuitMove.PROBE_FAILED, now, settings, reason="a probe failed")
+    if probe.health.is_failure:
+        refused_by = unauthorized_by if probe.health is CallHealth.UNAUTHORIZED else None
+        return opened(
+            breaker,
+            CircuitMove.PROBE_FAILED,
+            now,
+            settings,
+            reason="a probe failed",
+            unauthorized_by=refused_by,
+        )
     successes = breaker.probe_successes + 1
     if successes >= settings.half_open_calls:
         return freed(
@@ -125,19 +140,27 @@ def _after_report(breaker: Breaker, report: Report, now: datetime, settings: Cir
         window = empty.merge(window, now)  # the settings changed: the counts stay, their times are lost
     fresh = report.window.trimmed(now)  # the results of a report that was long under way are old
     calls = fresh.everything().calls
+    if not calls:
+        return replace(breaker, window=window.merge(fresh, now))
     succeeded_too = calls > report.trailing_failures
-    # A success in this report ends the series that was counted before.
+    # A success in this report ends the series that were counted before.
     in_a_row = report.trailing_failures if succeeded_too else breaker.failures_in_a_row + calls
+    before = 0 if succeeded_too else breaker.unauthorized_in_a_row or 0
     return replace(
         breaker,
         window=window.merge(fresh, now),
-        failures_in_a_row=in_a_row if calls else breaker.failures_in_a_row,
+        failures_in_a_row=in_a_row,
+        unauthorized_in_a_row=before + (report.unauthorized or 0) or None,
     )
 
 
-def _tripped_if_sick(breaker: Breaker, now: datetime, settings: CircuitSettings) -> Breaker:
+def _tripped_if_sick(
+    breaker: Breaker, now: datetime, settings: CircuitSettings, unauthorized_by: str
+) -> Breaker:
     if breaker.state is not CircuitState.CLOSED or not settings.enabled:
         return breaker
+    if 0 < settings.unauthorized_calls <= (breaker.unauthorized_in_a_row or 0):
+        return opened(breaker, CircuitMove.TRIP, now, settings, reason="", unauthorized_by=unauthorized_by)
     reason = trip_reason(breaker.window.totals(now), breaker.failures_in_a_row, settings)
     return breaker if reason is None else opened(breaker, CircuitMove.TRIP, now, settings, reason=reason)
 
@@ -320,6 +343,7 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
         opened_at=now,
         first_opened_at=breaker.closed_to_calls_since or now,
         last_error=None if breaker.state in FREE else breaker.last_error,
+        unauthorized_by=None,
         retry_at=None,
         reopened_at=None,
         draining_since=None,

@@ -115,11 +115,14 @@ class AlertThresholds:
 
     Attributes:
         circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
+        credential_refused_seconds: How long it has refused the app's credential; not written: the app's
+            threshold.
         dead_letters: How many of its dead letters are open; not written: no alert of its own.
         dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
     """
 
     circuit_open_seconds: _Threshold | None = None
+    credential_refused_seconds: _Threshold | None = None
     dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
     dead_letter_age_seconds: _Threshold | None = None
 

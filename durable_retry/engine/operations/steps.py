@@ -144,7 +144,7 @@ def fail(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep
 
 
 def hold(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
-    """Return the record of a step that did not start, because its dependency did not admit it."""
+    """Return the record of a step whose attempt does not count: it was not admitted, or not authorized."""
     if record is not None and (record.has_succeeded or record.execution != begun.execution):
         return record
     return replace(begun, state=StepState.FAILED, attempts=begun.attempts - 1)

@@ -41,6 +41,11 @@ class AdmissionState(JsonShape):
     unsent: tuple[str, ...] | None = None
 
     @property
+    def is_probe(self) -> bool:
+        """Whether its attempt tries for everybody that waits: as the circuit's probe, or let past it."""
+        return self.is_canary is True or (self.permit is not None and self.permit.lease_id is not None)
+
+    @property
     def ways(self) -> tuple[str, ...]:
         """What an attempt passes that others ask, each a few words."""
         passes = (

@@ -56,6 +56,8 @@ _PAUSING: Final = frozenset({403, _UNAVAILABLE})
 
 _CONFLICT: Final = 409
 
+_UNKNOWN_CALLER: Final = frozenset({401, 407})
+
 
 class Sent(StrEnum):
     """Whether a failed request can have reached the dependency."""
@@ -92,7 +94,9 @@ _BY_EXCEPTION: Final[Mapping[str, Classification]] = {
 
 _BUSINESS_RULE: Final = Classification(Category.BUSINESS_RULE)
 _MALFORMED: Final = Classification(Category.MALFORMED)
-_UNAUTHORIZED: Final = Classification(Category.UNAUTHORIZED)
+_FORBIDDEN: Final = Classification(Category.UNAUTHORIZED)
+UNAUTHORIZED: Final = Classification(Category.UNAUTHORIZED, counted=False)
+"""A refused credential, which is a failure of our side where it is the app's own."""
 
 _BY_LIBRARY: Final[Mapping[str, Classification]] = {
     **dict.fromkeys(("sqlalchemy.IntegrityError", "psycopg.IntegrityError"), _BUSINESS_RULE),
@@ -111,12 +115,13 @@ _BY_LIBRARY: Final[Mapping[str, Classification]] = {
     **dict.fromkeys(
         (
             "azure.ClientAuthenticationError",
-            *("psycopg.InsufficientPrivilege", "psycopg.InvalidAuthorizationSpecification"),
-            "psycopg.InvalidPassword",
+            *("psycopg.InvalidAuthorizationSpecification", "psycopg.InvalidPassword"),
             *("redis.AuthenticationError", "redis.AuthenticationWrongNumberOfArgsError"),
-            *("redis.AuthorizationError", "redis.NoPermissionError"),
         ),
-        _UNAUTHORIZED,
+        UNAUTHORIZED,
+    ),
+    **dict.fromkeys(
+        ("psycopg.InsufficientPrivilege", "redis.AuthorizationError", "redis.NoPermissionError"), _FORBIDDEN
     ),
     # A Redis server that cannot at this moment: subclasses of `ResponseError`, which is malformed.
     **dict.fromkeys(
@@ -181,6 +186,11 @@ def _hinted(category: Category, status_code: int) -> Category:
     return Category.TRANSIENT if is_4xx(status_code) and category is not Category.THROTTLED else category
 
 
+def is_of_credential(category: Category | None, status_code: int, *, is_ruled: bool) -> bool:
+    """Whether an answer says that whoever asks is not known; 403 says that only where `classify` does."""
+    return category is Category.UNAUTHORIZED and (is_ruled or status_code in _UNKNOWN_CALLER)
+
+
 def is_refusal(status_code: int) -> bool:
     """Whether an answer says that the dependency did nothing; no 5xx does, as proxies send them too."""
     return is_4xx(status_code) and status_code not in _CALLER_LEFT
@@ -216,11 +226,14 @@ def classify_failure(
 def classify_handler_failure(exception_names: Iterable[str], *, rules: Rules = NO_RULES) -> Classification:
     """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
 
-    What a handler has sent before it failed is not known here, so every attempt of it counts.
+    What a handler has sent before it failed is not known here, so every attempt of it counts, unless its
+    credential is refused.
     """
     names = list(exception_names)
     ruled = ruled_name(names, rules)
-    return Classification(ruled) if ruled is not None else _first_known(names, _BY_CODE) or _LOST
+    if ruled is not None:
+        return Classification(ruled, counted=ruled is not Category.UNAUTHORIZED)
+    return _first_known(names, _BY_CODE) or _LOST
 
 
 _MOST_WRAPPED: Final = 8

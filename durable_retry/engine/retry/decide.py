@@ -123,10 +123,13 @@ def after_attempt(
     outcome: AttemptOutcome,
     now: datetime,
     due_at: datetime | None = None,
+    *,
+    is_probe: bool = False,
 ) -> Decision:
     """Decide what follows an attempt that was due at `due_at`, None for at once.
 
-    An outcome that is not counted never left our side.
+    An outcome that is not counted never left our side, or its credential was refused. Of the refusals of one
+    operation while the circuit lets attempts through there is a bound: others may succeed.
     """
     match outcome.category:
         case None:
@@ -134,8 +137,10 @@ def after_attempt(
         case Category.DEADLINE_EXCEEDED:
             late = _held_up(due_at, outcome.started_at)
             return _too_late(operation, f"no time was left for attempt {outcome.number}{late}")
-        case Category.TRANSIENT | Category.THROTTLED | Category.AMBIGUOUS if not outcome.counted:
-            return _after_uncounted(operation, history, outcome, now)
+        case Category.TRANSIENT | Category.THROTTLED | Category.AMBIGUOUS | Category.UNAUTHORIZED if (
+            not outcome.counted
+        ):
+            return _after_uncounted(operation, history, outcome, now, is_probe=is_probe)
         case Category.TRANSIENT | Category.THROTTLED as category:
             applied = _applied_policy(operation, history, outcome)
             if not applied.policy.allows_another(applied.attempt):
@@ -157,13 +162,11 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
     if failures >= MAX_OWN_FAILURES:
         detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
-    constraint = own_failure_constraint(operation, history, error, now)
-    failed = f"attempt {history.next_attempt} failed on this side: {error}"
-    return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
+    return _wait_for_own_side(operation, history, error, now)
 
 
 def _after_uncounted(
-    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime
+    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, *, is_probe: bool
 ) -> Wait | DeadLetter:
     """Decide what follows an attempt that is made again under its number.
 
@@ -171,6 +174,10 @@ def _after_uncounted(
     come no more at the longest.
     """
     why = _failure_text(outcome)
+    if outcome.refuses_credential:
+        if not is_probe and history.own_failures + 1 >= MAX_OWN_FAILURES:
+            return _dead_letter_of_refused(operation, outcome, Category.UNAUTHORIZED)
+        return _wait_for_own_side(operation, history, f"the credential is refused: {why}", now)
     if outcome.is_own_failure:
         return after_own_failure(operation, history, why, now)
     constraint, until = own_failure_constraint(operation, history, why, now), outcome.may_answer_until
@@ -180,6 +187,14 @@ def _after_uncounted(
     if isinstance(decision, DeadLetter) and until is not None:
         return _dead_letter_of_refused(operation, outcome, Category.AMBIGUOUS)
     return decision
+
+
+def _wait_for_own_side(
+    operation: Retryable, history: History, error: str, now: datetime
+) -> Wait | DeadLetter:
+    constraint = own_failure_constraint(operation, history, error, now)
+    failed = f"attempt {history.next_attempt} failed on this side: {error}"
+    return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
 
 
 def while_blocked(
@@ -215,10 +230,13 @@ def kind_of_refusal(refused: Refused) -> WaitKind:
     return WaitKind.THROTTLE if refused.throttled else WaitKind.CIRCUIT
 
 
-def record(history: History, outcome: AttemptOutcome, decision: Decision) -> History:
-    """Add an attempt and the decision after it; one that never left our side is noted and not counted."""
+def record(
+    history: History, outcome: AttemptOutcome, decision: Decision, *, is_probe: bool = False
+) -> History:
+    """Add an attempt and the decision after it; one that failed by our own side is noted and not counted."""
     if not outcome.counted:
-        return history.with_own_failure(is_bounded=outcome.is_own_failure)
+        is_spared = is_probe and outcome.refuses_credential
+        return history.with_own_failure(is_bounded=outcome.is_own_failure, is_spared=is_spared)
     retry = decision if isinstance(decision, Wait) else None
     counted = history if outcome.step is None else history.with_step_failure()
     return counted.with_attempt(

@@ -137,8 +137,8 @@ class AttemptOutcome(JsonShape):
     retry_hint: RetryHint | None = None
     # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
     result: Any = None
-    # False when the attempt never left our side (no free connection, no configuration): it is made again
-    # under the same number and costs no attempt.
+    # False when our side failed: the attempt never left it (no free connection, no configuration), or its
+    # credential is refused. It is made again under the same number and costs no attempt.
     counted: bool = True
     # What failed, if it was a step with a policy of its own; else None.
     step: StepFailure | None = None
@@ -167,8 +167,18 @@ class AttemptOutcome(JsonShape):
 
     @property
     def is_own_failure(self) -> bool:
-        """Whether it did not leave our side by a failure of which only so many in a row are borne."""
+        """Whether it failed by our own side, in a way of which only so many in a row are borne."""
         return not (self.counted or self.missing or self.may_answer_until)
+
+    @property
+    def refuses_credential(self) -> bool:
+        """Whether the dependency refuses the app's own credential: a failure of our side."""
+        return self.category is Category.UNAUTHORIZED and not self.counted
+
+    @property
+    def never_left(self) -> bool:
+        """Whether the attempt never left our side."""
+        return not (self.counted or self.refuses_credential)
 
     def is_clear_refusal(self, handler: str | None) -> bool:
         """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""
@@ -227,7 +237,7 @@ class History(JsonShape):
 
     attempts: tuple[PastAttempt, ...] = ()  # the latest attempts, at most `KEPT_ATTEMPTS`, oldest first
     attempt_count: int = 0  # counted attempts in all
-    own_failures: int = 0  # attempts in a row that never left our side; they cost no attempt
+    own_failures: int = 0  # attempts in a row that failed by our own side; they cost no attempt
     circuit_waits: int = 0  # waits for the circuit so far; they cost no attempt
     # The latest waits for anything but a retry's own delay, at most `KEPT_WAITS`, oldest first.
     waits: tuple[PastWait, ...] = ()
@@ -285,10 +295,17 @@ class History(JsonShape):
         """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""
         return replace(self, actions=(*(self.actions or ()), action)[-KEPT_ACTIONS:])
 
-    def with_own_failure(self, *, is_bounded: bool = True) -> Self:
-        """Add an attempt that never left our side; what is not bounded makes the next wait longer only."""
+    def with_own_failure(self, *, is_bounded: bool = True, is_spared: bool = False) -> Self:
+        """Add an attempt that failed by our own side.
+
+        Args:
+            is_bounded: False for what makes the next wait longer only.
+            is_spared: Whether it uses nothing of the bound up, nor makes a wait longer.
+        """
         own_failures = self.own_failures + 1
-        if not is_bounded:
+        if is_spared:
+            own_failures = max(self.own_failures, 1)
+        elif not is_bounded:
             own_failures = max(self.own_failures, min(own_failures, _PATIENT_FAILURES))
         return replace(self, own_failures=own_failures)
 

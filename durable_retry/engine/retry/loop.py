@@ -212,8 +212,7 @@ def _is_counted_waiting(admission: AdmissionState) -> bool:
 
     Nor does a canary.
     """
-    is_probe = admission.permit is not None and admission.permit.lease_id is not None
-    return admission.waiting and (is_probe or admission.is_canary is True)
+    return admission.waiting and admission.is_probe
 
 
 def after(
@@ -248,11 +247,13 @@ def _after(
 ) -> tuple[RetryState, Action]:
     match result:
         case AttemptOutcome():
-            decision = after_attempt(operation, state.history, result, now, state.due_at)
-            history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
+            is_probe = state.admission.is_probe or (state.step is not None and state.step.admission.is_probe)
+            decision = after_attempt(operation, state.history, result, now, state.due_at, is_probe=is_probe)
+            shown = _with_late_turn(decision, result, now)
+            history = record(_with_late_start(state, result), result, shown, is_probe=is_probe)
             history = _with_its_way(history, state, result)
-            is_clear = result.is_clear_refusal(operation.handler)
-            if result.may_answer_until is not None or (result.counted and not is_clear):
+            may_answer = result.may_answer_until is not None
+            if may_answer or not (result.never_left or result.is_clear_refusal(operation.handler)):
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:

@@ -230,8 +230,11 @@ def health_shown_by(outcome: AttemptOutcome, *, of_key: bool = False) -> CallHea
 
     `of_key` as in `call_health`.
     """
-    is_ours = outcome.is_our_bug or not outcome.counted
-    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code, of_key=of_key)
+    if outcome.refuses_credential:
+        return CallHealth.UNAUTHORIZED
+    if outcome.is_our_bug or not outcome.counted:
+        return CallHealth.SILENT
+    return call_health(outcome.category, outcome.status_code, of_key=of_key, is_ruled=outcome.is_ruled)
 
 
 def failure_of(outcome: AttemptOutcome) -> str | None:

@@ -282,7 +282,8 @@ class Calls:
                 raise
             failed = FailedStep(plan, step.name, running.failure)
             self._failed += [(member, failed) for member in (error, *members_of(error))]
-            ending = partial(fail, begun=begun)
+            is_refused = self.outcome_of(plan, error).refuses_credential
+            ending = partial(hold if is_refused else fail, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
             await self._note_end_of_step(begun, ending)
             del self._running[step.name]

@@ -22,6 +22,7 @@ from durable_retry.engine.operations.completion import MASKED
 from durable_retry.engine.operations.request import event_problems, is_unprotected
 from durable_retry.engine.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.engine.retry.classify import (
+    UNAUTHORIZED,
     Classification,
     classify_failure,
     classify_handler_failure,
@@ -164,6 +165,8 @@ def _outcome_of_raised(
             failure=_failure_detail(failed, member, member if len(members) == 1 else error),
         )
         outcomes.append(outcome)
+        if outcome.is_our_bug:
+            _log_bug(handler, failed.plan, member)
     outcome = _most_final(outcomes)
     of_steps = (_retry_hint_of(member) for each in calls.errors for member in members_of(each))
     return replace(outcome, retry_hint=_longest([outcome.retry_hint, *of_steps]))
@@ -177,9 +180,14 @@ _FINALITY: Final = {Category.TRANSIENT: 0, Category.THROTTLED: 1, Category.AMBIG
 """2 for all others: they will never succeed."""
 
 
+def _finality(outcome: AttemptOutcome) -> int:
+    waits = outcome.refuses_credential
+    return 1 if waits else _FINALITY.get(outcome.category or Category.TRANSIENT, 2)
+
+
 def _most_final(outcomes: list[AttemptOutcome]) -> AttemptOutcome:
     """Return the outcome of what was raised at once: the most final one, with the longest hint of all."""
-    ordered = sorted(outcomes, key=lambda outcome: -_FINALITY.get(outcome.category or Category.TRANSIENT, 2))
+    ordered = sorted(outcomes, key=lambda outcome: -_finality(outcome))
     if len(ordered) == 1:
         return ordered[0]
     lines = "; ".join(dict.fromkeys(outcome.error or "" for outcome in ordered))
@@ -224,7 +232,9 @@ def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -
         return outcome
     sent = "may have taken effect" if seen.is_unknown else "took effect outside of a remembered step"
     error = f"a request that must not be sent twice {sent}, then: {outcome.error}"
-    return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
+    return replace(
+        outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None, counted=True
+    )
 
 
 def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) -> AttemptOutcome:
@@ -252,11 +262,12 @@ def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> At
         if (answer := answer_of(error)) is not None:
             return _outcome_of_refusal(plan, error, answer)
         if issubclass(type(error), _BUGS):
-            _log_bug(handler, plan, error)
             line = f"bug in handler {handler.name}: {line}"
             return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
     classified = _classify_error(plan, error, names)
-    return plan.outcome(category=classified.category, error=line, retry_hint=_retry_hint_of(error))
+    refuses = classified == UNAUTHORIZED and plan.waits_for_credential
+    hint = _retry_hint_of(error)
+    return plan.outcome(category=classified.category, error=line, retry_hint=hint, counted=not refuses)
 
 
 def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:

@@ -12,13 +12,20 @@ from typing import Any, Final
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.foreign import read_json
+from durable_retry.engine.base.documents import read_answer
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
-from durable_retry.engine.retry.classify import Sent, classify_failure, classify_status, names_of
+from durable_retry.engine.retry.classify import (
+    Sent,
+    classify_failure,
+    classify_status,
+    is_of_credential,
+    names_of,
+)
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import (
@@ -97,6 +104,24 @@ class Plan:
             return self.deduplicated_by
         return self.dependency.idempotency.header
 
+    @property
+    def waits_for_credential(self) -> bool:
+        """Whether an attempt whose credential is refused waits for a new one: it is the app's own.
+
+        It is the caller's where the request has a header or a parameter with the name of a credential.
+        """
+        dependency, operation = self.dependency, self.operation
+        if not dependency.circuit.opens_without_credential:
+            return False
+        if operation.handler is not None:
+            return True
+        credentials = _credential_headers(dependency)
+        if self.deduplicated_by is not None:  # a webhook
+            return bool(credentials or dependency.webhook.secrets)
+        request = operation.request or {"headers": (), "query": ()}
+        sent = {name.lower() for name in request["headers"]} - dependency.reserved_headers
+        return bool(credentials) and not any(map(dependency.masking.hides, (*sent, *request["query"])))
+
     def outcome(self, **more: Any) -> AttemptOutcome:
         """Return the outcome of this attempt, ending now; without `category` it is a success."""
         return AttemptOutcome(
@@ -139,6 +164,13 @@ def needs_marker(plan: Plan) -> bool:
     """Whether sending the operation's request a second time could do harm."""
     request = plan.operation.request
     return request is not None and is_unprotected(request["method"], plan.deduplication_header)
+
+
+def _credential_headers(dependency: Dependency) -> frozenset[str]:
+    """Return the names, in lower case, of headers that say who the app is."""
+    auth = () if dependency.auth is None else (dependency.auth.header,)
+    secret = (name for name, value in dependency.headers.items() if isinstance(value, Secret))
+    return frozenset(name.lower() for name in (*auth, *secret))
 
 
 def _request_of_plan(plan: Plan) -> Request:
@@ -188,11 +220,17 @@ class Verdict:
     category: Category | None
     retry_hint: RetryHint | None
     is_ruled: bool  # whether `classify` says so
+    counted: bool  # False where the app's own credential is refused
 
     def outcome(self, plan: Plan, **more: Any) -> AttemptOutcome:
         """Return the outcome of an attempt that got this answer, which is no success."""
-        category = self.category or Category.TRANSIENT
-        return plan.outcome(category=category, retry_hint=self.retry_hint, is_ruled=self.is_ruled, **more)
+        return plan.outcome(
+            category=self.category or Category.TRANSIENT,
+            retry_hint=self.retry_hint,
+            is_ruled=self.is_ruled,
+            counted=self.counted,
+            **more,
+        )
 
 
 def verdict_on(
@@ -220,7 +258,9 @@ def verdict_on(
         after_unknown=plan.operation.acted_before is True,
         advice=advised_retry(headers),
     )
-    return Verdict(category, hint, is_ruled=ruled is not None)
+    is_ruled = ruled is not None
+    refuses = is_of_credential(category, status_code, is_ruled=is_ruled) and plan.waits_for_credential
+    return Verdict(category, hint, is_ruled, counted=not refuses)
 
 
 _DOCUMENT_BYTES: Final = 64 * 1024
@@ -230,7 +270,7 @@ _DOCUMENT_BYTES: Final = 64 * 1024
 def document_of(text: str | None) -> Any:
     """Return a text as JSON; None where it is none."""
     try:
-        return None if text is None else read_json(text)
+        return None if text is None else read_answer(text)
     except InvalidInputError:
         return None
 

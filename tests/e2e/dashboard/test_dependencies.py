@@ -1,6 +1,7 @@
 """Circuits, policies and the outbox in a browser."""
 
 import re
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -63,6 +64,40 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
         expect(window.card("Limit keys")).to_contain_text("Forced open")
     finally:
         seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
+
+
+def test_a_refused_credential_is_said_first_with_the_limit_key_whose_it_is(
+    window: Window, seen: System, key: str
+) -> None:
+    bodies: list[dict[str, Any]] = [{"dependency": "guarded"}, {"dependency": "tenants", "limit_key": key}]
+    ids = [
+        seen.accepted(f"{key}-{n}-{body['dependency']}", "/status/401", **body)
+        for body in bodies
+        for n in range(3)
+    ]
+    for each in ids:
+        seen.until(each, "waiting_circuit")
+    try:
+        window.open("")
+        verdict = window.page.locator(".verdict")
+        expect(verdict).to_contain_text(f"Credential refused by guarded, tenants for {key}: set a new one")
+        expect(verdict).to_have_class(re.compile("is-bad"))
+        expect(verdict).not_to_contain_text("1 circuit open")
+        expect(verdict).not_to_contain_text("Unhealthy")
+        expect(verdict).not_to_contain_text("Circuits of limit keys")
+        card = window.page.locator(".circuit[data-key=guarded]")
+        expect(card).to_contain_text("The credential is refused (401): set a new one")
+        tenants = window.page.locator(".circuit[data-key=tenants]")
+        expect(tenants).to_contain_text(f"Credential refused for 1 limit key: {key}")
+        window.open("circuits/tenants")
+        expect(window.card("Limit keys")).to_contain_text("The credential is refused (401)")
+    finally:
+        for each in ids:
+            seen.client.post(f"/api/operations/{each}/cancel").raise_for_status()
+        for body in bodies:
+            change = {"reason": "a new one", "limit_key": body.get("limit_key")}
+            answer = seen.client.post(f"/api/circuits/{body['dependency']}/reset", json=change)
+            answer.raise_for_status()
 
 
 def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(

@@ -98,7 +98,7 @@ async def test_trouble_becomes_an_outcome(
 ) -> None:
     outcome = await attempted(key, path, query=query)
     assert (outcome.category, outcome.status_code) == (category, status_code)
-    assert outcome.counted
+    assert outcome.counted is (status_code != 401)  # the app's own credential, which waits for a new one
 
 
 @pytest.mark.parametrize("form", ["seconds", "date", "ms"])
@@ -127,7 +127,8 @@ async def test_one_time_limit_holds_for_everything_inside_the_attempt(key: str) 
     timeouts = Timeouts(connect_seconds=0.5, attempt_seconds=0.5)
     outcome = await attempted(key, "/slow/9", query={"seconds": 5}, timeouts=timeouts)
     assert outcome.category is Category.TRANSIENT
-    assert outcome.error == "TimeoutError: not finished within 0.5 s"
+    late = "TimeoutError: not finished within 0.5 s, though the head of its answer said 200"
+    assert outcome.error == late
     assert outcome.duration_ms < 2_000
 
 

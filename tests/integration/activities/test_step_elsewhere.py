@@ -144,7 +144,7 @@ async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
     assert outcome.step is not None
     assert outcome.step.policy.max_attempts == 9
     assert circuits["payments"].seen == [CallHealth.SILENT]
-    assert circuits["warehouse"].seen == [CallHealth.SUCCESS]  # a 4xx is an answer
+    assert circuits["warehouse"].seen == [CallHealth.FAILURE]  # as its table says
 
 
 async def test_a_step_function_need_not_be_async(circuits: dict[str, Circuit]) -> None:

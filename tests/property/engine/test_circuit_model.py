@@ -68,6 +68,8 @@ class Reference:
     clock: datetime = NOON
     calls: list[tuple[datetime, bool]] = field(default_factory=list)
     in_a_row: int = 0
+    unauthorized_in_a_row: int = 0
+    is_unauthorized: bool = False
     opened_at: datetime = NOON
     break_seconds: float = 30.0
     leases: dict[str, datetime] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class Reference:
             self.moves.append((self.state, state))
         self.state, self.epoch = state, self.epoch + 1
         self.calls, self.in_a_row, self.leases, self.successes = [], 0, {}, 0
+        self.unauthorized_in_a_row = 0
+        self.is_unauthorized = self.is_unauthorized and state is C.HALF_OPEN
         self.expires_at = None
 
     def tick(self, at: datetime) -> None:
@@ -94,18 +98,23 @@ class Reference:
             self.break_seconds = 30.0
         self.leases = {name: end for name, end in self.leases.items() if end > self.clock}
 
-    def open_for(self, seconds: float) -> None:
+    def open_for(self, seconds: float, *, is_unauthorized: bool = False) -> None:
         self.go(C.OPEN)
+        self.is_unauthorized = is_unauthorized
         self.opened_at, self.break_seconds = self.clock, seconds
 
     def counted(self) -> list[bool]:
         return [failed for at, failed in self.calls if bucket(at) > bucket(self.clock) - 10]
 
-    def hear_calls(self, at: datetime, outcomes: list[bool]) -> None:
+    def hear_calls(self, at: datetime, outcomes: list[bool], unauthorized: int) -> None:
         if bucket(at) > bucket(self.clock) - 10:
             for failed in outcomes:
                 self.calls.append((at, failed))
                 self.in_a_row = self.in_a_row + 1 if failed else 0
+                self.unauthorized_in_a_row *= failed
+            self.unauthorized_in_a_row += unauthorized
+        if self.state is C.CLOSED and self.unauthorized_in_a_row >= 3:
+            self.open_for(30.0, is_unauthorized=True)
         counted = self.counted()
         enough = len(counted) >= 10 and sum(counted) * 2 >= len(counted)
         if self.state is C.CLOSED and (enough or self.in_a_row >= 5):
@@ -115,8 +124,9 @@ class Reference:
         if self.state is not C.HALF_OPEN or epoch != self.epoch or name not in self.leases:
             return
         del self.leases[name]
-        if verdict is CallHealth.FAILURE:
-            self.open_for(min(600.0, self.break_seconds * 2))
+        if verdict in {CallHealth.FAILURE, CallHealth.UNAUTHORIZED}:
+            is_unauthorized = verdict is CallHealth.UNAUTHORIZED
+            self.open_for(min(600.0, self.break_seconds * 2), is_unauthorized=is_unauthorized)
         elif verdict is CallHealth.SUCCESS:
             self.successes += 1
             if self.successes >= self.half_open_calls:
@@ -176,13 +186,17 @@ class Lives(RuleBasedStateMachine):
         reporter=st.sampled_from(["w1", "w2"]),
         successes=st.integers(0, 8),
         failures=st.integers(0, 8),
+        unauthorized=st.sampled_from([0, 0, 0, 1, 2, 4]),
         pause=st.sampled_from([None] * 6 + [5.0, 60.0]),
     )
-    def calls_end(self, reporter: str, successes: int, failures: int, pause: float | None) -> Report:
+    def calls_end(
+        self, reporter: str, successes: int, failures: int, unauthorized: int, pause: float | None
+    ) -> Report:
         until = None if pause is None else round(self.now + pause, 3)
         return self.desk.report(
             self.now,
             failures=failures,
+            unauthorized=min(failures, unauthorized),
             successes=successes,
             reporter=reporter,
             throttled_until=until,
@@ -215,7 +229,7 @@ class Lives(RuleBasedStateMachine):
         if report.epoch == self.model.epoch and self.model.state in FREE:
             counts = report.window.everything()
             outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
-            self.model.hear_calls(min(report.at, self.model.clock), outcomes)
+            self.model.hear_calls(min(report.at, self.model.clock), outcomes, report.unauthorized or 0)
 
     @rule(
         target=grants,
@@ -301,6 +315,8 @@ class Lives(RuleBasedStateMachine):
         assert (breaker.state, breaker.epoch) == (self.model.state, self.model.epoch)
         assert (counts.calls, counts.failures) == (len(counted), sum(counted))
         assert breaker.failures_in_a_row == self.model.in_a_row
+        assert (breaker.unauthorized_in_a_row or 0) == self.model.unauthorized_in_a_row
+        assert (breaker.unauthorized_by is not None) == self.model.is_unauthorized
         assert {lease.lease_id: lease.expires_at for lease in breaker.leases} == self.model.leases
         assert set(self.model.moves) <= LEGAL
 

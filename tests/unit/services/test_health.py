@@ -1,6 +1,7 @@
 """A diagnosis where a part does not answer at all: who asks gets an answer all the same."""
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -10,8 +11,12 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock, deferred
 from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.services import health
 from durable_retry.services.health import HealthPart, PartState, find_diagnosis, read_health, start_diagnosis
+from durable_retry.settings.configuration import using
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.task_hub import TaskHub
@@ -82,7 +87,7 @@ async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
     look, seconds = AsyncMock(side_effect=failure), 100.0
     monkeypatch.setattr(TaskHub, "check", look)
     monkeypatch.setattr(tables, "read", AsyncMock())
-    for part in ("_starting_part", "_stuck_part"):
+    for part in ("_starting_part", "_stuck_part", "_credentials_part"):
         monkeypatch.setattr(health, part, AsyncMock(return_value=HealthPart(healthy=True)))
     with clock.reading(lambda: AT, lambda: seconds):
         for _ in range(2):
@@ -92,3 +97,31 @@ async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
         seconds += 1.0
         await read_health(HUB)
         assert look.await_count == 2
+
+
+GUARDED = """
+[dependencies.payments]
+base_url = "http://payments.test"
+[dependencies.free]
+base_url = "http://free.test"
+circuit = { unauthorized_calls = 0 }
+"""
+
+
+@pytest.mark.parametrize(("refused_by", "healthy"), [("401", False), (None, True)])
+async def test_a_credential_that_is_refused_is_a_part_of_the_health_without_the_dependencys_name(
+    monkeypatch: pytest.MonkeyPatch, refused_by: str | None, *, healthy: bool
+) -> None:
+    breaker = Breaker(state=CircuitState.OPEN, unauthorized_by=refused_by)
+    monkeypatch.setattr(TaskHub, "read_entity", AsyncMock(return_value=json.dumps(breaker.to_json())))
+    monkeypatch.setattr(TaskHub, "check", AsyncMock())
+    monkeypatch.setattr(tables, "read", AsyncMock())
+    monkeypatch.setattr(health, "seconds_without_a_start", AsyncMock(return_value=0.0))
+    monkeypatch.setattr(health, "stuck_instances", AsyncMock(return_value=()))
+    with using(parse_config(GUARDED, {})):
+        found = await read_health(TaskHub(json.dumps({"refused_by": refused_by})))
+    part = found.parts["credentials"]
+    assert (part.healthy, found.status) == (healthy, "healthy" if healthy else "degraded")
+    words = "the app's credential is refused by 1 of its dependencies; `retryctl circuits list`"
+    assert part.detail == (None if healthy else words)
+    assert found.accepts

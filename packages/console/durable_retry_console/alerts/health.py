@@ -15,6 +15,7 @@ from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts.rules import (
     CIRCUIT_OPEN,
+    CREDENTIAL_REFUSED,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
     LANE_BLOCKED,
@@ -43,6 +44,12 @@ class Circuits:
         """The limit keys that alone are concerned; None for none, or once the dependency's own is open."""
         of_keys = () if self.own.closed_to_calls_since else self.of_keys
         return tuple(breaker.limit_key for breaker in of_keys if breaker.limit_key is not None) or None
+
+    @property
+    def without_credential(self) -> "Circuits":
+        """Those that a refused credential keeps open."""
+        own = self.own if self.own.unauthorized_by is not None else Breaker()
+        return Circuits(own, [each for each in self.of_keys if each.unauthorized_by is not None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +91,14 @@ class HealthMetrics:
         }
         names = {STUCK: tuple(each.instance_id for each in self.stuck or ()) or None}
         for name, circuits in self.circuits.items():
-            condition = f"{CIRCUIT_OPEN}:{name}"
-            values[condition] = None if circuits is None else circuits.open_seconds(self.now)
-            names[condition] = None if circuits is None else circuits.open_keys
+            refused = None if circuits is None else circuits.without_credential
+            for kind, concerned in ((CIRCUIT_OPEN, circuits), (CREDENTIAL_REFUSED, refused)):
+                condition = f"{kind}:{name}"
+                values[condition] = None if concerned is None else concerned.open_seconds(self.now)
+                names[condition] = None if concerned is None else concerned.open_keys
         for condition in thresholds:
             kind, _, name = condition.partition(":")
-            if name and kind != CIRCUIT_OPEN:
+            if name and kind not in {CIRCUIT_OPEN, CREDENTIAL_REFUSED}:
                 values[condition] = self._letters_of(name, kind)
         return [
             HealthMetric(

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from durable_retry_console.alerts.rules import (
     CIRCUIT_OPEN,
+    CREDENTIAL_REFUSED,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
     LANE_BLOCKED,
@@ -19,6 +20,7 @@ _VIEWS: Final = {
     RETRIES_EXHAUSTED: "dead-letters",
     OUTBOX_LAG: "outbox",
     CIRCUIT_OPEN: "circuits",
+    CREDENTIAL_REFUSED: "circuits",
     LANE_BLOCKED: "lanes?blocked=true",
 }
 """The view of the dashboard about a condition; that of alerts for others."""

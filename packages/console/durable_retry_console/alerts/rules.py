@@ -18,6 +18,7 @@ DEAD_LETTERS: Final = "dead_letters"
 DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 CIRCUIT_OPEN: Final = "circuit_open_seconds"
+CREDENTIAL_REFUSED: Final = "credential_refused_seconds"
 RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
 STUCK: Final = "stuck_seconds"
 LANE_BLOCKED: Final = "lane_blocked_seconds"
@@ -31,6 +32,7 @@ _TITLES: Final[Mapping[str, str]] = {
     DEAD_LETTER_AGE: "Age of the oldest open dead letter",
     OUTBOX_LAG: "Wait of the oldest event that is not sent",
     CIRCUIT_OPEN: "Circuit open",
+    CREDENTIAL_REFUSED: "Credential refused",
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
     STUCK: "Orchestrations stand still, and no nudge moves them",
     LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
@@ -39,7 +41,8 @@ _TITLES: Final[Mapping[str, str]] = {
     TEST: "Test",
 }
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
-    STUCK: " Start the host anew, and terminate what still stands: a begun operation becomes a dead letter."
+    CREDENTIAL_REFUSED: " Set a new one: its operations wait with all their attempts, and a probe tries it.",
+    STUCK: " Start the host anew, and terminate what still stands: a begun operation becomes a dead letter.",
 }
 CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 
@@ -55,7 +58,7 @@ class HealthMetric:
     """One metric that has a threshold, and its present value.
 
     Attributes:
-        condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
+        condition: One of `CONDITIONS`; of a circuit or a credential with `:` and the dependency.
         value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
         threshold: Above this value the alert is raised; 0 is off.
         names: The limit keys whose circuits are not closed, or what stands still; None for none.

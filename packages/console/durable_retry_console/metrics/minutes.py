@@ -157,7 +157,7 @@ def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
     outcome = fact.outcome
     category = None if outcome.category is None else outcome.category.value
     # A success is counted whatever its attempt says of itself.
-    is_counted = outcome.counted or category is None
+    is_counted = not outcome.never_left or category is None
     counts = of_attempt(outcome.number, category, outcome.duration_ms, counted=is_counted)
     MINUTES.count(dependency_label(fact.operation.dependency), counts)
 

@@ -296,3 +296,29 @@ def test_a_report_says_what_failed_last_and_the_next_one_starts_anew() -> None:
         buffer.ended(health, after(0), epoch=0, duration_seconds=0.1, failure=failure)
     assert buffer.take(after(1)).last_error == "transient: status 503"
     assert buffer.take(after(2)).to_json().get("last_error", "absent") == "absent"
+
+
+def refuse(saved: ReportBuffer, at: float, failure: str = "401: revoked") -> None:
+    saved.ended(CallHealth.UNAUTHORIZED, after(at), epoch=1, duration_seconds=0.1, failure=failure)
+
+
+def test_a_refusal_of_the_credential_goes_at_once_as_a_failure_with_what_refused_it() -> None:
+    saved = buffer()
+    refuse(saved, 0)
+    succeed(saved, 1)
+    refuse(saved, 2, "InvalidPassword: no")
+    fail(saved, 3)
+    refuse(saved, 4, "407")
+    assert saved.due_at() is not None
+    report = saved.take(after(4))
+    assert report.window.everything() == Counts(calls=5, failures=4)
+    assert (report.trailing_failures, report.unauthorized, report.unauthorized_by) == (3, 2, "407")
+    assert report.last_error == "407"
+    nothing = saved.take(after(5))
+    assert (nothing.unauthorized, nothing.unauthorized_by, nothing.last_error) == (None, None, None)
+
+
+def test_what_is_refused_by_an_exception_has_its_name() -> None:
+    saved = buffer()
+    refuse(saved, 0, "InvalidPassword: no")
+    assert saved.take(after(0)).unauthorized_by == "InvalidPassword"

@@ -370,5 +370,13 @@ def test_only_what_speaks_of_the_dependency_counts(
     assert call_health(category, status_code) is verdict
 
 
+@pytest.mark.parametrize("status_code", [202, 401, 404, 409, 503, None])
+@pytest.mark.parametrize("of_key", [True, False])
+def test_what_classify_calls_transient_is_a_failure(status_code: int | None, *, of_key: bool) -> None:
+    health = call_health(Category.TRANSIENT, status_code, of_key=of_key, is_ruled=True)
+    assert health is CallHealth.FAILURE
+    assert call_health(Category.NOT_FOUND, 404, of_key=of_key, is_ruled=True) is CallHealth.SUCCESS
+
+
 def test_every_category_has_a_verdict() -> None:
     assert all(call_health(category, None) in set(CallHealth) for category in Category)

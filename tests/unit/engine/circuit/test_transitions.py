@@ -5,9 +5,9 @@ import pytest
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
+from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage, view_of
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ProbeRequest
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
@@ -220,3 +220,68 @@ def test_question_and_answer_travel_as_json(at: float) -> None:
         assert abs(read.until - answer.until).total_seconds() < 0.001
     else:
         assert read == answer
+
+
+def refused_at_noon(**settings: float) -> Desk:
+    desk = Desk(settings=with_settings(**settings))
+    desk.refuse(0, 3)
+    return desk
+
+
+def test_the_first_few_refusals_of_the_credential_open_it_and_say_so() -> None:
+    desk = Desk()
+    desk.refuse(0, 2)
+    assert desk.breaker.state is C.CLOSED
+    desk.refuse(1)
+    breaker = desk.breaker
+    assert (breaker.state, breaker.reason) == (C.OPEN, "the credential is refused (401)")
+    assert (breaker.unauthorized_by, breaker.retry_at) == ("401", after(31))
+
+
+def test_a_success_between_shows_that_the_credential_is_accepted_and_another_failure_does_not() -> None:
+    desk = Desk()
+    desk.refuse(0, 2)
+    desk.refuse(1, 2, successes=1)
+    desk.fail(2, failures=1)
+    assert desk.read(2).state is C.CLOSED
+    desk.refuse(3)
+    assert desk.read(3).state is C.OPEN
+
+
+def test_refusals_of_the_credential_open_nothing_where_that_is_off() -> None:
+    desk = Desk(settings=with_settings(unauthorized_calls=0))
+    desk.refuse(0, 9)
+    assert desk.breaker.state is C.CLOSED
+    assert not CircuitSettings(enabled=False).opens_without_credential
+
+
+def test_a_probe_whose_credential_is_refused_fails_and_gives_the_reason_whatever_opened_it() -> None:
+    desk = tripped()
+    desk.ask(30)
+    desk.conclude(31, CallHealth.UNAUTHORIZED)
+    breaker = desk.breaker
+    assert (breaker.state, breaker.retry_at) == (C.OPEN, after(91))
+    assert (breaker.reason, breaker.unauthorized_by) == ("the credential is refused (401)", "401")
+
+
+def test_the_reason_lasts_until_something_else_keeps_it_open_or_it_closes() -> None:
+    desk = refused_at_noon()
+    assert desk.read(30).state is C.HALF_OPEN
+    desk.ask(30)
+    assert view_of("payments", desk.breaker, after(30), SETTINGS).credential_refused_by == "401"
+    desk.conclude(31, CallHealth.FAILURE)
+    assert (desk.breaker.reason, desk.breaker.unauthorized_by) == ("a probe failed", None)
+    accepted = refused_at_noon()
+    accepted.ask(30)
+    accepted.conclude(31, CallHealth.SUCCESS)
+    assert (accepted.breaker.state, accepted.breaker.unauthorized_by) == (C.CLOSED, None)
+    held = refused_at_noon()
+    held.control(5, ManualControl.OPEN)
+    assert held.breaker.unauthorized_by is None
+
+
+def test_who_waits_and_who_looks_learns_that_the_credential_is_refused() -> None:
+    desk = refused_at_noon()
+    assert desk.read(1).reason == "the credential is refused (401)"
+    assert view_of("payments", desk.breaker, after(1), SETTINGS).credential_refused_by == "401"
+    assert "credential_refused_by" not in view_of("payments", Desk().breaker, after(1), SETTINGS).to_json()

@@ -10,6 +10,7 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused, spread_seconds, throttled
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.decide import (
+    MAX_OWN_FAILURES,
     DeadLetter,
     Done,
     Wait,
@@ -456,3 +457,33 @@ def test_what_may_still_answer_when_the_deadline_passes_may_have_taken_effect() 
     decision = after_attempt(an_operation(deadline_in=2), History(), UNDER_WAY, NOON)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
+
+
+REFUSED = an_outcome(Category.UNAUTHORIZED, status_code=401, error="revoked", counted=False)
+
+
+def test_a_refused_credential_waits_as_a_failure_of_our_own_side_and_costs_no_attempt() -> None:
+    decision = after_attempt(an_operation(), History(), REFUSED, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.kind is WaitKind.OWN_FAILURE
+    assert "not counted: the credential is refused: status 401, revoked" in decision.reasons[0]
+    history = record(History(), REFUSED, decision)
+    assert (history.attempt_count, history.own_failures) == (0, 1)
+
+
+def test_the_deadline_bounds_the_wait_for_a_credential() -> None:
+    soon = an_operation(deadline_at=after(1))
+    decision = after_attempt(soon, History(), REFUSED, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert (decision.category, decision.reason) == ("deadline_exceeded", DeadLetterReason.DEADLINE_EXCEEDED)
+
+
+def test_an_operation_that_alone_is_refused_again_and_again_ends_and_a_probe_does_not() -> None:
+    often = History(own_failures=MAX_OWN_FAILURES - 1)
+    decision = after_attempt(an_operation(), often, REFUSED, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert (decision.category, decision.reason) == ("unauthorized", DeadLetterReason.REJECTED_BY_DEPENDENCY)
+    probe = after_attempt(an_operation(), often, REFUSED, NOON, is_probe=True)
+    assert isinstance(probe, Wait)
+    assert record(often, REFUSED, probe, is_probe=True).own_failures == MAX_OWN_FAILURES - 1
+    assert record(History(), REFUSED, probe, is_probe=True).own_failures == 1

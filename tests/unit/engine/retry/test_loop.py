@@ -14,8 +14,8 @@ from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
+from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import (
     KEPT_ACTIONS,
     KEPT_WAITS,
@@ -478,3 +478,32 @@ def test_an_attempt_that_may_still_answer_may_have_acted_and_counts_nothing() ->
     assert isinstance(action, Wait)
     assert state.may_have_acted
     assert (state.history.attempt_count, state.history.own_failures) == (0, 1)
+
+
+REFUSAL = an_outcome(Category.UNAUTHORIZED, status_code=401, counted=False)
+
+
+@pytest.mark.parametrize("handler", [None, "charge"])
+def test_a_refused_credential_keeps_the_number_and_a_handler_may_have_acted(handler: str | None) -> None:
+    operation = an_operation(handler=handler, request=None)
+    state, action = after(operation, RetryState(), REFUSAL, NOON)
+    assert isinstance(action, Wait)
+    assert state.history.next_attempt == 1
+    assert state.may_have_acted is (handler is not None)
+    assert state.admission.promised
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        RetryState(admission=AdmissionState(permit=LEASE)),
+        RetryState(admission=AdmissionState(is_canary=True)),
+        RetryState(step=StepAdmission("depot", AdmissionState(permit=LEASE))),
+    ],
+)
+def test_whoever_tries_for_all_that_wait_is_refused_without_end(state: RetryState) -> None:
+    for _ in range(2 * MAX_OWN_FAILURES):
+        after_it, action = after(an_operation(deadline_at=None), state, REFUSAL, NOON)
+        assert isinstance(action, Wait)
+        state = replace(state, history=after_it.history)
+    assert state.history.own_failures == 1

@@ -10,7 +10,12 @@ import requests
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.retry.classify import classify_handler_failure, names_of
+from durable_retry.engine.retry.classify import (
+    UNAUTHORIZED,
+    Classification,
+    classify_handler_failure,
+    names_of,
+)
 from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
 
 
@@ -73,7 +78,7 @@ def test_no_more_of_a_body_is_decoded_than_is_kept(charset: str, monkeypatch: py
     found = answer_of(error)
     assert found is not None
     assert found.body.startswith("café xx" if charset == "latin-1" else "caf\\xe9 xx")
-    assert len(found.body) == 1_024
+    assert len(found.body) == 16_384
 
 
 def test_without_an_answer_or_from_an_unknown_library_there_is_none() -> None:
@@ -128,6 +133,28 @@ FAILURES = [
 )
 def test_common_libraries_are_known_by_default(error: Exception, category: Category) -> None:
     assert classify_handler_failure(names_of(error)).category is category
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_credential"),
+    [
+        ("psycopg.errors.InvalidPassword", True),
+        ("psycopg.errors.InsufficientPrivilege", False),
+        (f"{REDIS}AuthenticationError", True),
+        (f"{REDIS}NoPermissionError", False),
+    ],
+)
+def test_a_library_tells_a_refused_credential_from_a_missing_right(
+    name: str, *, is_of_credential: bool
+) -> None:
+    assert classify_handler_failure(
+        [name.replace("errors.", "").replace("exceptions.", "")]
+    ) == Classification(Category.UNAUTHORIZED, counted=not is_of_credential)
+
+
+def test_what_classify_calls_unauthorized_is_a_refused_credential() -> None:
+    rules = {"OSError": Category.UNAUTHORIZED}
+    assert classify_handler_failure(["OSError"], rules=rules) == UNAUTHORIZED
 
 
 def test_an_exception_of_a_driver_is_seen_through_the_one_of_sqlalchemy() -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, model_validator
 import durable_retry
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.handlers import (
     Call,
     Event,
@@ -671,3 +672,72 @@ async def test_the_log_of_a_bug_has_its_traceback_without_secrets(caplog: pytest
     (record,) = caplog.records
     assert record.exc_info is None
     assert "TypeError: {'password': '***'} and ***" in record.getMessage()
+
+
+async def test_a_handlers_refused_credential_is_the_apps_and_costs_no_attempt() -> None:
+    async def sell(call: Call) -> int:
+        return (await call.client.get("/sales")).raise_for_status().status_code
+
+    ended = await run(sell, FakeDependency(401, 407, 200), retry={"max_attempts": 1})
+    assert (ended.result, ended.attempt_count, len(ended.waits)) == (200, 1, 2)
+    assert "the credential is refused: status 401" in ended.reasons[0][0]
+
+
+async def test_a_handler_whose_credential_is_refused_without_end_ends() -> None:
+    async def sell(call: Call) -> None:
+        (await call.client.get("/sales")).raise_for_status()
+
+    shop = FakeDependency(401)
+    ended = await run(sell, shop)
+    assert ended.dead_letter is not None
+    assert (ended.dead_letter.category, len(shop.requests)) == (Category.UNAUTHORIZED, MAX_OWN_FAILURES)
+
+
+class PasswordError(Exception):
+    """Stands for psycopg's."""
+
+
+PasswordError.__module__, PasswordError.__name__ = "psycopg.errors", "InvalidPassword"
+
+
+async def test_a_library_that_says_so_is_believed_also_in_a_group() -> None:
+    raised: list[Exception] = [PasswordError("no"), ExceptionGroup("", [ValueError(), PasswordError("no")])]
+
+    async def sell() -> str:
+        if raised:
+            raise raised.pop()
+        return "sold"
+
+    ended = await run(sell, retry={"max_attempts": 1})
+    assert (ended.result, ended.attempt_count, len(ended.waits)) == ("sold", 1, 2)
+
+    async def refuse() -> None:
+        raise ExceptionGroup("", [PasswordError("no"), Rejected("no such order")])
+
+    ended = await run(refuse)
+    assert [attempt.category for attempt in ended.attempts] == [Category.BUSINESS_RULE]
+
+
+async def test_a_refused_credential_after_a_request_that_may_have_acted_is_ambiguous() -> None:
+    async def sell(call: Call) -> None:
+        with contextlib.suppress(httpx.ReadTimeout):
+            await call.client.post("/sales")
+        raise PasswordError("no")
+
+    ended = await run(sell, FakeDependency(httpx.ReadTimeout("no answer")))
+    assert ended.dead_letter is not None
+    assert ended.dead_letter.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
+    assert ended.attempt_count == 1
+
+
+async def test_a_step_whose_credential_is_refused_keeps_its_attempts_too() -> None:
+    async def pay(call: Call) -> int:
+        return (await call.client.get("/payments")).raise_for_status().status_code
+
+    async def sell(call: Call) -> int:
+        paid: int = await call.step("pay", pay, dependency="depot", retry={"max_attempts": 2})
+        return paid
+
+    depot = FakeDependency(401, 401, 503, 401, 200)
+    ended = await run(sell, {"shop": FakeDependency(), "depot": depot})
+    assert (ended.result, ended.attempt_count, ended.steps[0]["attempts"]) == (200, 2, 2)

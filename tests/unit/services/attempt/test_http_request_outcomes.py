@@ -8,14 +8,17 @@ import httpx
 import pytest
 
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
+from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS
 from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
+from durable_retry.telemetry.spans import outcome_name
 from tests.support.builders import an_operation
 
 UNSAFE = 'idempotency = { header = "" }\n'
@@ -27,7 +30,12 @@ def a_dependency(rest: str = UNSAFE) -> Dependency:
 
 
 async def outcome_of(
-    response: httpx.Response, dependency: Dependency, *, seconds: float = 5, **request: Any
+    response: httpx.Response,
+    dependency: Dependency,
+    *,
+    seconds: float = 5,
+    is_webhook: bool = False,
+    **request: Any,
 ) -> AttemptOutcome:
     call = {"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}}
     timeouts = Timeouts(connect_seconds=seconds, attempt_seconds=seconds)
@@ -38,7 +46,8 @@ async def outcome_of(
         return response
 
     with sending_over(lambda _: httpx.MockTransport(answer)):
-        return await attempt_request(Plan(operation, 1, dependency, start_clock(operation)))
+        by = "webhook-id" if is_webhook else None
+        return await attempt_request(Plan(operation, 1, dependency, start_clock(operation), by))
 
 
 class Endless(httpx.AsyncByteStream):
@@ -129,3 +138,62 @@ async def test_a_dependency_may_say_whether_a_retry_helps(
 ) -> None:
     outcome = await outcome_of(httpx.Response(status_code, headers={name: word}), a_dependency(UNSAFE))
     assert outcome.category is category
+
+
+AUTH = 'auth = { header = "X-Api-Key", value = "${TOKEN}" }\n'
+REFUSED = (Category.UNAUTHORIZED, False)
+"""By the app's own credential: not counted, so that the operation waits."""
+FINAL = (Category.UNAUTHORIZED, True)
+
+
+@pytest.mark.parametrize(
+    ("status_code", "rest", "request_", "expected"),
+    [
+        (401, AUTH, {}, REFUSED),
+        (407, AUTH, {}, REFUSED),
+        (403, AUTH, {}, FINAL),
+        (403, AUTH + 'classify = { 403 = "unauthorized" }\n', {}, REFUSED),
+        (404, AUTH + 'classify = { 404 = "unauthorized" }\n', {}, REFUSED),
+        (401, AUTH + 'classify = { 401 = "transient" }\n', {}, (Category.TRANSIENT, True)),
+        (401, 'headers = { X-Access-Token = "${TOKEN}" }\n', {}, REFUSED),
+        (401, 'headers = { Authorization = "Basic YTpi" }\n', {}, REFUSED),
+        (401, 'headers = { Accept = "text/plain" }\n', {}, FINAL),
+        (401, UNSAFE + AUTH, {}, REFUSED),
+        # The caller's own credential concerns that operation alone.
+        (401, "", {"headers": {"X-Api-Key": "mine"}}, FINAL),
+        (401, 'headers = { X-Access-Token = "${TOKEN}" }\n', {"headers": {"x-api-key": "mine"}}, FINAL),
+        (401, AUTH, {"query": {"access_token": "mine"}}, FINAL),
+        # A caller cannot replace the app's.
+        (401, AUTH, {"headers": {"x-api-key": "mine"}}, REFUSED),
+        (401, AUTH, {"headers": {"X-Own": "mine"}, "query": {"page": 2}}, REFUSED),
+        (401, AUTH + "circuit = { unauthorized_calls = 0 }\n", {}, FINAL),
+        (401, AUTH + "circuit = { enabled = false }\n", {}, FINAL),
+    ],
+)
+async def test_a_refused_credential_counts_unless_it_is_the_apps_own(
+    status_code: int, rest: str, request_: dict[str, Any], expected: tuple[Category, bool]
+) -> None:
+    outcome = await outcome_of(httpx.Response(status_code), a_dependency(rest), **request_)
+    assert (outcome.category, outcome.counted) == expected
+
+
+SIGNED = 'webhook = { secrets = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] }\n'
+
+
+@pytest.mark.parametrize(("rest", "expected"), [(AUTH, REFUSED), (SIGNED, REFUSED), ("", FINAL)])
+async def test_a_webhook_carries_only_the_apps_own_credential(
+    rest: str, expected: tuple[Category, bool]
+) -> None:
+    headers = {"webhook-signature": "v1,x"}
+    outcome = await outcome_of(httpx.Response(401), a_dependency(rest), is_webhook=True, headers=headers)
+    assert (outcome.category, outcome.counted) == expected
+
+
+async def test_a_refused_credential_is_a_failure_to_the_circuit_and_no_attempt_that_never_left() -> None:
+    outcome = await outcome_of(httpx.Response(401), a_dependency(AUTH))
+    assert health_shown_by(outcome) is health_shown_by(outcome, of_key=True) is CallHealth.UNAUTHORIZED
+    assert (outcome.never_left, outcome_name(outcome)) == (False, "failure")
+    final = await outcome_of(httpx.Response(401), a_dependency(""))
+    assert (health_shown_by(final), health_shown_by(final, of_key=True)) == ("success", "failure")
+    ruled = await outcome_of(httpx.Response(404), a_dependency('classify = { 404 = "transient" }\n'))
+    assert health_shown_by(ruled) is CallHealth.FAILURE

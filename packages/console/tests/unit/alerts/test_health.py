@@ -148,6 +148,7 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "lane_blocked_seconds": 600.0,
         "task_hub_away_seconds": 0.0,
         "circuit_open_seconds:payments": 30.0,
+        "credential_refused_seconds:payments": 0.0,
     }
 
 
@@ -178,6 +179,7 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
     found = {each.condition: (each.value, each.threshold, each.is_exceeded) for each in values}
     assert {name: each for name, each in found.items() if ":" in name} == {
         "circuit_open_seconds:payments": (30.0, 10.0, True),
+        "credential_refused_seconds:payments": (0.0, 60.0, False),
         "dead_letters:payments": (1, 0.5, True),
         "dead_letter_age_seconds:payments": (0.0, 60.0, False),
         "dead_letters:idle": (0, 0.5, False),
@@ -202,6 +204,27 @@ def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() 
     of_key = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
     both = Circuits(Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), [of_key])
     assert (both.open_keys, both.open_seconds(NOON)) == (None, 90.0)
+
+
+def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_credential_it_is() -> None:
+    of_key = Breaker(
+        state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17", unauthorized_by="401"
+    )
+    down = Breaker(state=CircuitState.OPEN, opened_at=after(-95), limit_key="customer-18")
+    own = Breaker(state=CircuitState.HALF_OPEN, opened_at=after(-70), unauthorized_by="407")
+    health = replace(
+        METRICS, circuits={"payments": Circuits(own), "idle": Circuits(Breaker(), [down, of_key])}
+    )
+    with using(parse_config(CONFIG, {})):
+        metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
+    whole, keyed = (metrics[f"credential_refused_seconds:{name}"] for name in ("payments", "idle"))
+    assert (whole.value, whole.names, whole.is_exceeded) == (70.0, None, True)
+    assert (keyed.value, keyed.names, keyed.is_exceeded) == (90.0, ("customer-17",), True)
+    (alert,) = alert_changes({}, [keyed], NOON)
+    assert alert.text == (
+        "Credential refused, idle (customer-17): 1 min, over the threshold of 1 min. Set a new one: its "
+        "operations wait with all their attempts, and a probe tries it."
+    )
 
 
 def test_what_stands_still_is_named_and_counts_from_the_first_that_was_due() -> None:

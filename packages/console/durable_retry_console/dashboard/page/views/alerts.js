@@ -12,6 +12,7 @@ const NAMES = {
   dead_letter_age_seconds: "Age of the oldest open dead letter",
   outbox_lag_seconds: "Wait of the oldest event that is not sent",
   circuit_open_seconds: "Circuit open",
+  credential_refused_seconds: "Credential refused",
   retries_exhausted_per_hour: "Retries exhausted per hour",
   stuck_seconds: "Orchestrations stand still, and no nudge moves them",
   lane_blocked_seconds: "Lane of an order key blocked by a dead letter",

@@ -24,7 +24,7 @@ function circuitCard(one) {
   return h("a", { class: `circuit is-${state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
     h("span", { class: "circuit-name" }, h("strong", {}, dependency), badge(one.throttled_until && state === "closed" ? "paused" : state)),
     one.first_opened_at ? h("span", { class: "circuit-why" }, outage(one)) : calls ? ratioBar(one) : null,
-    keys ? h("span", { class: "circuit-why" }, h("strong", {}, `Open for ${plural(keys.length, "limit key")}`), ": ", keys.slice(0, 3).map((key) => key.limit_key).join(", "), keys.length > 3 ? ", …" : "") : null,
+    keys ? h("span", { class: "circuit-why" }, h("strong", {}, `${keys.every((key) => key.credential_refused_by) ? "Credential refused" : "Open"} for ${plural(keys.length, "limit key")}`), ": ", keys.slice(0, 3).map((key) => key.limit_key).join(", "), keys.length > 3 ? ", …" : "") : null,
     h("span", { class: "circuit-numbers" },
       waiting ? pair(waiting, waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
       dead ? pair(dead, dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,
@@ -33,10 +33,14 @@ function circuitCard(one) {
     trend(one), next(one));
 }
 
+/** The circuits of a dependency and its limit keys that a refused credential keeps open. */
+export const refusing = (one) => [one, ...(one.limit_keys ?? [])].filter((circuit) => circuit.credential_refused_by);
+
 /** Since when an outage goes on, and its last error; nothing while every call goes through. */
-function outage({ state, first_opened_at: since, failed_probes: probes, last_error: error, reason, changed_by: by }) {
+function outage({ state, first_opened_at: since, failed_probes: probes, last_error: error, reason, changed_by: by, credential_refused_by: refusedBy }) {
   if (!since) return null;
-  const why = state === "forced_open" ? `Held open by ${by}: ${reason}` : probes ? `${plural(probes, "probe")} failed` : words(reason);
+  const failed = probes ? `${plural(probes, "probe")} failed` : words(reason);
+  const why = state === "forced_open" ? `Held open by ${by}: ${reason}` : refusedBy ? `The credential is refused (${refusedBy}): set a new one` : failed;
   const last = error ? [`; the last ${probes ? "one" : "call"} got `, h("b", {}, error)] : null;
   return [h("strong", {}, "Open since ", at(since)), ", ", ago(since), h("br"), why, last];
 }
@@ -189,6 +193,7 @@ const KEYS = [
   column("state", "State", (state) => badge(state)),
   column("first_opened_at", "Open since", when),
   column("retry_at", "Next probe", (instant) => (instant ? until(instant) : "–")),
+  column("reason", "Why", words, "wide"),
   column("last_error", "Last error", undefined, "wide"),
 ];
 

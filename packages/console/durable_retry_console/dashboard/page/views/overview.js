@@ -8,7 +8,7 @@ import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCa
 import { countingNote, waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
 import { causeRows, manyRow, othersWords } from "./causes.js";
-import { dependencyCards, noteWaiting } from "./circuits.js";
+import { dependencyCards, noteWaiting, refusing } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
 
@@ -39,11 +39,13 @@ function partsOf({ operations: counted, circuits, dead_letters: letters, outbox:
 function verdict({ counted, circuits, letters, outbox, health }) {
   const named = (found, words) => (found.length ? [h("strong", {}, words(found.length)), ": ", found.map(({ dependency }, index) => [index ? ", " : "", circuitLink(dependency)])] : null);
   const those = (test) => (circuits.error ? [] : circuits.filter(test));
+  const refused = those((one) => refusing(one).length);
   const broken = [
-    named(those(({ state }) => ["open", "half_open", "forced_open"].includes(state)), (count) => `${plural(count, "circuit")} open`),
-    named(those(({ limit_keys: keys, state }) => keys && state === "closed"), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
+    refused.length ? [h("strong", {}, "Credential refused"), " by ", refused.map((one, index) => [index ? ", " : "", circuitLink(one.dependency), refusedFor(one)]), ": set a new one"] : null,
+    named(those(({ state, credential_refused_by: by }) => !by && ["open", "half_open", "forced_open"].includes(state)), (count) => `${plural(count, "circuit")} open`),
+    named(those(({ limit_keys: keys, state }) => keys?.some((key) => !key.credential_refused_by) && state === "closed"), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
     named(those(({ throttled_until: paused, state }) => paused && state === "closed"), (count) => `${plural(count, "dependency", "dependencies")} paused`),
-    ...(health.error ? [] : Object.entries(health.parts).filter(([, part]) => !part.healthy).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
+    ...(health.error ? [] : Object.entries(health.parts).filter(([name, part]) => !part.healthy && !(refused.length && name === "credentials")).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
   const lost = [
@@ -55,9 +57,12 @@ function verdict({ counted, circuits, letters, outbox, health }) {
   const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
-  const kind = those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : isWell ? "is-good" : "is-wait";
+  const kind = refused.length || those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : isWell ? "is-good" : "is-wait";
   return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, countingNote(counted));
 }
+
+/** For which limit keys alone a credential is refused; nothing where it is the dependency's own. */
+const refusedFor = (one) => (one.credential_refused_by ? "" : ` for ${refusing(one).map((key) => key.limit_key).join(", ")}`);
 
 function figures({ counted, outbox, metrics }, minutes) {
   return h("div", { class: "figures", data: { key: "figures" } },
