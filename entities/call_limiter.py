@@ -1,4 +1,4 @@
-"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limiter`.
+"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limits`.
 
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """
@@ -10,7 +10,16 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CALL_LIMITER
-from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back, leave
+from durable_retry.engine.limits.limiter import (
+    Leaving,
+    Limiter,
+    Slot,
+    SlotRequest,
+    acquire,
+    give_back,
+    leave,
+    reset,
+)
 
 blueprint = df.Blueprint()
 
@@ -29,8 +38,12 @@ class CallLimiter(DurableEntity):
         self.set_state(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()).to_json())
 
     def leave(self, request: dict[str, Any]) -> None:
-        """Free a place. Input: `{"lease_id": ...}` of an attempt that started within its worker's share."""
-        self.set_state(leave(self._stored_limiter(), request["lease_id"], clock.now()).to_json())
+        """Free the place of an attempt that waits no more. Input: `Leaving`."""
+        self.set_state(leave(self._stored_limiter(), Leaving.from_json(request), clock.now()).to_json())
+
+    def reset(self, _message: dict[str, Any]) -> None:
+        """Forget who waits."""
+        self.set_state(reset(self._stored_limiter()).to_json())
 
     def _stored_limiter(self) -> Limiter:
         return Limiter.from_json(self.get_state(dict) or {})

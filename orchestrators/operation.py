@@ -50,6 +50,7 @@ from durable_retry.engine.retry.loop import (
     RequestProbe,
     RequestSlot,
     WorkerFailed,
+    before_turn,
     lease_expired,
 )
 from durable_retry.runtime.turns import (
@@ -188,7 +189,7 @@ def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
     if late is None and not run.has_turn:
         return None
     late = late or overdue(run.operation, run.state.history, run.state.due_at, run.now)
-    decision = late or (yield from _make_attempt(run))
+    decision = late or before_turn(run.state, run.now) or (yield from _make_attempt(run))
     match decision:
         case Done():
             return (yield from _commit_success(run, decision.result))
@@ -328,6 +329,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
     """Show the end, complete the record of a caller's key by a signal, and return the status document."""
     operation, document = run.operation, run.status(state, **more).to_json()
     run.ctx.set_custom_status(moving_parts(document))
+    run.leave_limiters()
     if not operation.key_is_generated:
         _complete_record(run.ctx, operation.operation_id, operation.completion(document, run.now))
     give_turn_back(run, (document["dead_letter"] or {}).get("id"))

@@ -34,6 +34,7 @@ from durable_retry.engine.retry.loop import (
     RequestSlot,
     WorkerFailed,
     after,
+    lease_id_of,
 )
 from durable_retry.runtime.turns import (
     EARLY_BY,
@@ -43,6 +44,7 @@ from durable_retry.runtime.turns import (
     answer_of,
     call_until_success,
     give_slot_back,
+    leave_limiter,
     request_probe,
     request_slot,
 )
@@ -226,6 +228,10 @@ def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turn
         "category": decision.category.value,
         "detail": f"{decision.reason.value}: {decision.detail}",
     }
+    if delivery.state.places(delivery.lane):
+        leave_limiter(
+            sending.ctx, delivery.lane, lease_id_of(delivery.operation, delivery.state.history.next_attempt)
+        )
     yield from call_until_success(sending.signals, OUTBOX_GIVE_UP, given_up)
     sending.without(delivery)
 

@@ -28,7 +28,7 @@ from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
-from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
+from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after, lease_id_of
 from durable_retry.runtime.turns import (
     ENTITY_CALLS,
     OwnFailureError,
@@ -36,6 +36,7 @@ from durable_retry.runtime.turns import (
     Turns,
     after_early,
     fired_early,
+    leave_limiter,
     wait_after,
 )
 from durable_retry.telemetry.facts import report
@@ -164,6 +165,13 @@ class Run:
             delay_reasons=(_ASKED_AGAIN,),
         )
         self.state = replace(self.state, history=self.state.history.with_wait(past))
+
+    def leave_limiters(self) -> None:
+        """Give the places back that the next attempt has: it will not come for them."""
+        lease_id = lease_id_of(self.operation, self.state.history.next_attempt)
+        for dependency in self.state.places(self.operation.dependency):
+            leave_limiter(self.ctx, dependency, lease_id)
+        self.state = self.state.without_places()
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
         return OperationStatus(
@@ -314,6 +322,7 @@ class Run:
         began_at = self.now
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)
+        self.leave_limiters()
         self.show(OperationState.PAUSED, next_attempt_at=until)
         ends: list[task.Task[Any]] = [self.signals.awaited(CANCEL_EVENT)]
         ends += [] if until is None else [self.ctx.create_timer(until)]

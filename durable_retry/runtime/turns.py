@@ -14,11 +14,11 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.json_forms import instant_in, union_from_json
-from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, NUDGE_EVENT, PERMIT
+from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, LEAVE, NUDGE_EVENT, PERMIT
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
-from durable_retry.engine.limits.limiter import Slot, SlotAnswer
+from durable_retry.engine.limits.limiter import Leaving, Slot, SlotAnswer
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
@@ -346,3 +346,9 @@ def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: A
     """Give the slot of an attempt back after its answer, whatever that is."""
     if admission.slot is not None and admission.slot.lease_id is not None:
         ctx.signal_entity(limiter_id(dependency), GIVE_BACK, admission.slot.to_json())
+
+
+def leave_limiter(ctx: task.OrchestrationContext, dependency: str, lease_id: str) -> None:
+    """Tell the limiter that an attempt which waits will not come."""
+    leaving = Leaving(lease_id, is_gone=True)
+    ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())

@@ -29,6 +29,7 @@ from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.entity import (
     CircuitEntity,
     key_circuits_after,
+    reset_limiter,
     start_release,
     waiting_page,
     wake,
@@ -123,6 +124,8 @@ async def control_circuit(
         by_key=(dependency.circuit.is_by_key and body.limit_key is None) or None,
     )
     await circuit.control(action)
+    if control is ManualControl.RESET and dependency.limits.is_on and body.limit_key is None:
+        await reset_limiter(hub, dependency.name)
     if control in _RELEASING:
         await start_release(hub, dependency.name, action)
     return CircuitChange(

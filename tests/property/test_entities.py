@@ -23,7 +23,8 @@ from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
-from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back, leave
+from durable_retry.engine.limits.leases import NO_LEASES, Lease, name_of
+from durable_retry.engine.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
@@ -31,7 +32,7 @@ from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
-    "CallLimiter": frozenset({"acquire", "give_back", "leave"}),
+    "CallLimiter": frozenset({"acquire", "give_back", "leave", "reset"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
@@ -59,8 +60,12 @@ ONE_OF_EACH: Final = LimitSettings(max_concurrency=1, per_key=KeyLimits(max_conc
 
 def asking(operation: int, asked_at: float, settings: LimitSettings = ONE, **more: Any) -> SlotRequest:
     return SlotRequest(
-        f"op-{operation}:1", lease_seconds=70.0, settings=settings, asked_at=after(asked_at), **more
+        f"op-{operation}:1", 70.0, settings, asked_at=after(asked_at), due_at=after(asked_at), **more
     )
+
+
+def lent(limiter: Limiter, lease_id: str) -> Lease | None:
+    return limiter.leases.find(name_of(lease_id), limiter.clock or NOON)
 
 
 @dataclass
@@ -98,9 +103,9 @@ class Orchestrations:
     def give(self, late: list[Callable[[], None]]) -> None:
         """End the attempt and give the slot back."""
         assert self.under_way is not None
-        lease = self.limiter.lease_of(f"op-{self.under_way}:1")
+        lease = lent(self.limiter, f"op-{self.under_way}:1")
         assert lease is not None, "the lease of an attempt under way was freed"
-        slot = Slot(lease.lease_id, lease.asked_at)
+        slot = Slot(f"op-{self.under_way}:1", lease.asked_at)
         self.under_way = None
         self.deliver(slot)
         late.append(partial(self.deliver, slot))
@@ -114,12 +119,12 @@ def test_a_slot_is_lent_to_one_and_free_at_rest_whatever_comes_again(arrivals: l
         late[number % len(late)]()
         assert len(story.limiter.leases) <= 1
         if story.under_way is not None:
-            assert story.limiter.lease_of(f"op-{story.under_way}:1") is not None
+            assert lent(story.limiter, f"op-{story.under_way}:1") is not None
     if story.under_way is not None:
         story.give(late)
     for deliver in late:
         deliver()
-    assert story.limiter.leases == ()
+    assert len(story.limiter.leases) == 0
 
 
 def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place() -> None:
@@ -127,21 +132,21 @@ def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place()
     assert isinstance(granted, Slot)
     limiter = give_back(limiter, granted, after(1))
     limiter, _ = acquire(limiter, asking(1, 0), after(2))
-    assert limiter.leases == ()
+    assert len(limiter.leases) == 0
     assert acquire(limiter, asking(2, 3), after(3))[1] == Slot("op-2:1", after(3))
 
 
 def test_a_late_message_of_a_start_in_a_share_takes_no_slot_from_a_later_request() -> None:
     limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
     for _ in range(2):
-        limiter = leave(limiter, "op-1:1", after(1))
-    assert limiter.lease_of("op-1:1") is not None
+        limiter = leave(limiter, Leaving("op-1:1"), after(1))
+    assert lent(limiter, "op-1:1") is not None
     assert isinstance(granted, Slot)
 
 
 def test_a_give_back_before_its_request_lends_nothing_afterwards() -> None:
     limiter = give_back(Limiter(), Slot("op-1:1", NOON), NOON)
-    assert acquire(limiter, asking(1, 0), after(1))[0].leases == ()
+    assert acquire(limiter, asking(1, 0), after(1))[0].leases == NO_LEASES
 
 
 def test_a_late_give_back_does_not_free_the_slot_of_a_later_attempt_of_the_same_number() -> None:
@@ -149,25 +154,25 @@ def test_a_late_give_back_does_not_free_the_slot_of_a_later_attempt_of_the_same_
     limiter, _ = acquire(limiter, asking(1, 5), after(5))
     assert isinstance(first, Slot)
     limiter = give_back(limiter, first, after(6))
-    assert [lease.lease_id for lease in limiter.leases] == ["op-1:1"]
+    assert lent(limiter, "op-1:1") is not None
 
 
 def test_a_slot_that_a_repeated_turn_got_by_a_clock_behind_is_given_back() -> None:
     limiter, _ = acquire(Limiter(), asking(1, 20), NOON)  # Nobody waits: the turn's history was not stored.
     limiter, granted = acquire(limiter, asking(1, 5), after(1))
     assert isinstance(granted, Slot)
-    assert give_back(limiter, granted, after(2)).leases == ()
+    assert give_back(limiter, granted, after(2)).leases == NO_LEASES
 
 
 def test_a_request_that_comes_twice_takes_one_turn_of_the_rate() -> None:
     rate = LimitSettings(rate_per_second=1.0)
     limiter, _ = acquire(Limiter(), asking(1, 0, rate), NOON)
     limiter, _ = acquire(limiter, asking(2, 0, rate), NOON)
-    reserved = limiter.next_start_at
+    reserved = limiter.last_start_at
     for _ in range(3):
         limiter, _ = acquire(limiter, asking(2, 0, rate), after(1))
         limiter, _ = acquire(limiter, asking(1, 0, rate), after(1))
-    assert limiter.next_start_at == reserved
+    assert limiter.last_start_at == reserved
 
 
 # circuit_breaker: reports count once, a probe's request that comes again after its end blocks nobody, the

@@ -27,9 +27,10 @@ def slots_are_given_back(story: Story) -> Iterator[str]:
 
 
 def the_oldest_goes_first(story: Story) -> Iterator[str]:
-    """A free slot goes to the limit key that had the least, and of it to who has waited for the longest.
+    """Nobody passes those who wait, go before it and are about to ask.
 
-    If that asks in time, and no key has a weight.
+    First goes the limit key that had the least, of it who has waited for the longest, where no key has a
+    weight. One that asks when it was told to goes, too, and so does whoever asks for what nobody took.
     A turn that is made again may say by another clock since when its attempt waits.
     """
     repeated = {end.operation.operation_id for end in story.ends if end.is_repeated}

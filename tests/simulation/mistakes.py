@@ -9,14 +9,14 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 from unittest.mock import patch
 
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, in_process
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.json_forms import to_ms, to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     PAUSE_EVENT,
@@ -31,7 +31,8 @@ from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.facts import Fact, StartUnanswered
 from durable_retry.engine.limits import fair, limiter
 from durable_retry.engine.limits.fair import FairShares
-from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
+from durable_retry.engine.limits.leases import Lease
+from durable_retry.engine.limits.limiter import Limiter, SlotPostponed, SlotRequest, _Asking
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.debounce import begin as begin_debounced
@@ -154,7 +155,7 @@ ONCE: Final = (
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
     Mistake("early timer", lambda: patch.object(run, "fired_early", _is_never), 200),
-    Mistake("slot lent again", lambda: patch.object(limiter, "is_repeated", _is_never), 200),
+    Mistake("slot lent again", lambda: patch.object(limiter, "was_answered", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
     Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
@@ -173,16 +174,15 @@ ONCE: Final = (
 """The app had them, and no test saw them."""
 
 
-_answer_to_request: Final = limiter._answer_to_request
+_answer: Final = _Asking.answer
 _slot_request: Final = loop.slot_request
 
 
-def _slot_taken_too_soon(state: Limiter, request: SlotRequest, now: datetime) -> tuple[Limiter, Any]:
-    changed, answer = _answer_to_request(state, request, now)
-    if isinstance(answer, SlotPostponed) and answer.ahead is None and request.settings.max_concurrency:
-        expires_at = now + timedelta(seconds=request.lease_seconds)
-        lease = SlotLease(request.lease_id, now, expires_at, request.asked_at)
-        return replace(changed, leases=(*changed.leases, lease)), answer
+def _slot_taken_too_soon(asking: _Asking) -> tuple[Limiter, Any]:
+    changed, answer = _answer(asking)
+    if isinstance(answer, SlotPostponed) and asking.settings.max_concurrency:
+        lease = Lease(asking.own.name, asking.request.asked_at, asking.request.lease_seconds)
+        return replace(changed, leases=changed.leases.with_lease(lease)), answer
     return changed, answer
 
 
@@ -191,7 +191,7 @@ def _due_when_it_asks(*given: Any) -> SlotRequest:
 
 
 def _by_age(_shares: FairShares, places: Iterable[fair.Place], now: datetime) -> list[fair.Place]:
-    return sorted(places, key=lambda place: place.order(now))
+    return sorted(places, key=lambda place: place.order(to_ms(now)))
 
 
 def _begin_once_more(record: Any, execution: Any) -> Any:
@@ -253,9 +253,7 @@ PLAUSIBLE: Final = (
         lambda: patch.object(saga_restart, "_steps_to_run", _but_what_was_undone),
         2_000,
     ),
-    Mistake(
-        "slot taken by who waits", lambda: patch.object(limiter, "_answer_to_request", _slot_taken_too_soon)
-    ),
+    Mistake("slot taken by who waits", lambda: patch.object(_Asking, "answer", _slot_taken_too_soon)),
     Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
     Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
     Mistake("keys in the order of age", lambda: patch.object(FairShares, "in_order", _by_age)),
@@ -369,7 +367,7 @@ async def _sends_nothing(_hub: TaskHub, _delivery: Any, _event: Any, number: int
     return AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
 
 
-def _is_kept(state: Limiter, _lease: SlotLease) -> Limiter:
+def _is_kept(state: Limiter, _lease: Lease) -> Limiter:
     return state
 
 

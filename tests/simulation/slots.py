@@ -6,11 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.asks import KEPT_ASKS
-from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, LEAVE, Priority, counted_wait
-from durable_retry.engine.limits.fair import CREDIT, NO_SHARES, FairShares
+from durable_retry.engine.base.json_forms import to_ms, union_from_json
+from durable_retry.engine.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
+from durable_retry.engine.limits.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
+from durable_retry.engine.limits.leases import Lease, name_of
 from durable_retry.engine.limits.limiter import (
-    SHARED_GRACE_SECONDS,
+    EARLY_MS,
+    LATE,
+    UNUSED,
     Limiter,
     Slot,
     SlotAnswer,
@@ -23,11 +26,8 @@ from tests.simulation.world import World
 type Asked = tuple[str, datetime]
 """A lease and when the request for it was made."""
 
-_GRACE: Final = timedelta(seconds=SHARED_GRACE_SECONDS)
-"""By how much an attempt may be late in every limiter and keep its place."""
-
-_FORGOTTEN: Final = timedelta(minutes=1)
-"""An attempt that did not ask for so long has ended, and another one of its name may begin to wait."""
+_SOON: Final = timedelta(seconds=1)
+"""A slot is kept for one that asks within so long at least."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Waiter:
     priority: Priority | None
     limit_key: str | None
 
-    def order(self, name: str, now: datetime) -> tuple[timedelta, datetime, str]:
-        return -counted_wait(self.due_at, self.priority, now), self.due_at, name
+    def order(self, name: str, now: datetime) -> tuple[float, int, str]:
+        due_ms = to_ms(self.due_at)
+        return -counted_wait_ms(due_ms, self.priority, to_ms(now)), due_ms, name_of(name)
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class _Seen:
 
     state: Any = None
     waiters: dict[str, Waiter] = field(default_factory=dict)
-    asked: set[tuple[str, datetime | None]] = field(default_factory=set)
+    asked: set[tuple[str, datetime]] = field(default_factory=set)
+    moved_at: datetime | None = None  # when a slot was last given back, or taken in order
 
 
 @dataclass
@@ -84,7 +86,7 @@ class SlotWatch:
         lent_again: Slots that were lent when they had been given back, to a request that came again.
         leases: When each lease that was lent expires, by its name and request.
         forgotten: Leases whose answer went out and whose state was not stored.
-        granted: Attempts that got a slot, and the older ones that waited for it.
+        granted: Attempts that got a slot at an instant that nobody told them, and the older ones that waited.
         withheld: Slots that were taken for an attempt which was told to wait.
         returned: Slots that attempts gave back, whether that arrived or not.
     """
@@ -101,6 +103,7 @@ class SlotWatch:
     _lent: dict[str, set[Asked]] = field(default_factory=dict)
     _given_back: dict[Asked, int] = field(default_factory=dict)
     _messages: int = 0
+    _names: dict[str, str] = field(default_factory=dict)  # of attempts, by the short names of their leases
 
     def signaled(self, operation: str, given: Any) -> None:
         """Take note of a signal that was sent to an entity."""
@@ -111,76 +114,90 @@ class SlotWatch:
         """Look at an operation of an entity."""
         if operated.name != CALL_LIMITER:
             return
-        key = operated.key
+        key, before, after = operated.key, _state_of(operated.before), _state_of(operated.after)
         if operated.before is not self._seen.setdefault(key, _Seen()).state:
             self._seen[key] = _Seen()  # An operation was not stored: its places are forgotten.
-        self.forgotten |= self._lent.get(key, set()) - _lent_in(operated.before)
-        self._lent[key] = _lent_in(operated.after)
+        lent_before = self._lent_in(before)
+        self.forgotten |= self._lent.get(key, set()) - lent_before
         self._messages += 1
         if operated.operation == GIVE_BACK:
             if (slot := _asked_in(operated.given)) is not None:
                 self._given_back[slot] = self._messages
+            self._seen[key].moved_at = after.clock
         elif operated.operation == LEAVE:
             self._seen[key].waiters.pop(operated.given["lease_id"], None)
-        else:
+        elif operated.operation == ACQUIRE:
             request = SlotRequest.from_json(operated.given)
+            self._names[name_of(request.lease_id)] = request.lease_id
             self._look_at_order(request, operated)
-            self._look_at_number(request, operated)
+            self._look_at_number(request, operated, lent_before, self._lent_in(after))
+        self._lent[key] = self._lent_in(after)
         self._seen[key].state = operated.after
-        self._look_at_leases(key, Limiter.from_json(operated.after))
+        self._look_at_leases(key, after)
 
-    def _look_at_number(self, request: SlotRequest, operated: Operated) -> None:
-        lent, pool = _lent_in(operated.after), _pool_of(request)
+    def lent_at(self, state: Limiter) -> dict[str, Lease]:
+        """Return the leases of a state by what their attempts are called."""
+        now = state.clock or self.world.now()
+        found = ((name, state.leases.find(short, now)) for short, name in self._names.items())
+        return {name: lease for name, lease in found if lease is not None}
+
+    def _lent_in(self, state: Limiter) -> set[Asked]:
+        return {(name, lease.asked_at) for name, lease in self.lent_at(state).items()}
+
+    def _look_at_number(
+        self, request: SlotRequest, operated: Operated, before: set[Asked], lent: set[Asked]
+    ) -> None:
+        pool = _pool_of(request)
         if pool > 0 and len(lent) > pool:
             self.overlent.append(f"{operated.key} lends {len(lent)} slots of {pool} at {self.world.now()}")
-        if lent - _lent_in(operated.before) and operated.answer["kind"] != "slot":
+        if lent - before and operated.answer["kind"] != "slot":
             self.withheld.append(f"{operated.key} takes a slot for {request.lease_id}, which waits")
 
     def _look_at_leases(self, key: str, after: Limiter) -> None:
-        for lease in after.leases:
-            if lease.asked_at is None:
-                continue
-            asked = (lease.lease_id, lease.asked_at)
-            self.leases[asked] = lease.expires_at
+        for name, lease in self.lent_at(after).items():
+            asked = (name, lease.asked_at)
+            self.leases[asked] = lease.asked_at + timedelta(seconds=lease.seconds)
             given_back = self._given_back.get(asked)
             # A limiter remembers so many requests.
             if given_back is not None and self._messages - given_back < KEPT_ASKS:
-                self.lent_again.append(f"{key} lends {lease.lease_id} again at {self.world.now()}")
+                self.lent_again.append(f"{key} lends {name} again at {self.world.now()}")
 
     def _look_at_order(self, request: SlotRequest, operated: Operated) -> None:
-        """See that a slot goes to the first of those who wait and ask in time, by the limiter's clock."""
+        """See that nobody passes those who wait, go before it and are about to ask, by its clock."""
         key, name, answer = operated.key, request.lease_id, union_from_json(SlotAnswer, operated.answer)
         seen = self._seen[key]
-        now = Limiter.from_json(operated.after).clock
+        now = _state_of(operated.after).clock
         assert now is not None
-        lent = Limiter.from_json(operated.before or {}).at(now)[0]
-        if lent.lease_of(name) is not None or (name, request.asked_at) in seen.asked:
+        lent, _ = _state_of(operated.before).at(now)
+        if lent.leases.find(name_of(name), now) is not None or (name, request.asked_at) in seen.asked:
             return  # It came again.
         seen.asked.add((name, request.asked_at))
-        waiters = {
-            each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + _FORGOTTEN >= now
-        }
+        waiters = {each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + LATE >= now}
         own = waiters.pop(name, None)
-        due_at = min([request.due_at or now, *([] if own is None else [own.due_at])])
+        due_at = min([request.due_at, *([] if own is None else [own.due_at])])
         if isinstance(answer, SlotPostponed) and answer.ahead is not None:
             waiters[name] = Waiter(
                 due_at, now + timedelta(seconds=answer.seconds), request.priority, request.limit_key
             )
         seen.waiters = waiters
+        is_expected = own is not None and own.asks_at <= now + timedelta(milliseconds=EARLY_MS)
+        is_unused = seen.moved_at is None or seen.moved_at + UNUSED <= now
+        if not isinstance(answer, Slot) or is_expected or is_unused:
+            return
+        seen.moved_at = now
         asking = Waiter(due_at, now, request.priority, request.limit_key)
         starts = _starts({**waiters, name: asking}, lent.fair or NO_SHARES, now)
         older = tuple(
             each
             for each, waiter in waiters.items()
-            if waiter.asks_at + _GRACE >= now
+            if waiter.asks_at <= now + _SOON
             and (
                 waiter.order(each, now) < asking.order(name, now)
                 if waiter.limit_key == request.limit_key
                 else request.settings.per_key is None and starts[each] < starts[name]
             )
         )
-        if isinstance(answer, Slot):
-            self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))
+        self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))
 
 
 def _starts(waiters: dict[str, Waiter], fair: FairShares, now: datetime) -> dict[str, float]:
@@ -204,6 +221,5 @@ def _asked_in(given: Any) -> Asked | None:
     return None if slot.lease_id is None or slot.asked_at is None else (slot.lease_id, slot.asked_at)
 
 
-def _lent_in(state: Any) -> set[Asked]:
-    leases = Limiter.from_json(state or {}).leases
-    return {(lease.lease_id, lease.asked_at) for lease in leases if lease.asked_at is not None}
+def _state_of(stored: Any) -> Limiter:
+    return Limiter.from_json(stored or {})

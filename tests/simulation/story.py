@@ -204,7 +204,7 @@ class Story:
             self.batches.append((await document_of_batch(batch)).to_json())
         for name, state in self._states(CALL_LIMITER).items():
             limiter, _ = Limiter.from_json(state or {}).at(self.world.now())
-            self.slots_left += [f"{name} has lent {lease.lease_id}" for lease in limiter.leases]
+            self.slots_left += [f"{name} has lent {each}" for each in self.slots.lent_at(limiter)]
         for name, state in self._states(ORDER_LANE).items():
             lane = lane_of_state(name, state)
             letters = {

@@ -10,7 +10,6 @@ however many come.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -73,11 +72,12 @@ KEY_CHANGED: Final = "key_changed"
 
 ACQUIRE: Final = "acquire"
 GIVE_BACK: Final = "give_back"
-"""Operations of the entity `call_limiter`, with `LEAVE`."""
+"""Operations of the entity `call_limiter`, with `LEAVE` and `RESET`."""
 
 JOIN: Final = "join"
 TAKE: Final = "take"
 LEAVE: Final = "leave"
+RESET: Final = "reset"
 DROP: Final = "drop"
 RELEASE: Final = "release"
 """Operations of the entity `order_lane`."""
@@ -220,15 +220,6 @@ class EventState(StrEnum):
     PENDING = "pending"
     SENT = "sent"
     FAILED = "failed"
-
-
-WEIGHTS: Final[Mapping[Priority, float]] = {Priority.HIGH: 4.0, Priority.NORMAL: 1.0, Priority.LOW: 0.25}
-"""What a second of waiting counts."""
-
-
-def counted_wait(due_at: datetime, priority: Priority | None, now: datetime) -> timedelta:
-    """Return for how long something has waited, as it counts; None is `normal`."""
-    return max(now - due_at, timedelta(0)) * WEIGHTS[priority or Priority.NORMAL]
 
 
 TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")

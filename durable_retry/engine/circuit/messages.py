@@ -21,6 +21,7 @@ from durable_retry.engine.circuit.breaker import (
     advanced,
 )
 from durable_retry.engine.circuit.calls import Report, SlidingWindow
+from durable_retry.engine.circuit.reporters import name_of
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -110,6 +111,7 @@ def snapshot_of(
             is_counted=heard.has_reader,
             workers=sharing.workers,
             is_known=sharing.has_reader,
+            rank=sharing.rank,
         ),
     )
 
@@ -120,13 +122,15 @@ class _Sharing:
 
     workers: int
     has_reader: bool
+    rank: int  # of the reader among them, from 0
 
     @classmethod
     def since(cls, breaker: Breaker, since: datetime, reader: str | None) -> Self:
         """Return those that reported since an instant."""
-        active = breaker.reporters.active(since)
-        has_reader = reader is None or breaker.reporters.is_active(reader, since)
-        return cls(active if has_reader else active + 1, has_reader)
+        active, name = breaker.reporters.active(since), name_of(reader or "")
+        has_reader = reader is None or name in active
+        rank = sum(other < name for other in active)
+        return cls(len(active) if has_reader else len(active) + 1, has_reader, rank)
 
 
 def _reopened_at(breaker: Breaker, now: datetime) -> datetime | None:

@@ -34,6 +34,11 @@ FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
 second."""
 
 
+def name_of(reporter: str) -> str:
+    """Return what is kept of a reporter's name."""
+    return reporter[:NAME_CHARACTERS]
+
+
 @dataclass(frozen=True, slots=True)
 class Reporter(JsonRow):
     """What is remembered of one worker process."""
@@ -72,7 +77,7 @@ class Reporters(JsonShape):
 
     def with_report(self, name: str, sequence: int, at: datetime) -> "Reporters":
         earlier = self._reporter_of_name(name)
-        fresh = Reporter(name[:NAME_CHARACTERS], sequence, 1, at)
+        fresh = Reporter(name_of(name), sequence, 1, at)
         updated = fresh if earlier is None else earlier.with_number(sequence, at)
         others = tuple(reporter for reporter in self.remembered if reporter is not earlier)
         return Reporters((*others, updated)[-KEPT:])
@@ -82,16 +87,12 @@ class Reporters(JsonShape):
         reporter = self._reporter_of_name(name)
         return 0 if reporter is None else reporter.highest
 
-    def active(self, since: datetime) -> int:
-        """Return how many reported since an instant."""
-        return sum(reporter.seen_at >= since for reporter in self.remembered)
-
-    def is_active(self, name: str, since: datetime) -> bool:
-        reporter = self._reporter_of_name(name)
-        return reporter is not None and reporter.seen_at >= since
+    def active(self, since: datetime) -> set[str]:
+        """Return the names of those that reported since an instant."""
+        return {reporter.name for reporter in self.remembered if reporter.seen_at >= since}
 
     def _reporter_of_name(self, name: str) -> Reporter | None:
-        kept_name = name[:NAME_CHARACTERS]
+        kept_name = name_of(name)
         return next((reporter for reporter in self.remembered if reporter.name == kept_name), None)
 
 

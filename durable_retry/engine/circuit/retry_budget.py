@@ -78,6 +78,7 @@ class BudgetSnapshot:
     is_counted: bool = True  # whether the reader itself was heard, so that the others can know of it
     workers: int = 1  # reported within the circuit's window, and the reader; those that are dead among them
     is_known: bool = True  # whether the reader itself did
+    rank: int = 0  # of the reader among them, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def budget_snapshot(
     is_counted: bool = True,
     workers: int = 1,
     is_known: bool = True,
+    rank: int = 0,
 ) -> BudgetSnapshot:
     """Return a worker's copy of the level, with what was added since the last report.
 
@@ -141,6 +143,7 @@ def budget_snapshot(
         is_counted=is_counted,
         workers=max(workers, reporters),
         is_known=is_known,
+        rank=rank,
     )
 
 

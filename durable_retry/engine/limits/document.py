@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import datetime
-from math import ceil
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -10,7 +9,7 @@ from pydantic import Field
 from durable_retry.engine.base.answers import is_empty
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import CircuitDocument
-from durable_retry.engine.limits.fair import PLACES_WITH_KEYS
+from durable_retry.engine.limits.fair import KEPT_PLACES
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, limits_summary
 
@@ -21,16 +20,16 @@ class LimitsDocument(LimitsSummary):
     """The limits of a dependency at this moment, and their use."""
 
     lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
-    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
-    waiting_by_priority: Annotated[
-        dict[Priority, int], Field(description="Of these, those that wait for a free slot, by priority.")
+    waiting: Annotated[
+        int, Field(description=f"Attempts that wait, up to {KEPT_PLACES}: those that go first.")
     ]
+    waiting_by_priority: Annotated[dict[Priority, int], Field(description="The same by priority.")]
     waiting_by_key: Annotated[
         dict[str, int],
         Field(
             default_factory=dict,
             exclude_if=is_empty,
-            description=f"Of the {PLACES_WITH_KEYS} that go first, how many have a limit key: the "
+            description="How many of them have a limit key: the "
             f"{SHOWN_KEYS} keys with most. Left out where none has one.",
         ),
     ]
@@ -51,18 +50,13 @@ class LimitedCircuit(CircuitDocument):
 def limits_view(settings: LimitSettings, limiter: Limiter, at: datetime) -> LimitsDocument:
     """Return what people see of the limits of this moment, by the limiter's clock."""
     limiter, now = limiter.at(at)
-    turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
-    places = [place for place in limiter.places if place.asks_at >= now]
+    places = limiter.live_places(now)
     waiting = Counter(place.priority or Priority.NORMAL for place in places)
     keys = Counter(place.limit_key for place in places if place.limit_key is not None)
     return LimitsDocument(
         **dict(limits_summary(settings)),
         lent=len(limiter.leases),
-        waiting=waiting.total() + ceil(turns),
+        waiting=waiting.total(),
         waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},
         waiting_by_key=dict(keys.most_common(SHOWN_KEYS)),
     )
-
-
-def _seconds_until(instant: datetime | None, now: datetime) -> float:
-    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())

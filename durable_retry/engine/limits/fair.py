@@ -14,19 +14,21 @@ places.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Self
 
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority, counted_wait
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, to_ms
+from durable_retry.engine.base.names import Priority
 
 KEPT_KEYS: Final = 128
-"""Keys that a state remembers, those that wait before others: about 5 KB. Another goes as if it were new."""
-PLACES_WITH_KEYS: Final = 32
-"""Places that a state remembers where limit keys are in use. Those behind ask one after the other, in their
-turn, so more places would only ask more often."""
+"""Keys that a state remembers, those that wait before others. Another goes as if it were new."""
+KEPT_PLACES: Final = 128
+"""Places that a state remembers, those that go first: about 6 KB. Those behind ask one after the other."""
+KEPT_BYTES: Final = 5_000
+"""Places with limit keys, and keys, take so much each, so that long keys leave room for fewer."""
+_PLACE_BYTES: Final = 60
 CREDIT: Final = 32.0
 """In virtual time: attempts of a key of weight 1. Each other key with a backlog waits for so many at most."""
 LONGEST_TAIL_SECONDS: Final = 300.0
@@ -35,20 +37,29 @@ _DIGITS: Final = 6
 """A virtual time has so many, so that states stay short; a weight is 1,000 at most."""
 
 
+WEIGHTS: Final[Mapping[Priority, float]] = {Priority.HIGH: 4.0, Priority.NORMAL: 1.0, Priority.LOW: 0.25}
+"""What a second of waiting counts."""
+
+
+def counted_wait_ms(due_ms: int, priority: Priority | None, now_ms: int) -> float:
+    """Return for how long something has waited, as it counts; None is `normal`."""
+    return max(now_ms - due_ms, 0) * WEIGHTS[priority or Priority.NORMAL]
+
+
 @dataclass(frozen=True, slots=True)
 class Place(JsonRow):
     """The place of an attempt that waits for a slot or a turn."""
 
-    due_at: MsInstant  # when the attempt was first due
-    lease_id: str
-    asks_at: MsInstant  # when it asks again
+    due_ms: int  # when the attempt was first due, in milliseconds since 1970, as they are quick to read
+    name: str  # of its lease, see `leases.name_of`
+    asks_ms: int  # when it asks again
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
 
-    def order(self, now: datetime) -> tuple[timedelta, datetime, str]:
+    def order(self, now_ms: int) -> tuple[float, int, str]:
         """Return what places of one key are sorted by, the first to go first."""
-        return -counted_wait(self.due_at, self.priority, now), self.due_at, self.lease_id
+        return -counted_wait_ms(self.due_ms, self.priority, now_ms), self.due_ms, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +68,9 @@ class Wait:
 
     seconds: float
     reason: str  # the limit that is reached, in a few words
-    turn_seconds: float  # from one grant of that limit to the next, on average
-    is_shared: bool = True  # whether other keys have grants of it, too
+    tail_seconds: float  # from one without a place to the next, when they ask again
+    longest_seconds: float  # the longest wait of one that has a place
+    is_shared: bool = True  # whether other keys wait for it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +108,9 @@ class FairShares(JsonShape):
 
     def in_order(self, places: Iterable[Place], now: datetime) -> list[Place]:
         """Return the places in the order in which they go."""
+        now_ms = to_ms(now)
         starts, by_age = dict[str | None, float](), []
-        for place in sorted(places, key=lambda place: place.order(now)):
+        for place in sorted(places, key=lambda place: place.order(now_ms)):
             key = place.limit_key
             start = starts.get(key)
             if start is None:
@@ -122,24 +135,18 @@ class FairShares(JsonShape):
         granted = replace(share, finish=finish, next_start_at=next_start_at)
         return self._with(granted, max(self.virtual, start), waiting, now)
 
-    def behind(
-        self, place: Place, waiting: Collection[Place], now: datetime, wait: Wait
-    ) -> tuple[Self | None, float]:
-        """Return in how many seconds an attempt for which no place is kept asks again, and the shares then.
-
-        One after the other, not all of a backlog at once.
+    def behind(self, place: Place, now: datetime, seconds: float, spacing: timedelta) -> tuple[Self, float]:
+        """Return in how many seconds an attempt asks again for which no place is kept, and the shares then.
 
         Args:
-            waiting: All places, its own among them.
-            wait: What it waits for.
+            seconds: Its wait if nobody of its key waited without a place.
+            spacing: From one of its key to the next.
         """
-        weights = {each.limit_key: each.weight or 1.0 for each in waiting}
-        part = weights[place.limit_key] / sum(weights.values()) if wait.is_shared else 1.0
         share = self.share_of(place.limit_key)
-        tail_at = max(share.tail_at or now, now) + timedelta(seconds=wait.turn_seconds / part)
-        tail_at = min(tail_at, now + timedelta(seconds=LONGEST_TAIL_SECONDS))
-        shares = self._with(replace(share, tail_at=tail_at), self.virtual, waiting, now)
-        return shares, (tail_at - now).total_seconds()
+        tail_at = after_tail(share.tail_at, now, seconds, spacing)
+        others = (other for other in self.shares if other.limit_key != share.limit_key)
+        shares = kept_within(KEPT_KEYS, (replace(share, tail_at=tail_at), *others), _key_bytes)
+        return type(self)(self.virtual, tuple(shares)), (tail_at - now).total_seconds()
 
     def _with(
         self, changed: KeyShare, virtual: float, waiting: Iterable[Place], now: datetime
@@ -149,8 +156,39 @@ class FairShares(JsonShape):
         needed = [share for share in (*others, changed) if share.is_needed(virtual - CREDIT, now)]
         if all(key is None for key in (*counts, *(share.limit_key for share in needed))):
             return None
-        needed.sort(key=lambda share: (share.limit_key in counts, share.finish))
-        return type(self)(virtual, tuple(needed[-KEPT_KEYS:]))
+        needed.sort(key=lambda share: (share.limit_key in counts, share.finish), reverse=True)
+        return type(self)(virtual, tuple(kept_within(KEPT_KEYS, needed, _key_bytes)))
+
+
+def after_tail(tail_at: datetime | None, now: datetime, seconds: float, spacing: timedelta) -> datetime:
+    """Return when the next of those without a place asks again: one after the other, not all at once.
+
+    Args:
+        tail_at: When the last of them does; None without any.
+        seconds: The wait of one who would have the last place.
+    """
+    at = max(tail_at or now, now + timedelta(seconds=seconds)) + spacing
+    return min(at, now + timedelta(seconds=LONGEST_TAIL_SECONDS))
+
+
+def kept_within[T](most: int, rows: Iterable[T], bytes_of: Callable[[T], int]) -> list[T]:
+    """Return the first rows, as many as have room in a state."""
+    kept, left = list[T](), KEPT_BYTES
+    for row in rows:
+        left -= bytes_of(row)
+        if left < 0 or len(kept) == most:
+            break
+        kept.append(row)
+    return kept
+
+
+def place_bytes(place: Place) -> int:
+    """Return about how much room a place takes beyond one without a limit key."""
+    return 0 if place.limit_key is None else _PLACE_BYTES // 2 + len(place.limit_key)
+
+
+def _key_bytes(share: KeyShare) -> int:
+    return _PLACE_BYTES + len(share.limit_key or "")
 
 
 NO_SHARES: Final = FairShares()

@@ -10,20 +10,15 @@ small to share is kept by the entity alone.
                                     └─> SlotPostponed ──> waits ──> asks again, or starts in its turn
 """
 
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import Label
-
-SHARE_WINDOW: Final = timedelta(seconds=1)
-
 
 type MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
 type MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
@@ -123,56 +118,3 @@ def limits_summary(limits: LimitSettings) -> LimitsSummary:
         rate_per_second=limits.rate_per_second,
         shared_concurrency=limits.shared_concurrency,
     )
-
-
-@dataclass(slots=True)
-class WorkerShare:
-    """What one worker may start without asking the entity. No I/O, no clock, no lock."""
-
-    settings: LimitSettings
-    running: int = 0  # attempts under way within the share
-    # When an attempt was last here that waits for a slot, or has to; None when none was.
-    crowded_at: datetime | None = None
-    _starts: deque[datetime] = field(default_factory=deque)
-
-    def take(self, now: datetime, workers: int, *, reserved: bool, ahead: int | None = None) -> bool:
-        """Start an attempt within the share, if it leaves room and nobody is passed.
-
-        When several wait for a slot, the oldest take what the shares have left. While some are known here to
-        wait, the others ask the entity, which has the order. A `reserved` start was counted by the entity,
-        and is not counted here. `ahead` is how many older ones wait for a slot; None when it does not wait
-        for one.
-        """
-        concurrency, rate = self.settings.max_concurrency, self.settings.rate_per_second
-        if self.settings.per_key is not None:
-            return False
-        if concurrency > 0 and not self._has_room(now, workers, ahead):
-            return False
-        if rate > 0 and not reserved:
-            # With keys, attempts wait in the entity's order for a start, too.
-            if concurrency <= 0 and not self._is_its_turn(now, ahead, self.settings.shared_rate):
-                return False
-            while self._starts and now - self._starts[0] >= SHARE_WINDOW:
-                self._starts.popleft()
-            if len(self._starts) >= self.settings.shared_rate // workers:
-                return False
-            self._starts.append(now)
-        self.running += 1
-        return True
-
-    def _has_room(self, now: datetime, workers: int, ahead: int | None) -> bool:
-        is_its_turn = self._is_its_turn(now, ahead, self.settings.shared_concurrency)
-        is_full = self.running >= self.settings.shared_concurrency // workers
-        if is_full:
-            self.crowded_at = now
-        return is_its_turn and not is_full
-
-    def _is_its_turn(self, now: datetime, ahead: int | None, shared: int) -> bool:
-        if ahead is not None:
-            self.crowded_at = now
-            return ahead < shared
-        return self.crowded_at is None or now - self.crowded_at >= SHARE_WINDOW
-
-    def ended(self) -> None:
-        """Note the end of an attempt that `take` let start."""
-        self.running -= 1

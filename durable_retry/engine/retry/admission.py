@@ -30,7 +30,7 @@ class AdmissionState(JsonShape):
     slot: Slot | None = None
     # Until when that is lent at least; None where none was asked for.
     slot_ends_at: datetime | None = None
-    start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
+    turn_at: datetime | None = None  # its start, which the limiter counted; None when it has none
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
     # How many older attempts waited for a slot when it last asked; None when not known.
@@ -44,6 +44,15 @@ class AdmissionState(JsonShape):
     def is_probe(self) -> bool:
         """Whether its attempt tries for everybody that waits: as the circuit's probe, or let past it."""
         return self.is_canary is True or (self.permit is not None and self.permit.lease_id is not None)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it has a place at the limiter, which expects it."""
+        return self.ahead is not None
+
+    def without_place(self) -> "AdmissionState":
+        """Return what is left when it waits at the limiter no more; since when it is due stays."""
+        return replace(self, ahead=None, turn_at=None)
 
     @property
     def ways(self) -> tuple[str, ...]:

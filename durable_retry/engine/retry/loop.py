@@ -27,8 +27,15 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ProbeRequest
-from durable_retry.engine.limits.limiter import LEASE_MARGIN_SECONDS, Slot, SlotPostponed, SlotRequest
+from durable_retry.engine.limits.limiter import (
+    DOOR_SECONDS,
+    LEASE_MARGIN_SECONDS,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+)
 from durable_retry.engine.limits.settings import NeedsSlot
+from durable_retry.engine.limits.share import is_valid
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.decide import (
@@ -103,10 +110,11 @@ def slot_request(
         lease_id=lease_id_of(operation, attempt),
         lease_seconds=lease_seconds_of(operation, LEASE_MARGIN_SECONDS, on_its_way),
         settings=needed.settings,
-        reserved=admission.start_reserved,
-        latest_seconds=latest,
         asked_at=now,
-        due_at=admission.slot_since,
+        due_at=admission.slot_since or now,
+        reserved=admission.turn_at is not None,
+        has_waited=admission.has_place,
+        latest_seconds=latest,
         priority=operation.priority,
         limit_key=operation.limit_key,
     )
@@ -159,6 +167,18 @@ class RetryState(JsonShape):
         if step_at is None:
             return replace(self, admission=admission)
         return replace(self, step=StepAdmission(step_at, admission))
+
+    def places(self, dependency: str) -> tuple[str, ...]:
+        """Return the dependencies at whose limiters the call has a place; its own is the argument."""
+        own = (dependency,) if self.admission.has_place else ()
+        return own if self.step is None or not self.step.admission.has_place else (*own, self.step.dependency)
+
+    def without_places(self) -> "RetryState":
+        """Return the state in which it waits at no limiter."""
+        step = self.step
+        if step is not None:
+            step = replace(step, admission=step.admission.without_place())
+        return replace(self, admission=self.admission.without_place(), step=step)
 
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return what it has reached at a step's dependency; None means the operation's own."""
@@ -273,7 +293,9 @@ def _after(
                 action = RequestProbe(message, result.limit_key)
             else:
                 # The answer may come late: its instant would put the attempt behind others that came since.
-                admission = replace(admission, slot_since=admission.slot_since or admission.due_at or now)
+                turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
+                since = admission.slot_since or admission.due_at or now
+                admission = replace(admission, slot_since=since, turn_at=turn_at)
                 request = slot_request(operation, attempt, admission, result, now, on_its_way=on_its_way)
                 ends_at = now + timedelta(seconds=request.lease_seconds)
                 admission, action = replace(admission, slot_ends_at=ends_at), RequestSlot(request)
@@ -281,11 +303,32 @@ def _after(
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
         case Slot():
-            return RetryState(state.history, replace(state.admission, slot=result), now), AttemptNow()
+            admission = _with_turn(replace(state.admission, slot=result), result.turn_seconds, now)
+            return RetryState(state.history, admission, now), AttemptNow()
         case Refused() | BudgetPostponed() | SlotPostponed():
             return _after_refusal(operation, state, result, now)
         case _ as never:
             assert_never(never)
+
+
+def _with_turn(admission: AdmissionState, turn_seconds: float | None, now: datetime) -> AdmissionState:
+    if turn_seconds is None:
+        return admission
+    return replace(admission, turn_at=now + timedelta(seconds=turn_seconds))
+
+
+def before_turn(state: RetryState, now: datetime) -> Wait | None:
+    """Return the wait of an attempt that comes before its turn: somebody woke it; None when it may go."""
+    admissions = (state.admission, *(() if state.step is None else (state.step.admission,)))
+    turns = [turn_at for admission in admissions if (turn_at := admission.turn_at) is not None]
+    at_door = max(turns, default=now) - timedelta(seconds=DOOR_SECONDS)
+    if at_door <= now + _A_LITTLE_EARLY:
+        return None
+    return Wait(at_door, (at_door - now).total_seconds(), (_HAS_ITS_TURN,), WaitKind.LIMIT)
+
+
+_HAS_ITS_TURN: Final = "it has its turn then"
+_A_LITTLE_EARLY: Final = timedelta(seconds=0.5)
 
 
 def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
@@ -359,7 +402,7 @@ def _after_refusal(
         case BudgetPostponed():
             admission = replace(admission, promised=admission.promised or blocked.reserved)
         case SlotPostponed():
-            admission = replace(admission, start_reserved=blocked.reserved, ahead=blocked.ahead)
+            admission = replace(_with_turn(admission, blocked.turn_seconds, now), ahead=blocked.ahead)
         case _ as never:
             assert_never(never)
     return _state_with_decision(_with_wait(history, decision, now), admission, decision)

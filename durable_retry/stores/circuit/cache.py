@@ -12,7 +12,7 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,7 +28,9 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_al
 from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare
+from durable_retry.engine.limits.limiter import DOOR_SECONDS
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.engine.limits.share import ALONE, Part, WorkerShare, is_valid
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, lease_id_of
@@ -80,6 +82,7 @@ class CircuitCache:
     _read_again_at: datetime | None = None
     # The circuits of limit keys and when an attempt last asked for each; the latest at the end.
     keys: "OrderedDict[str, tuple[CircuitCache, datetime]]" = field(default_factory=OrderedDict)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
 
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
@@ -94,7 +97,12 @@ class CircuitCache:
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
+        while (seconds := self._seconds_until_turn(admission)) > 0:
+            await self.sleep(seconds)
         await self.refresh_snapshot()
+        if admission.slot is None and self.share.may_wait(self._part, admission.ahead):
+            await self._wait_at_door()
+            await self.refresh_snapshot()
         answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), limit_key=limit_key)
         await self.reporting.flush()
         return answer
@@ -200,12 +208,13 @@ class CircuitCache:
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
 
-        A probe needs none, since all other attempts wait; nor does one that has a slot.
+        A probe needs none, since all other attempts wait; nor does one that has a slot, in its turn.
         """
-        if permitted.lease_id is not None or admission.slot is not None:
-            return permitted
         limits = self.settings.limits.of_key(limit_key)
-        if not limits.is_on:
+        if permitted.lease_id is not None or not limits.is_on:
+            return permitted
+        if admission.slot is not None and (limits.rate_per_second <= 0 or is_valid(admission.turn_at, now)):
+            self.share.note_start(now)
             return permitted
         report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
         if self._take_share(limits, admission, now):
@@ -220,9 +229,29 @@ class CircuitCache:
         if not self.buffer.is_known(now):
             self.buffer.announce(now)
             return False
-        self.share.settings = limits
-        workers = snapshot.budget.workers
-        return self.share.take(now, workers, reserved=admission.start_reserved, ahead=admission.ahead)
+        self.share.settings, turn_at = limits, admission.turn_at
+        return self.share.take(
+            now, self._part, turn_at=turn_at if is_valid(turn_at, now) else None, ahead=admission.ahead
+        )
+
+    @property
+    def _part(self) -> Part:
+        budget = None if self.snapshot is None else self.snapshot.budget
+        return ALONE if budget is None else Part(budget.workers, budget.rank)
+
+    async def _wait_at_door(self) -> None:
+        """Wait for a moment until an attempt within the share ends here."""
+        opened = asyncio.Event()
+        self.share.door.append(opened.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DOOR_SECONDS):
+                await opened.wait()
+        if not opened.is_set():
+            self.share.door.remove(opened.set)
+
+    def _seconds_until_turn(self, admission: AdmissionState) -> float:
+        turn_at, now = admission.turn_at, self.now()
+        return self.share.seconds_until(turn_at, now) if is_valid(turn_at, now) else 0.0
 
     def _is_overdue(self, admission: AdmissionState) -> bool:
         if self.started_at is None or admission.due_at is None:
@@ -362,7 +391,7 @@ async def enter_circuit(
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
     if isinstance(answer, Permitted) and answer.in_share and admission.ahead is not None:
-        # Else the limiter would keep a slot for it. Where the message is lost, it does so for half a second.
+        # Else the limiter would keep a slot for it. Where the message is lost, it does so for three seconds.
         with suppress(TaskHubUnavailableError):
             await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))
     return circuit, answer

@@ -35,6 +35,7 @@ from durable_retry.engine.base.names import (
     MANUAL_CONTROL,
     RELEASE_WAITING,
     REPORT,
+    RESET,
     OperationState,
     outbox_instance,
 )
@@ -45,7 +46,7 @@ from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.limits.limiter import Limiter
+from durable_retry.engine.limits.limiter import Leaving, Limiter
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.status import WAITS_FOR
@@ -146,7 +147,12 @@ def limiter_id(dependency: str) -> EntityInstanceId:
 
 async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str) -> None:
     """Signal that an attempt which waited for the limiter has started without it."""
-    await hub.signal_entity(limiter_id(dependency), LEAVE, {"lease_id": lease_id})
+    await hub.signal_entity(limiter_id(dependency), LEAVE, Leaving(lease_id).to_json())
+
+
+async def reset_limiter(hub: TaskHub, dependency: str) -> None:
+    """Signal that nobody waits any more, and that no turn is reserved."""
+    await hub.signal_entity(limiter_id(dependency), RESET, {})
 
 
 SEND_SECONDS: Final = 2.0

@@ -97,6 +97,7 @@ def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> Circuit
             whole.now,
             whole.started_at,
             whole=whole,
+            sleep=whole.sleep,
         )
     keys[limit_key] = circuit, now
     keys.move_to_end(limit_key)

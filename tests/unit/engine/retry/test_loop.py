@@ -37,6 +37,7 @@ from durable_retry.engine.retry.loop import (
     RetryState,
     WorkerFailed,
     after,
+    before_turn,
     kind_of_block,
     lease_expired,
     probe_message,
@@ -58,7 +59,7 @@ def in_seconds(seconds: float) -> timedelta:
         AdmissionState(),
         AdmissionState(waiting=True, promised=True),
         AdmissionState(permit=LEASE),
-        AdmissionState(slot=Slot(f"{an_operation().run_id}:1"), start_reserved=True),
+        AdmissionState(slot=Slot(f"{an_operation().run_id}:1"), turn_at=NOON),
     ],
 )
 def test_an_admission_state_survives_its_json(state: AdmissionState) -> None:
@@ -423,15 +424,47 @@ def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     assert state.admission.slot is None
 
 
-def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
-    postponed = SlotPostponed(2.5, reserved=True, reason="1 attempt per second")
+def test_a_postponed_attempt_waits_and_keeps_its_turn_until_that_is_over() -> None:
+    postponed = SlotPostponed(2.5, "1 attempt per second", turn_seconds=3.5)
     state, action = after(an_operation(), RetryState(), postponed, NOON)
     assert isinstance(action, Wait)
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
     assert "1 attempt per second" in action.reasons[0]
-    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
-    assert isinstance(action, RequestSlot)
-    assert action.request.reserved
+    assert state.admission.turn_at == NOON + in_seconds(3.5)
+    needed = NeedsSlot(LimitSettings(rate_per_second=1))
+    for seconds, is_reserved in ((5.5, True), (5.6, False)):
+        _, action = after(an_operation(), state, needed, NOON + in_seconds(seconds))
+        assert isinstance(action, RequestSlot)
+        assert (action.request.reserved, action.request.has_waited) == (is_reserved, False)
+
+
+def test_a_slot_has_the_turn_that_was_reserved_or_its_own() -> None:
+    state = RetryState(admission=AdmissionState(turn_at=NOON))
+    kept, _ = after(an_operation(), state, Slot("op-1:1", NOON), NOON)
+    assert kept.admission.turn_at == NOON
+    given, _ = after(an_operation(), state, Slot("op-1:1", NOON, turn_seconds=0.5), NOON)
+    assert given.admission.turn_at == NOON + in_seconds(0.5)
+
+
+def test_an_attempt_that_somebody_wakes_waits_for_its_turn_all_the_same() -> None:
+    assert before_turn(RetryState(), NOON) is None
+    state = RetryState(admission=AdmissionState(turn_at=NOON + in_seconds(2.5)))
+    for far in (state, RetryState(step=StepAdmission("stock", state.admission))):
+        wait = before_turn(far, NOON)
+        assert wait is not None
+        assert (wait.until, wait.kind) == (NOON + in_seconds(1.5), WaitKind.LIMIT)
+        assert before_turn(far, NOON + in_seconds(1)) is None, "it waits at its worker"
+
+
+def test_what_leaves_has_no_place_any_more() -> None:
+    waiting = AdmissionState(ahead=3, turn_at=NOON, slot_since=NOON)
+    state = RetryState(admission=waiting, step=StepAdmission("stock", waiting))
+    assert state.places("payments") == ("payments", "stock")
+    left = state.without_places()
+    assert left.places("payments") == RetryState().places("payments") == ()
+    assert left.admission == AdmissionState(slot_since=NOON)
+    assert RetryState(admission=waiting).without_places().places("payments") == ()
+    assert RetryState(step=StepAdmission("stock", waiting)).places("payments") == ("stock",)
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
@@ -439,7 +472,7 @@ def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
-    late = SlotPostponed(59.0, reserved=False, reason="1 attempt per second")
+    late = SlotPostponed(59.0, "1 attempt per second")
     _, action = after(operation, RetryState(), late, NOON)
     assert isinstance(action, DeadLetter)
 
@@ -452,13 +485,14 @@ def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
 
 
 def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
-    needed, busy = NeedsSlot(LimitSettings(max_concurrency=1)), SlotPostponed(0.5, reserved=False, reason="1")
+    needed, busy = NeedsSlot(LimitSettings(max_concurrency=1)), SlotPostponed(0.5, "1", ahead=0)
     state, first = after(an_operation(), RetryState(), needed, NOON)
     state, _ = after(an_operation(), state, busy, NOON + in_seconds(20))
     _, second = after(an_operation(), state, needed, NOON + in_seconds(21))
     assert isinstance(first, RequestSlot)
     assert isinstance(second, RequestSlot)
     assert (first.request.due_at, second.request.due_at) == (NOON, NOON)
+    assert (first.request.has_waited, second.request.has_waited) == (False, True)
 
 
 @pytest.mark.parametrize("result", [WorkerFailed("gone"), an_outcome(Category.TRANSIENT, counted=False)])

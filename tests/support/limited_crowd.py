@@ -1,0 +1,271 @@
+"""Crowds at one limiter, on a clock of their own: workers, their shares, late timers, slow messages.
+
+An attempt goes as the engine lets it go: within its worker's share, or by the limiter's answer; it waits when
+told to, starts in its turn, gives its slot back, and may be cancelled, or vanish without a message.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.limits.limiter import (
+    DOOR_SECONDS,
+    Leaving,
+    Limiter,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    acquire,
+    give_back,
+    leave,
+)
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.limits.share import Part, WorkerShare, is_valid
+from tests.support.builders import NOON
+
+
+@dataclass
+class Backend:
+    """How late things are; onebox by default."""
+
+    hop: tuple[float, float] = (0.002, 0.01)  # a message, or a turn, or an activity that begins
+    timer: tuple[float, float] = (0.0, 0.01)
+
+
+AZURE = Backend(hop=(0.03, 0.2), timer=(0.9, 1.7))
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One attempt of the crowd."""
+
+    name: str
+    due: float
+    holds: float
+    limit_key: str | None = None
+    priority: Priority | None = None
+    started: float | None = None
+    ended: float | None = None
+    asks: int = 0
+    turn_at: datetime | None = None
+    ahead: int | None = None
+    has_waited: bool = False
+    is_gone: bool = False
+    slot: Slot | None = None
+    was_at_door: bool = False
+
+
+@dataclass
+class Crowd:
+    """Attempts at one limiter, and what was seen of them."""
+
+    limits: LimitSettings
+    seed: int = 1
+    backend: Backend = field(default_factory=Backend)
+    workers: int = 1
+    attempts: list[Attempt] = field(default_factory=list)
+    limiter: Limiter = field(default_factory=Limiter)
+    now: float = 0.0
+    longest_state: int = 0
+
+    def __post_init__(self) -> None:
+        self.draw = Random(self.seed)  # noqa: S311 - a simulation
+        self.shares = [WorkerShare(self.limits) for _ in range(self.workers)]
+        self.steps: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = count()
+        self.stopped: tuple[float, float] = (-1.0, -1.0)
+
+    @property
+    def at(self) -> datetime:
+        return NOON + timedelta(seconds=self.now)
+
+    def plan(self, at: float, step: Callable[[], None]) -> None:
+        # The app does nothing while it is stopped.
+        begin, end = self.stopped
+        heappush(self.steps, (end if begin <= at < end else at, next(self.numbers), step))
+
+    def hop(self) -> float:
+        return self.draw.uniform(*self.backend.hop)
+
+    def arrive(
+        self,
+        number: int,
+        at: float = 0.0,
+        holds: float = 0.1,
+        key: str | None = None,
+        priority: Priority | None = None,
+    ) -> list[Attempt]:
+        """Let so many attempts arrive at one instant."""
+        first = len(self.attempts)
+        new = [Attempt(f"op-{first + n}:1", at, holds, key, priority) for n in range(number)]
+        for attempt in new:
+            self.attempts.append(attempt)
+            self.plan(at + self.hop(), partial(self.come, attempt))
+        return new
+
+    def cancel(self, attempts: list[Attempt], at: float, *, says_so: bool = True) -> None:
+        """Let attempts leave that have not started; one that is terminated does not say so."""
+
+        def go(attempt: Attempt) -> None:
+            if attempt.started is None and not attempt.is_gone:
+                attempt.is_gone = True
+                if says_so:
+                    self.send(lambda: leave(self.limiter, Leaving(attempt.name, is_gone=True), self.at))
+
+        for attempt in attempts:
+            self.plan(at, partial(go, attempt))
+
+    def hurry(self, attempts: list[Attempt], at: float) -> None:
+        """Let attempts come at once, as `retry-now` does."""
+        for attempt in attempts:
+            self.plan(at, partial(self.come, attempt))
+
+    def run(self, until: float = 100_000.0) -> "Crowd":
+        while self.steps and self.steps[0][0] <= until:
+            self.now, _, step = heappop(self.steps)
+            step()
+        return self
+
+    def send(self, change: Callable[[], Limiter]) -> None:
+        def arrive() -> None:
+            self.limiter = change()
+
+        self.plan(self.now + self.hop(), arrive)
+
+    def come(self, attempt: Attempt, share: WorkerShare | None = None) -> None:
+        """Let an attempt come to a worker."""
+        if attempt.is_gone or attempt.started is not None:
+            return
+        if attempt.turn_at is not None and attempt.turn_at > self.at + timedelta(seconds=1.1):
+            return  # It came before its turn: its timer goes on.
+        share = share or self.draw.choice(self.shares)
+        part = Part(self.workers, self.shares.index(share))
+        turn_at = attempt.turn_at if is_valid(attempt.turn_at, self.at) else None
+        seconds = share.seconds_until(turn_at, self.at)
+        if seconds > 0:
+            self.plan(self.now + seconds, lambda: self.come(attempt, share))
+            return
+        if attempt.slot is not None and (self.limits.rate_per_second <= 0 or turn_at is not None):
+            share.note_start(self.at)
+            self.start(attempt, None)
+        elif attempt.slot is not None:
+            slot, attempt.slot = attempt.slot, None
+            self.send(lambda: give_back(self.limiter, slot, self.at))
+            self.ask(attempt)
+        elif share.may_wait(part, attempt.ahead) and not attempt.was_at_door:
+            self.wait_at_door(attempt, share)
+        elif share.take(
+            self.at,
+            part,
+            turn_at=turn_at,
+            ahead=attempt.ahead if attempt.has_waited else None,
+        ):
+            if attempt.has_waited and turn_at is None:
+                self.send(lambda: leave(self.limiter, Leaving(attempt.name), self.at))
+            self.start(attempt, share)
+        else:
+            self.ask(attempt)
+
+    def wait_at_door(self, attempt: Attempt, share: WorkerShare) -> None:
+        attempt.was_at_door = True
+
+        def open_door() -> None:
+            if attempt.was_at_door and attempt.started is None:
+                self.come(attempt, share)
+
+        def give_up() -> None:
+            if open_door in share.door:
+                share.door.remove(open_door)
+                self.come(attempt, share)
+
+        share.door.append(open_door)
+        self.plan(self.now + DOOR_SECONDS, give_up)
+
+    def ask(self, attempt: Attempt) -> None:
+        attempt.was_at_door, asked_at = False, self.at
+        latest: float | None = None
+
+        def arrive() -> None:
+            request = SlotRequest(
+                attempt.name,
+                3_600.0,
+                self.limits.of_key(attempt.limit_key),
+                asked_at,
+                NOON + timedelta(seconds=attempt.due),
+                is_valid(attempt.turn_at, asked_at),
+                attempt.has_waited,
+                latest,
+                priority=attempt.priority,
+                limit_key=attempt.limit_key,
+            )
+            self.limiter, answer = acquire(self.limiter, request, self.at)
+            attempt.asks += 1
+            self.plan(self.now + self.hop(), lambda: self.hear(attempt, answer))
+
+        self.plan(self.now + self.hop(), arrive)
+
+    def hear(self, attempt: Attempt, answer: Slot | SlotPostponed) -> None:
+        if answer.turn_seconds is not None:
+            attempt.turn_at = self.at + timedelta(seconds=answer.turn_seconds)
+        elif not is_valid(attempt.turn_at, self.at):
+            attempt.turn_at = None
+        if isinstance(answer, Slot):
+            attempt.slot = answer
+            if attempt.is_gone:
+                self.send(lambda: give_back(self.limiter, answer, self.at))
+            self.plan(self.now + self.hop(), lambda: self.come(attempt))
+            return
+        attempt.has_waited, attempt.ahead = True, answer.ahead
+        at = self.now + answer.seconds
+        self.plan(at + self.draw.uniform(*self.backend.timer), lambda: self.come(attempt))
+
+    def start(self, attempt: Attempt, share: WorkerShare | None) -> None:
+        attempt.started = self.now
+
+        def end() -> None:
+            attempt.ended = self.now
+            if share is not None:
+                share.ended()
+            slot = attempt.slot
+            if slot is not None and slot.lease_id is not None:
+                self.plan(
+                    self.now + self.hop(),
+                    lambda: self.send(lambda: give_back(self.limiter, slot, self.at)),
+                )
+
+        self.plan(self.now + attempt.holds, end)
+
+    @property
+    def starts(self) -> list[float]:
+        """When attempts started, in order."""
+        return sorted(attempt.started for attempt in self.attempts if attempt.started is not None)
+
+    @property
+    def fullest(self) -> int:
+        """The most starts in any one second."""
+        starts, first, most = self.starts, 0, 0
+        for index, start in enumerate(starts):
+            while starts[first] <= start - 1.0:
+                first += 1
+            most = max(most, index - first + 1)
+        return most
+
+    @property
+    def most_at_once(self) -> int:
+        """The most attempts under way at one instant."""
+        changes = [
+            change
+            for attempt in self.attempts
+            if attempt.started is not None
+            for change in ((attempt.started, 1), (attempt.started + attempt.holds, -1))
+        ]
+        running = most = 0
+        for _, change in sorted(changes):
+            running += change
+            most = max(most, running)
+        return most
