@@ -10,6 +10,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
+from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -102,7 +103,12 @@ async def test_what_a_process_that_died_may_have_sent_is_never_sent_again(
         with pytest.raises(DeathError):
             await run(posting(DeathError()))
     sent = len(service.received)
-    again = await run(posting(None))
+    early = await run(posting(None))
+    assert (early.category, early.counted) == (Category.AMBIGUOUS, False), "the first may still answer"
+    until = early.may_answer_until
+    assert until is not None
+    with clock.reading(lambda: until):
+        again = await run(posting(None))
     assert (again.category, again.counted) == (Category.AMBIGUOUS, True)
     assert len(service.received) == sent == (dies != "before it goes")
 

@@ -1,7 +1,7 @@
 """Mistakes that crowds have to show, by the invariant that has to see each."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -9,9 +9,10 @@ from durable_retry import clock
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.operations.waits import Pause
+from durable_retry.engine.queue_checks import Expected
 from durable_retry.engine.retry.decide import DeadLetter
 from durable_retry.services.attempt import http_request
-from durable_retry.services.upkeep import stuck
+from durable_retry.services.upkeep.stuck import StuckLook
 from durable_retry.stores.circuit.cache import CircuitCache
 from orchestrators import operation
 from orchestrators.run import Run
@@ -30,9 +31,13 @@ def _dead_all_the_same(run: Run, _result: Any) -> Any:
     return operation._end_as_dead_letter(run, letter)
 
 
+async def _lost_by_age(look: StuckLook, _name: str, _instance_id: str, expected: Expected) -> datetime | None:
+    return expected.since if look.now - expected.since > timedelta(seconds=30) else None
+
+
 def _all_is_lost() -> Any:
-    """Take for lost what had no answer for a minute, and nudge it again and again."""
-    return patch.multiple(stuck, LATE_AFTER=timedelta(seconds=-30), _longest_attempt=lambda _: timedelta())
+    """Take for lost what had no answer for half a minute, and nudge it again and again."""
+    return patch.object(StuckLook, "lost_since", _lost_by_age)
 
 
 OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
