@@ -25,8 +25,8 @@ type Mode = Literal["before", "after"]
 type Activity = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-class CutError(Exception):
-    """The process ended here, as far as the step can see."""
+class CutError(OSError):
+    """The process ended here, as far as the step can see: trouble that passes."""
 
 
 class PartStage(Stage):
