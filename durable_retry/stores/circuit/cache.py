@@ -97,10 +97,11 @@ class CircuitCache:
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
-        while (seconds := self._seconds_until_turn(admission)) > 0:
+        while admission.turn_at is not None and (seconds := self._seconds_until_turn(admission)) > 0:
             await self.sleep(seconds)
         await self.refresh_snapshot()
-        if admission.slot is None and self.share.may_wait(self._part, admission.ahead):
+        limit = self.share.settings.max_concurrency
+        if limit and admission.slot is None and self.share.may_wait(self._part, admission.ahead):
             await self._wait_at_door()
             await self.refresh_snapshot()
         answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), limit_key=limit_key)
