@@ -15,7 +15,7 @@ from durable_retry.engine.base.names import CIRCUIT_BREAKER, KEY_CHANGED
 from durable_retry.engine.circuit.breaker import FREE, Breaker
 from durable_retry.engine.circuit.messages import KeyChange, PermitMessage, ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.circuit.transitions import Gone, ManualAction
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.stores.circuit.entity import circuit_id, dependency_of
 from durable_retry.telemetry.facts import report
@@ -45,6 +45,11 @@ class CircuitBreaker(DurableEntity):
         """Open, close, disable or reset by hand. Input: `ManualAction`."""
         before = self._stored_breaker()
         self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
+
+    def gone(self, message: dict[str, Any]) -> None:
+        """Count an operation no more that will not come. Input: `Gone`."""
+        before = self._stored_breaker()
+        self._store_breaker(before, Gone.from_json(message).apply(before, clock.now()))
 
     def key_changed(self, message: dict[str, Any]) -> None:
         """Note which limit keys have a circuit that is not closed. Input: `KeyChange`."""

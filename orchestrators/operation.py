@@ -329,7 +329,8 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
     """Show the end, complete the record of a caller's key by a signal, and return the status document."""
     operation, document = run.operation, run.status(state, **more).to_json()
     run.ctx.set_custom_status(moving_parts(document))
-    run.leave_limiters()
+    if state is not OperationState.SUCCEEDED:
+        run.leave_gates(for_good=True)
     if not operation.key_is_generated:
         _complete_record(run.ctx, operation.operation_id, operation.completion(document, run.now))
     give_turn_back(run, (document["dead_letter"] or {}).get("id"))

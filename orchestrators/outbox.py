@@ -44,7 +44,7 @@ from durable_retry.runtime.turns import (
     answer_of,
     call_until_success,
     give_slot_back,
-    leave_limiter,
+    leave_gates,
     request_probe,
     request_slot,
 )
@@ -228,10 +228,8 @@ def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turn
         "category": decision.category.value,
         "detail": f"{decision.reason.value}: {decision.detail}",
     }
-    if delivery.state.places(delivery.lane):
-        leave_limiter(
-            sending.ctx, delivery.lane, lease_id_of(delivery.operation, delivery.state.history.next_attempt)
-        )
+    lease_id = lease_id_of(delivery.operation, delivery.state.history.next_attempt)
+    leave_gates(sending.ctx, delivery.lane, lease_id, delivery.state.admission)
     yield from call_until_success(sending.signals, OUTBOX_GIVE_UP, given_up)
     sending.without(delivery)
 

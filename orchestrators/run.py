@@ -36,7 +36,7 @@ from durable_retry.runtime.turns import (
     Turns,
     after_early,
     fired_early,
-    leave_limiter,
+    leave_gates,
     wait_after,
 )
 from durable_retry.telemetry.facts import report
@@ -166,12 +166,17 @@ class Run:
         )
         self.state = replace(self.state, history=self.state.history.with_wait(past))
 
-    def leave_limiters(self) -> None:
-        """Give the places back that the next attempt has: it will not come for them."""
+    def leave_gates(self, *, for_good: bool) -> None:
+        """Give back what the next attempt holds, a place or a token of the retry budget: it does not come.
+
+        Args:
+            for_good: Whether it never will, so that the circuit counts it as waiting no more.
+        """
         lease_id = lease_id_of(self.operation, self.state.history.next_attempt)
-        for dependency in self.state.places(self.operation.dependency):
-            leave_limiter(self.ctx, dependency, lease_id)
-        self.state = self.state.without_places()
+        for dependency, admission in self.state.admissions(self.operation.dependency):
+            held = admission if for_good else replace(admission, waiting=False)
+            leave_gates(self.ctx, dependency, lease_id, held)
+        self.state = self.state.with_nothing_held()
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
         return OperationStatus(
@@ -322,7 +327,7 @@ class Run:
         began_at = self.now
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)
-        self.leave_limiters()
+        self.leave_gates(for_good=False)
         self.show(OperationState.PAUSED, next_attempt_at=until)
         ends: list[task.Task[Any]] = [self.signals.awaited(CANCEL_EVENT)]
         ends += [] if until is None else [self.ctx.create_timer(until)]

@@ -14,10 +14,11 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.json_forms import instant_in, union_from_json
-from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, LEAVE, NUDGE_EVENT, PERMIT
+from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, GONE, LEAVE, NUDGE_EVENT, PERMIT
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.transitions import Gone
 from durable_retry.engine.limits.limiter import Leaving, Slot, SlotAnswer
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.constraints import Retryable, latest_start
@@ -348,7 +349,11 @@ def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: A
         ctx.signal_entity(limiter_id(dependency), GIVE_BACK, admission.slot.to_json())
 
 
-def leave_limiter(ctx: task.OrchestrationContext, dependency: str, lease_id: str) -> None:
-    """Tell the limiter that an attempt which waits will not come."""
-    leaving = Leaving(lease_id, is_gone=True)
-    ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())
+def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:
+    """Tell the limiter and the circuit of a dependency that an attempt which waits will not come."""
+    if held.has_place:
+        leaving = Leaving(lease_id, is_gone=True)
+        ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())
+    if held.has_been_counted:
+        gone = Gone(was_waiting=held.waiting, was_promised=held.promised_at is not None)
+        ctx.signal_entity(circuit_id(dependency, held.circuit_key), GONE, gone.to_json())

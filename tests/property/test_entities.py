@@ -19,10 +19,10 @@ from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
+from durable_retry.engine.circuit.transitions import Gone, ManualAction, ProbeRequest
 from durable_retry.engine.limits.leases import NO_LEASES, Lease, name_of
 from durable_retry.engine.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
@@ -33,7 +33,7 @@ from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back", "leave", "reset"}),
-    "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "forget"}),
+    "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "gone", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
@@ -187,6 +187,21 @@ def test_a_circuit_lists_each_key_once_however_often_and_in_whatever_order_it_he
     for number in (*order, *again):
         circuit = circuit.with_key(f"k-{number}", is_closed=number == 0)
     assert sorted(circuit.keys or ()) == ["k-1", "k-2", "k-3"]
+
+
+@given(st.integers(0, 5), st.integers(0, 8), st.floats(-9, 9), st.booleans())
+def test_a_circuit_that_hears_more_often_that_somebody_is_gone_counts_nobody_less_than_none(
+    waiting: int,
+    times: int,
+    tokens: float,
+    was_promised: bool,  # noqa: FBT001 - drawn
+) -> None:
+    circuit = Breaker(waiting=waiting, budget=Budget(tokens=tokens))
+    for _ in range(times):
+        circuit = Gone(was_waiting=True, was_promised=was_promised).apply(circuit, NOON)
+    assert circuit.waiting == max(waiting - times, 0)
+    given_back = min(tokens + times, 0.0) if tokens < 0 and was_promised else tokens
+    assert circuit.budget.tokens == pytest.approx(given_back)
 
 
 @pytest.mark.parametrize("waited_hours", [0, 2])

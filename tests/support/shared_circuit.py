@@ -86,7 +86,7 @@ class Copies:
         self.shared.now = self.moment.now
         self.copy = self.another("w1")
 
-    def another(self, reporter: str, *, started_at: datetime | None = None) -> CircuitCache:
+    def another(self, reporter: str) -> CircuitCache:
         """Returns the copy of another process."""
         admission = AdmissionSettings("payments", self.circuit, self.budget, self.limits)
         return CircuitCache(
@@ -94,5 +94,4 @@ class Copies:
             self.shared,
             ReportBuffer(reporter, self.circuit),
             self.moment.now,
-            started_at,
         )

@@ -243,7 +243,9 @@ class Stage:
             signaled = message.entityOperationSignaled
             self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
             input_ = json.loads(signaled.input.value)
-            if signaled.targetInstanceId.value.startswith(("@call_limiter@", "@debounce@")):
+            if signaled.targetInstanceId.value.startswith(
+                ("@call_limiter@", "@circuit_breaker@", "@debounce@")
+            ):
                 self._run_shared(signaled.targetInstanceId.value, signaled.operation, input_)
             elif signaled.targetInstanceId.value.startswith("@order_lane@"):
                 self.tell_lane(signaled.operation, input_)

@@ -68,6 +68,7 @@ REPORT: Final = "report"
 PERMIT: Final = "permit"
 MANUAL_CONTROL: Final = "hand"
 KEY_CHANGED: Final = "key_changed"
+GONE: Final = "gone"
 """Operations of the entity `circuit_breaker`, with `FORGET`."""
 
 ACQUIRE: Final = "acquire"

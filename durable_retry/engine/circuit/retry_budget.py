@@ -15,14 +15,15 @@ A worker that spends is heard within a second, so one that was not heard for `HE
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
 one that is new, or was silent, takes a single token until it has been counted for a second.
 
-Retries that were due before their process started come all at once after a restart. They may take the level
-below zero, down to `LOAN_SECONDS` of supply: a loan, which later retries wait for. The level is shared, so a
-rolling restart of any length borrows no more than that at a time.
+A promise is for an instant, and void two seconds later: after a restart or a break all that were promised
+something ask again. By then their tokens are paid for, and the level has them. The token of a retry that will
+never be made comes back. Nothing is promised for later than `PROMISED_SECONDS`, so what is lost with an
+operation that was terminated is soon paid.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -33,8 +34,10 @@ from durable_retry.engine.circuit.calls import Counts, SlidingWindow
 CREDIT_SECONDS = 10.0
 """The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""
 
-LOAN_SECONDS = 30.0
-"""Retries that were due at a restart may borrow this many seconds of supply, all workers together."""
+PROMISED_SECONDS = 30.0
+"""Nothing is promised for later than this; who would wait for longer asks again after half of it or all."""
+PROMISE_LASTS: Final = timedelta(seconds=2)
+"""A promise that is over for longer is void."""
 HEARD_SECONDS = 5.0
 """A worker that reported nothing for so long has no share of the level."""
 ASK_AGAIN_SECONDS = 1.0
@@ -92,6 +95,7 @@ class BudgetPostponed(JsonShape):
     # True: its token is taken now, and it goes at `until` without asking again. False: nothing is taken, and
     # it asks again.
     reserved: bool
+    limit_key: str | None = None  # whose budget it is; None for that of the dependency
     kind: Literal["postponed"] = "postponed"
 
 
@@ -155,39 +159,44 @@ def budget_allows(
     taken_here: int,
     operation_id: str,
     taken_as_newcomer: int | None = None,
-    is_overdue: bool = False,
 ) -> BudgetAllowed | BudgetPostponed:
     """Return whether a retry may go now.
 
     A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
     workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
     same instants. The counts are of tokens that this worker took: since the copy, and before it was counted
-    for a second (None when it was). An overdue retry was due before the process started, so it may
-    borrow.
+    for a second (None when it was).
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
-    is_newcomer = taken_as_newcomer is not None
     if taken_as_newcomer is not None and snapshot.workers > 1:
         # Until the others read of this worker, they share out all tokens among themselves.
         is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
         return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
-    loan = LOAN_SECONDS * snapshot.per_second if is_overdue and not is_newcomer else 0.0
-    if taken_here < _share_of_tokens(snapshot.tokens + loan, snapshot.reporters):
+    if taken_here < _share_of_tokens(snapshot.tokens, snapshot.reporters):
         return BudgetAllowed()
-    may_borrow = is_overdue and (is_newcomer or snapshot.tokens + loan >= 1.0)
-    again_seconds: float | None = None
-    if may_borrow or snapshot.tokens - taken_here >= 1.0:
-        # The next copy shows the loan, or the tokens, as far as the others leave them.
-        again_seconds = ASK_AGAIN_SECONDS
-    elif snapshot.per_second <= 0:
-        again_seconds = _NO_SUPPLY_SECONDS
-    if again_seconds is not None:
-        return _ask_again(now, again_seconds, operation_id)
+    if snapshot.tokens - taken_here >= 1.0:
+        # The next copy shows the tokens, as far as the others leave them.
+        return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
+    return _turn_after_debt(snapshot, now, taken_here, operation_id)
+
+
+def _turn_after_debt(
+    snapshot: BudgetSnapshot, now: datetime, taken_here: int, operation_id: str
+) -> BudgetPostponed:
+    if snapshot.per_second <= 0:
+        return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
     taken_before = taken_here + deterministic_fraction("budget", operation_id)
     debt = max(0.0, 1.0 - snapshot.tokens + taken_before * snapshot.reporters)
-    until = snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second)
-    return BudgetPostponed(until=max(now, until), reserved=True)
+    until = max(now, snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second))
+    if until > now + timedelta(seconds=PROMISED_SECONDS):
+        return _ask_again(now, PROMISED_SECONDS / 2, operation_id)
+    return BudgetPostponed(until=until, reserved=True)
+
+
+def is_kept(promised_at: datetime | None, now: datetime) -> bool:
+    """Whether a promise is not over; None is none."""
+    return promised_at is not None and now <= promised_at + PROMISE_LASTS
 
 
 def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostponed:

@@ -139,6 +139,7 @@ class Refused(JsonShape):
     # How the dependency fails and since when, to stand behind its name; of a pause, what asked for it. None
     # when that is not known.
     failure: str | None = None
+    limit_key: str | None = None  # whose circuit refuses; None for that of the dependency
     kind: Literal["refused"] = "refused"
 
 
@@ -182,11 +183,9 @@ def permit(
     the old one shows a hold that has not ended. An operation that is `waiting` was refused before in this
     wait, so it goes at its release time.
     """
-    paused_until = here.throttled_until
-    if paused_until is not None and now < paused_until:
-        # The report of this pause is under way and not in the snapshot yet; calls must wait for its end.
-        others = here.refused + (0 if snapshot is None else snapshot.waiting)
-        return throttled(operation_id, paused_until, others, here.throttled_by)
+    learnt = _learnt_pause(snapshot, now, operation_id, here)
+    if learnt is not None:
+        return learnt
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
     seen = _Seen(snapshot, now, settings, operation_id, here)
@@ -194,6 +193,28 @@ def permit(
         return seen.answer(waiting=waiting)
     # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
     return seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
+
+
+def paused(
+    snapshot: Snapshot | None, now: datetime, *, operation_id: str, here: TakenHere = NOTHING_TAKEN
+) -> Refused | None:
+    """Return the refusal by a pause that the dependency asked for; it holds in every state of the circuit."""
+    learnt = _learnt_pause(snapshot, now, operation_id, here)
+    if learnt is not None or snapshot is None or snapshot.throttled_until is None:
+        return learnt
+    until, waiting = snapshot.throttled_until, snapshot.waiting
+    return throttled(operation_id, until, waiting, snapshot.throttled_by) if now < until else None
+
+
+def _learnt_pause(
+    snapshot: Snapshot | None, now: datetime, operation_id: str, here: TakenHere
+) -> Refused | None:
+    until = here.throttled_until
+    if until is None or until <= now:
+        return None
+    # The report of this pause is under way and not in the snapshot yet; calls must wait for its end.
+    others = here.refused + (0 if snapshot is None else snapshot.waiting)
+    return throttled(operation_id, until, others, here.throttled_by)
 
 
 def held_by_hand(

@@ -80,6 +80,22 @@ def apply_report(
     return _tripped_if_sick(breaker, now, settings, report.unauthorized_by or "its answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Gone(JsonShape):
+    """Signal `gone`: an operation that the circuit held up will not come."""
+
+    was_waiting: bool = False  # whether it counts as waiting
+    was_promised: bool = False  # whether the retry budget took a token for it
+
+    def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
+        """Return the circuit after it; a token comes back as far as there is debt."""
+        breaker = advanced(breaker, received_at)
+        tokens = breaker.budget.tokens
+        if self.was_promised and tokens < 0:
+            breaker = replace(breaker, budget=replace(breaker.budget, tokens=min(tokens + 1.0, 0.0)))
+        return replace(breaker, waiting=max(breaker.waiting - self.was_waiting, 0))
+
+
 def _end_of_pause(report: Report, now: datetime) -> datetime | None:
     """Return the end of the pause that a report asks for: it lasts from its arrival, unless it is old."""
     late = now - report.at

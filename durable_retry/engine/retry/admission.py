@@ -20,12 +20,13 @@ class AdmissionState(JsonShape):
     """What an operation has reached in the admission of its next attempt."""
 
     waiting: bool = False  # the circuit refused it before in this wait, so it is released in its turn
-    # The retry budget took its token when it postponed it, so it goes without asking again.
-    promised: bool = False
+    # The start for which the retry budget took its token; None when it did not.
+    promised_at: datetime | None = None
     # The entity's permit for a probe; None when it has none.
     permit: Permitted | None = None
     # When the attempt was first due, before anything blocked it; None for a first attempt.
     due_at: datetime | None = None
+    circuit_key: str | None = None  # the limit key whose circuit refused or postponed it; None for none
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
     slot: Slot | None = None
     # Until when that is lent at least; None where none was asked for.
@@ -50,9 +51,14 @@ class AdmissionState(JsonShape):
         """Whether it has a place at the limiter, which expects it."""
         return self.ahead is not None
 
-    def without_place(self) -> "AdmissionState":
-        """Return what is left when it waits at the limiter no more; since when it is due stays."""
-        return replace(self, ahead=None, turn_at=None)
+    @property
+    def has_been_counted(self) -> bool:
+        """Whether its circuit counts it as waiting, or its retry budget took a token for it."""
+        return self.waiting or self.promised_at is not None
+
+    def with_nothing_held(self) -> "AdmissionState":
+        """Return what is left when it does not come for now: since when it is due, and that it waits."""
+        return replace(self, ahead=None, turn_at=None, promised_at=None)
 
     @property
     def ways(self) -> tuple[str, ...]:

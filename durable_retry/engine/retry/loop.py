@@ -168,17 +168,17 @@ class RetryState(JsonShape):
             return replace(self, admission=admission)
         return replace(self, step=StepAdmission(step_at, admission))
 
-    def places(self, dependency: str) -> tuple[str, ...]:
-        """Return the dependencies at whose limiters the call has a place; its own is the argument."""
-        own = (dependency,) if self.admission.has_place else ()
-        return own if self.step is None or not self.step.admission.has_place else (*own, self.step.dependency)
+    def admissions(self, dependency: str) -> tuple[tuple[str, AdmissionState], ...]:
+        """Return what it has reached at each dependency; its own is the argument."""
+        own = ((dependency, self.admission),)
+        return own if self.step is None else (*own, (self.step.dependency, self.step.admission))
 
-    def without_places(self) -> "RetryState":
-        """Return the state in which it waits at no limiter."""
+    def with_nothing_held(self) -> "RetryState":
+        """Return the state in which no limiter, circuit or budget expects it."""
         step = self.step
         if step is not None:
-            step = replace(step, admission=step.admission.without_place())
-        return replace(self, admission=self.admission.without_place(), step=step)
+            step = replace(step, admission=step.admission.with_nothing_held())
+        return replace(self, admission=self.admission.with_nothing_held(), step=step)
 
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return what it has reached at a step's dependency; None means the operation's own."""
@@ -220,11 +220,18 @@ type LapResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | Sl
 type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
 
-def _uncounted(admission: AdmissionState, unsent: str | None = None) -> AdmissionState:
+def _uncounted(state: RetryState, action: Action, now: datetime, unsent: str | None = None) -> AdmissionState:
     """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
+    admission = state.admission
     slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
-    waiting = _is_counted_waiting(admission)
-    return AdmissionState(waiting=waiting, promised=True, slot_since=admission.slot_since, unsent=slots)
+    is_retry = state.history.next_attempt > 1
+    return AdmissionState(
+        waiting=_is_counted_waiting(admission),
+        promised_at=(action.until if isinstance(action, Wait) else now) if is_retry else None,
+        circuit_key=admission.circuit_key,
+        slot_since=admission.slot_since,
+        unsent=slots,
+    )
 
 
 def _is_counted_waiting(admission: AdmissionState) -> bool:
@@ -259,7 +266,7 @@ def after(
     called: Retryable = replace(cast("Any", operation), dependency=step_at)
     moved, action = _after(called, at_step, result, now, on_its_way)
     held = StepAdmission(step_at, moved.admission)
-    return replace(moved, admission=_uncounted(state.admission), step=held), action
+    return replace(moved, admission=_uncounted(state, action, now), step=held), action
 
 
 def _after(
@@ -277,13 +284,13 @@ def _after(
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
-                left = _uncounted(state.admission, result.unsent)
+                left = _uncounted(state, decision, now, result.unsent)
                 history = _with_wait(history, decision, now)
             return _state_with_decision(history, left, decision)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
             history = _with_wait(state.history.with_own_failure().with_unclear_end(), decision, now)
-            return _state_with_decision(history, _uncounted(state.admission), decision)
+            return _state_with_decision(history, _uncounted(state, decision, now), decision)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
             admission, attempt = replace(state.admission, slot=None), state.history.next_attempt
@@ -320,11 +327,14 @@ def _with_turn(admission: AdmissionState, turn_seconds: float | None, now: datet
 def before_turn(state: RetryState, now: datetime) -> Wait | None:
     """Return the wait of an attempt that comes before its turn: somebody woke it; None when it may go."""
     admissions = (state.admission, *(() if state.step is None else (state.step.admission,)))
-    turns = [turn_at for admission in admissions if (turn_at := admission.turn_at) is not None]
-    at_door = max(turns, default=now) - timedelta(seconds=DOOR_SECONDS)
-    if at_door <= now + _A_LITTLE_EARLY:
+    door = timedelta(seconds=DOOR_SECONDS)
+    limit = [turn_at - door for admission in admissions if (turn_at := admission.turn_at) is not None]
+    budget = [promised_at for admission in admissions if (promised_at := admission.promised_at) is not None]
+    at = max((*limit, *budget), default=now)
+    if at <= now + _A_LITTLE_EARLY:
         return None
-    return Wait(at_door, (at_door - now).total_seconds(), (_HAS_ITS_TURN,), WaitKind.LIMIT)
+    kind = WaitKind.RETRY_BUDGET if at in budget else WaitKind.LIMIT
+    return Wait(at, (at - now).total_seconds(), (_HAS_ITS_TURN,), kind)
 
 
 _HAS_ITS_TURN: Final = "it has its turn then"
@@ -397,10 +407,14 @@ def _after_refusal(
     history, admission = state.history, state.admission.without_lease()
     match blocked:
         case Refused():
-            admission = replace(admission, waiting=True)
+            key = blocked.limit_key or admission.circuit_key
+            # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
+            admission = replace(admission, waiting=True, circuit_key=key, is_canary=None)
             history = history.with_circuit_wait()
         case BudgetPostponed():
-            admission = replace(admission, promised=admission.promised or blocked.reserved)
+            promised_at = blocked.until if blocked.reserved else None
+            key = blocked.limit_key or admission.circuit_key
+            admission = replace(admission, promised_at=promised_at, circuit_key=key)
         case SlotPostponed():
             admission = replace(_with_turn(admission, blocked.turn_seconds, now), ahead=blocked.ahead)
         case _ as never:

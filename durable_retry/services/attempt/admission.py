@@ -29,7 +29,7 @@ from durable_retry.engine.retry.loop import Blocked, BlockedStep, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
+from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit, pause_of
 from durable_retry.stores.task_hub import TaskHub
 
 type AttemptFunction = Callable[[], Awaitable[AttemptOutcome]]
@@ -72,7 +72,7 @@ class StepGate:
             StepBlockedError: The step has to wait on.
         """
         dependency = None if self.held is None else find_dependency(self.held.dependency)
-        if dependency is not None and self._asks(dependency):
+        if dependency is not None and self._asks(dependency) and not await self._is_let_past(dependency):
             admission = held_admission(self.held, dependency.name)
             self._entered = dependency.name, *await self._enter(dependency, admission)
         try:
@@ -83,11 +83,18 @@ class StepGate:
                 await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
 
     def _asks(self, dependency: Dependency) -> bool:
-        """Whether a step needs admission there, which somebody may have let it past."""
+        """Whether a step needs admission there."""
         is_own = dependency.name == self.operation.dependency
-        if self.hub is None or is_own or not dependency.needs_admission:
+        return self.hub is not None and not is_own and dependency.needs_admission
+
+    async def _is_let_past(self, dependency: Dependency) -> bool:
+        """Whether somebody lets the step past its circuit; StepBlockedError while a pause holds it up."""
+        if self.hub is None or not held_admission(self.held, dependency.name).is_canary:
             return False
-        return not held_admission(self.held, dependency.name).is_canary
+        paused = await pause_of(self.hub, dependency, self.operation)
+        if paused is not None:
+            raise StepBlockedError(BlockedStep(dependency.name, paused))
+        return True
 
     async def run(
         self,
@@ -110,7 +117,7 @@ class StepGate:
             Exception: What the call raised.
         """
         dependency = plan.dependency
-        if not self._asks(dependency):
+        if not self._asks(dependency) or await self._is_let_past(dependency):
             return await call()
         circuit, answer = await self._place(plan, must_hold)
         try:
@@ -168,8 +175,9 @@ def _seconds_in_place(blocked: Blocked) -> float | None:
 
 def _admission_after(admission: AdmissionState, blocked: Blocked) -> AdmissionState:
     """Return what a step has reached that is held in place: nothing is counted for it twice."""
-    promised = admission.promised or (isinstance(blocked, BudgetPostponed) and blocked.reserved)
-    return replace(admission, promised=promised, waiting=admission.waiting or isinstance(blocked, Refused))
+    if isinstance(blocked, BudgetPostponed):
+        return replace(admission, promised_at=blocked.until if blocked.reserved else None)
+    return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
 
 
 async def attempt_if_admitted(
@@ -186,8 +194,10 @@ async def attempt_if_admitted(
     Args:
         dependency: What it calls; None when it is not configured any more: then the attempt says so.
     """
-    if dependency is None or not dependency.needs_admission or admission.is_canary:
+    if dependency is None or not dependency.needs_admission:
         return await attempt()
+    if admission.is_canary:
+        return await pause_of(hub, dependency, operation) or await attempt()
     circuit, answer = await enter_circuit(hub, dependency, operation, number, admission)
     if not isinstance(answer, Permitted):
         return answer

@@ -24,8 +24,16 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.reporters import ReportBuffer
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
-from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows, is_kept
+from durable_retry.engine.circuit.snapshot import (
+    AskForProbe,
+    Permit,
+    Permitted,
+    Refused,
+    Snapshot,
+    paused,
+    permit,
+)
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
 from durable_retry.engine.limits.limiter import DOOR_SECONDS
@@ -71,9 +79,6 @@ class CircuitCache:
     shared: SharedCircuit  # reads the circuit entity
     buffer: ReportBuffer  # reports not sent yet; its reporter id is unique to this process start
     now: Callable[[], datetime] = clock.now
-    # When this process started: retries that were due before may borrow from the budget. None means that none
-    # may.
-    started_at: datetime | None = None
     snapshot: Snapshot | None = None  # the last one read; None before the first read
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
     reporting: CircuitReporter = field(init=False)  # sends the buffer
@@ -144,7 +149,7 @@ class CircuitCache:
         *,
         limit_key: str | None,
     ) -> Permitted | Blocked:
-        probe_permit = self._probe_permit(admission, now)
+        probe_permit = self._probe_permit(operation_id, admission, now)
         if probe_permit is None:
             held = self._budget_postponement(operation_id, attempt, admission, now)
             if held is not None:
@@ -157,13 +162,14 @@ class CircuitCache:
             answer = limited
         match answer:
             case Permitted():
-                self.buffer.started(attempt, now, promised=admission.promised)
+                self.buffer.started(attempt, now, promised=is_kept(admission.promised_at, now))
                 if answer.fail_open:
                     self.fail_open.calls += 1
                     report(CircuitBypassed(self.settings.dependency))
             case Refused():
                 if not admission.waiting:
                     self.buffer.refused(now)
+                return replace(answer, limit_key=self.settings.limit_key)
             case AskForProbe():
                 self.buffer.asked()
                 return NeedsProbe(self.settings.circuit, self.settings.limit_key)
@@ -179,7 +185,7 @@ class CircuitCache:
         snapshot = self.snapshot
         if (
             attempt == 1
-            or admission.promised
+            or is_kept(admission.promised_at, now)
             or snapshot is None
             or snapshot.budget is None
             or not snapshot.is_valid(now)
@@ -193,7 +199,6 @@ class CircuitCache:
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
             taken_as_newcomer=taken_as_newcomer,
-            is_overdue=self._is_overdue(admission),
         )
         if not isinstance(answer, BudgetPostponed):
             return None
@@ -202,7 +207,7 @@ class CircuitCache:
         elif taken_as_newcomer is not None:
             self.buffer.announce(now)
         report(RetryPostponed(self.settings.dependency))
-        return answer
+        return replace(answer, limit_key=self.settings.limit_key)
 
     def within_limits(
         self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
@@ -254,16 +259,10 @@ class CircuitCache:
         turn_at, now = admission.turn_at, self.now()
         return self.share.seconds_until(turn_at, now) if is_valid(turn_at, now) else 0.0
 
-    def _is_overdue(self, admission: AdmissionState) -> bool:
-        if self.started_at is None or admission.due_at is None:
-            return False
-        return admission.due_at < self.started_at
-
-    def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
+    def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
         probe = admission.permit
-        paused_until = self.buffer.here.throttled_until
-        if probe is None or paused_until is None or paused_until <= now:
+        if probe is None or self.pause(operation_id, now) is None:
             return probe
         # The circuit granted it before the pause was reported.
         self._give_back(probe, now)
@@ -281,6 +280,12 @@ class CircuitCache:
         if admission.permit is not None and begun.permit is None:
             self._give_back(admission.permit, now)
         return begun
+
+    def pause(self, operation_id: str, now: datetime) -> Refused | None:
+        """Return the refusal by a pause that the dependency asked for, whatever else the circuit says."""
+        if not self.settings.circuit.enabled:
+            return None
+        return paused(self.snapshot, now, operation_id=operation_id, here=self.buffer.here)
 
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         if not self.settings.circuit.enabled:
@@ -358,8 +363,6 @@ type _Caches = dict[tuple[TaskHub, str], CircuitCache]
 
 _caches: Final = LoopOwned[_Caches](dict)
 _KEY_CIRCUIT_OF: Final = "durable_retry.stores.circuit.key_circuit:key_circuit_of"
-_started_at: Final = LoopOwned(clock.now)
-"""When the first circuit was used: the process had then just started to work."""
 
 
 def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
@@ -370,11 +373,11 @@ def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = Non
     settings = AdmissionSettings(
         dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
     )
-    caches, started_at = _caches.get(), _started_at.get()
+    caches = _caches.get()
     cache = caches.get((hub, dependency.name))
     if cache is None or cache.settings != settings:
         entity, buffer = CircuitEntity(hub, dependency.name), ReportBuffer(uuid.uuid4().hex, settings.circuit)
-        cache = CircuitCache(settings, entity, buffer, started_at=started_at)
+        cache = CircuitCache(settings, entity, buffer)
         caches[hub, dependency.name] = cache
     if limit_key is None or not dependency.circuit.is_by_key:
         return cache
@@ -398,9 +401,15 @@ async def enter_circuit(
     return circuit, answer
 
 
+async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> Refused | None:
+    """Return the pause that holds up even an attempt which is let past its circuit; None without one."""
+    circuit = circuit_of(hub, dependency, operation.limit_key)
+    await circuit.refresh_snapshot()
+    return circuit.pause(operation.operation_id, circuit.now())
+
+
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
-    _started_at.take()
     for copy in _caches.take().values():
         for circuit in (copy, *(each for each, _ in copy.keys.values())):
             circuit.reporting.close()

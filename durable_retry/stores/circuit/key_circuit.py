@@ -71,7 +71,8 @@ class KeyCircuit(CircuitCache):
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         whole = self.whole.snapshot
         if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
-            return Permitted(0 if self.snapshot is None else self.snapshot.epoch)
+            epoch = 0 if self.snapshot is None else self.snapshot.epoch
+            return self.pause(operation_id, now) or Permitted(epoch)
         return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting)
 
 
@@ -95,7 +96,6 @@ def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> Circuit
             CircuitEntity(hub, settings.dependency, limit_key),
             ReportBuffer(uuid.uuid4().hex, settings.circuit),
             whole.now,
-            whole.started_at,
             whole=whole,
             sleep=whole.sleep,
         )

@@ -391,7 +391,7 @@ async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_s
     ran, gate.answers = list[str](), [BUSY, OPEN, postponed, BUSY, Permitted(epoch=1)]
     assert (await at_hub(stepping(ran))).result == {"value": "done"}
     assert (ran, service.received) == (["POST"], ["POST", "POST"])
-    assert [(state.waiting, state.promised) for state in gate.states] == [
+    assert [(state.waiting, state.promised_at is not None) for state in gate.states] == [
         (False, False),
         (False, False),
         (True, False),

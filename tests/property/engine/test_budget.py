@@ -10,9 +10,9 @@ from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.reporters import ReportBuffer, Reporters
 from durable_retry.engine.circuit.retry_budget import (
     CREDIT_SECONDS,
-    LOAN_SECONDS,
     Budget,
     BudgetAllowed,
+    BudgetPostponed,
     RetryBudgetSettings,
     account,
     budget_allows,
@@ -49,6 +49,8 @@ class Fleet:
                     taken_here=taken_by[worker],
                     operation_id=f"{second}-{worker}-{number}",
                 )
+                if isinstance(answer, BudgetPostponed) and not answer.reserved:
+                    continue
                 taken_by[worker] += 1
                 until = after(second) if isinstance(answer, BudgetAllowed) else answer.until
                 self.sent_at.append((until - NOON).total_seconds())
@@ -132,7 +134,6 @@ class Restarts:
                 taken_here=process.here.retries,
                 operation_id=f"{process.reporter}-{second}-{each}",
                 taken_as_newcomer=process.taken_as_newcomer(after(second + 0.5)),
-                is_overdue=True,
             )
             if isinstance(answer, BudgetAllowed):
                 process.started(2, after(second + 0.5))
@@ -156,19 +157,16 @@ class Restarts:
     restart_every=st.integers(1, 20),
     demand=st.lists(st.lists(st.integers(0, 60), min_size=4, max_size=4), min_size=SECONDS, max_size=SECONDS),
 )
-def test_a_rolling_restart_borrows_once_however_many_processes_are_replaced(
+def test_a_rolling_restart_allows_no_more_however_many_processes_are_replaced(
     workers: int, restart_every: int, demand: list[list[int]]
 ) -> None:
     fleet = Restarts(restart_every, workers)
     supply = fleet.terms.minimum_per_second
     for second, sent in enumerate(fleet.run(demand)):
         replaced = workers + second // restart_every
-        # The credit, the loan and the supply; each process has one token before it is counted, and the first
-        # ones, of which none knows of another, each have the credit.
-        assert (
-            sent
-            <= workers * CREDIT_SECONDS * supply + LOAN_SECONDS * supply + supply * (second + 1) + replaced
-        )
+        # The credit and the supply; each process has one token before it is counted, and the first ones, of
+        # which none knows of another, each have the credit.
+        assert sent <= workers * CREDIT_SECONDS * supply + supply * (second + 1) + replaced
 
 
 @settings(max_examples=15, deadline=None)

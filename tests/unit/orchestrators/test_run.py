@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_EVENT, Category
+from durable_retry.engine.base.names import CIRCUIT_EVENT, GONE, Category
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
@@ -158,17 +158,17 @@ def test_a_retry_that_the_budget_postponed_goes_in_its_turn_unasked() -> None:
     assert done["status"] == "succeeded"
     (wait,) = done["waits"]
     assert (wait["kind"], wait["before_attempt"], wait["until"]) == ("retry_budget", 2, to_rfc3339(turn))
-    assert [state["promised"] for state in admissions(stage)] == [False, False, True]
+    assert [state.get("promised_at") for state in admissions(stage)] == [None, None, to_rfc3339(turn)]
     assert done["attempt_count"] == 2
 
 
-def test_a_promise_outlives_a_refusal_and_a_new_history() -> None:
+def test_the_worker_hears_of_a_promise_after_refusals_and_in_a_new_history() -> None:
     later = BudgetPostponed(NOON + timedelta(seconds=25), reserved=True)
     again = [Refused(NOON, 0, NOON, "half-open")] * 30
     stage = Stage(an_operation(), blocked(None, later, *again, then=failing(1)))
     done = stage.run()
     assert stage.executions > 1
-    assert all(state["promised"] for state in admissions(stage)[2:])
+    assert all("promised_at" in state for state in admissions(stage)[2:])
     assert all(state["waiting"] for state in admissions(stage)[3:])
     assert [(wait["kind"], wait["times"]) for wait in done["waits"]] == [("retry_budget", 1), ("circuit", 30)]
 
@@ -177,7 +177,41 @@ def test_who_asks_again_unpromised_is_not_promised() -> None:
     later = BudgetPostponed(NOON + timedelta(seconds=25), reserved=False)
     stage = Stage(an_operation(), blocked(None, later, then=failing(1)))
     stage.run()
-    assert [state["promised"] for state in admissions(stage)] == [False, False, False]
+    assert not any("promised_at" in state for state in admissions(stage))
+
+
+def test_a_promised_retry_that_somebody_sends_now_goes_at_its_instant_all_the_same() -> None:
+    turn = NOON + timedelta(seconds=25)
+    stage = Stage(an_operation(), blocked(None, BudgetPostponed(turn, reserved=True), then=failing(1)))
+    stage.run_until_attempt(2)
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"by": "ann", "attempt": 2})
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now >= turn
+
+
+@pytest.mark.parametrize("event", ["cancel", "pause"])
+@pytest.mark.parametrize("key", [None, "customer-17"])
+def test_who_leaves_gives_its_token_back(event: str, key: str | None) -> None:
+    later = BudgetPostponed(NOON + timedelta(seconds=25), reserved=True, limit_key=key)
+    stage = Stage(an_operation(), blocked(None, later, then=failing(1)))
+    stage.run_until_attempt(2)
+    stage.run_until_waiting()
+    stage.raise_event(event, {"by": "ann"})
+    stage.run_until_waiting()
+    assert stage.circuit_calls == [(GONE, {"was_waiting": False, "was_promised": True})]
+    told = [each.entityOperationSignaled.targetInstanceId.value for each in stage.past]
+    assert str(circuit_id("payments", key)) in told
+
+
+@pytest.mark.parametrize(("event", "is_told"), [("cancel", True), ("pause", False)])
+def test_who_will_never_come_counts_as_waiting_no_more(event: str, *, is_told: bool) -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    stage.run_until_waiting()
+    stage.raise_event(event, {"by": "ann"})
+    stage.run_until_waiting()
+    gone = [(GONE, {"was_waiting": True, "was_promised": False})]
+    assert stage.circuit_calls == (gone if is_told else [])
 
 
 def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:

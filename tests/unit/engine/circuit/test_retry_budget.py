@@ -4,6 +4,7 @@ import pytest
 
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.retry_budget import (
+    PROMISED_SECONDS,
     Budget,
     BudgetAllowed,
     BudgetPostponed,
@@ -12,6 +13,7 @@ from durable_retry.engine.circuit.retry_budget import (
     account,
     budget_allows,
     budget_snapshot,
+    is_kept,
 )
 from tests.support.builders import NOON, after
 from tests.support.circuit import BUDGET, Desk
@@ -37,7 +39,6 @@ def ask(
     now: datetime | None = None,
     *,
     taken_as_newcomer: int | None = None,
-    is_overdue: bool = False,
 ) -> BudgetAllowed | BudgetPostponed:
     return budget_allows(
         snapshot,
@@ -46,7 +47,6 @@ def ask(
         taken_here=taken_here,
         operation_id=operation_id,
         taken_as_newcomer=taken_as_newcomer,
-        is_overdue=is_overdue,
     )
 
 
@@ -125,32 +125,12 @@ def test_a_newcomer_that_is_alone_takes_nobody_elses_share() -> None:
     assert answer.reserved
 
 
-def test_what_was_due_at_a_restart_borrows_half_a_minute_of_supply() -> None:
-    snapshot = read(Budget(), 0)
-    assert ask(snapshot, taken_here=39, is_overdue=True) == BudgetAllowed()
-    assert asks_again(ask(snapshot, taken_here=40, is_overdue=True))
-    spent = ask(read(book(Budget(), 0, retries=40), 0), is_overdue=True)
-    assert isinstance(spent, BudgetPostponed)
-    assert spent.reserved
-    assert after(31) <= spent.until < after(32)
-
-
-def test_what_was_due_at_a_restart_shares_the_loan_with_the_other_processes() -> None:
-    snapshot = read(Budget(), 0, reporters=4)
-    assert ask(snapshot, taken_here=9, is_overdue=True) == BudgetAllowed()
-    assert asks_again(ask(snapshot, taken_here=10, is_overdue=True))
-
-
-def test_nobody_borrows_before_the_others_can_know_of_it() -> None:
-    assert asks_again(ask(read(Budget(), 0), taken_here=10, taken_as_newcomer=10, is_overdue=True))
-
-
 def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
-    answer = ask(read(book(Budget(), 0, retries=70), 0))
+    answer = ask(read(book(Budget(), 0, retries=30), 0))
     assert isinstance(answer, BudgetPostponed)
     assert answer.reserved
-    # 61 tokens are missing at one a second, and a place within its worker's next token.
-    assert after(61) <= answer.until < after(62)
+    # 21 tokens are missing at one a second, and a place within its worker's next token.
+    assert after(21) <= answer.until < after(22)
 
 
 def test_postponed_retries_stand_in_a_row() -> None:
@@ -184,6 +164,8 @@ def test_the_rate_in_the_long_run_is_what_the_settings_allow() -> None:
         snapshot, taken = read(budget, second), 0
         for number in range(5):
             answer = ask(snapshot, taken_here=taken, operation_id=f"op-{second}-{number}")
+            if isinstance(answer, BudgetPostponed) and not answer.reserved:
+                continue
             taken += 1
             if isinstance(answer, BudgetAllowed):
                 sent += 1
@@ -207,3 +189,18 @@ def test_a_reset_circuit_has_a_new_budget() -> None:
     desk.breaker = desk.breaker.__class__(budget=book(desk.breaker.budget, 1, retries=500))
     desk.control(2, ManualControl.RESET)
     assert desk.breaker.budget == Budget()
+
+
+def test_nothing_is_promised_for_later_than_half_a_minute() -> None:
+    for debt, is_promised in ((27, True), (31, False)):
+        answer = ask(read(book(Budget(), 0, retries=10 + debt), 0))
+        assert isinstance(answer, BudgetPostponed)
+        assert answer.reserved is is_promised
+        assert is_promised or after(PROMISED_SECONDS / 2) <= answer.until < after(PROMISED_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("promised_at", "kept"), [(None, False), (after(-2.1), False), (after(-2), True), (after(9), True)]
+)
+def test_a_promise_that_is_over_for_two_seconds_is_void(promised_at: datetime | None, *, kept: bool) -> None:
+    assert is_kept(promised_at, NOON) is kept

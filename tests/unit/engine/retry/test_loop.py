@@ -10,7 +10,7 @@ from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
@@ -57,7 +57,7 @@ def in_seconds(seconds: float) -> timedelta:
     "state",
     [
         AdmissionState(),
-        AdmissionState(waiting=True, promised=True),
+        AdmissionState(waiting=True, promised_at=NOON),
         AdmissionState(permit=LEASE),
         AdmissionState(slot=Slot(f"{an_operation().run_id}:1"), turn_at=NOON),
     ],
@@ -259,7 +259,7 @@ def test_a_success_ends_it_with_its_result() -> None:
 
 
 def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> None:
-    before = RetryState(admission=AdmissionState(waiting=True, promised=True))
+    before = RetryState(admission=AdmissionState(waiting=True, promised_at=NOON))
     state, action = following(an_outcome(), before)
     assert isinstance(action, Wait)
     assert state.due_at == action.until == later(10)
@@ -284,8 +284,10 @@ def test_a_probe_that_failed_counts_among_those_who_wait_as_often_as_before(
 def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: LapResult) -> None:
     state, action = following(result, RetryState(a_history(2)))
     assert isinstance(action, Wait)
-    assert state.admission == AdmissionState(promised=True, due_at=action.until)
+    assert state.admission == AdmissionState(promised_at=action.until, due_at=action.until)
     assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
+    state, _ = following(result, RetryState())
+    assert state.admission.promised_at is None, "a first attempt takes none"
 
 
 def test_executions_that_sent_nothing_are_known_to_the_next_until_the_attempt_is_made() -> None:
@@ -369,31 +371,34 @@ def test_a_half_open_circuit_is_asked_for_a_probe_and_nothing_else_changes() -> 
 
 
 def test_a_permitted_probe_goes_at_once_with_its_permit() -> None:
-    state, action = following(PROBE, RetryState(admission=AdmissionState(promised=True)))
+    state, action = following(PROBE, RetryState(admission=AdmissionState(promised_at=NOON)))
     assert action == AttemptNow()
-    assert state.admission == AdmissionState(promised=True, permit=PROBE)
+    assert state.admission == AdmissionState(promised_at=NOON, permit=PROBE)
     assert state.due_at == NOON
 
 
 @pytest.mark.parametrize("refused", [OPEN, lease_expired(NOON)])
 def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refused) -> None:
-    before = RetryState(a_history(1), AdmissionState(promised=True, permit=PROBE, due_at=NOON))
+    before = RetryState(a_history(1), AdmissionState(promised_at=NOON, permit=PROBE, due_at=NOON))
     state, action = following(refused, before)
     assert isinstance(action, Wait)
     assert action.kind is WaitKind.CIRCUIT
-    assert state.admission == AdmissionState(waiting=True, promised=True, due_at=NOON)
+    assert state.admission == AdmissionState(waiting=True, promised_at=NOON, due_at=NOON)
     (wait,) = state.history.waits
     assert (wait.before_attempt, wait.began_at, wait.until) == (2, NOON, action.until)
     assert state.history == replace(a_history(1), waits=(wait,), circuit_waits=1)
 
 
-@pytest.mark.parametrize(("before", "reserved", "promised"), [(0, 1, 1), (0, 0, 0), (1, 0, 1), (1, 1, 1)])
-def test_a_token_that_was_reserved_stays_reserved(before: int, reserved: int, promised: int) -> None:
-    state = RetryState(a_history(1), AdmissionState(promised=bool(before), due_at=NOON))
-    state, action = following(BudgetPostponed(later(9), reserved=bool(reserved)), state)
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_token_that_was_taken_is_for_the_instant_that_was_promised(*, reserved: bool) -> None:
+    state = RetryState(a_history(1), AdmissionState(promised_at=NOON, due_at=NOON))
+    state, action = following(BudgetPostponed(later(9), reserved=reserved, limit_key="a"), state)
     assert isinstance(action, Wait)
     assert action.kind is WaitKind.RETRY_BUDGET
-    assert state.admission == AdmissionState(promised=bool(promised), due_at=NOON)
+    promised_at = later(9) if reserved else None
+    assert state.admission == AdmissionState(promised_at=promised_at, circuit_key="a", due_at=NOON)
+    early = before_turn(state, later(3))
+    assert (early and (early.until, early.kind)) == ((later(9), WaitKind.RETRY_BUDGET) if reserved else None)
     assert [wait.kind for wait in state.history.waits] == [WaitKind.RETRY_BUDGET]
 
 
@@ -456,15 +461,23 @@ def test_an_attempt_that_somebody_wakes_waits_for_its_turn_all_the_same() -> Non
         assert before_turn(far, NOON + in_seconds(1)) is None, "it waits at its worker"
 
 
-def test_what_leaves_has_no_place_any_more() -> None:
-    waiting = AdmissionState(ahead=3, turn_at=NOON, slot_since=NOON)
+def test_who_is_let_past_the_circuit_and_meets_a_pause_waits_for_its_end_as_others_do() -> None:
+    paused = throttled("op-test", later(100), 0, "429")
+    state, action = following(paused, RetryState(admission=AdmissionState(is_canary=True)))
+    assert isinstance(action, Wait)
+    assert action.kind is WaitKind.THROTTLE
+    assert (state.admission.is_canary, state.admission.waiting) == (None, True)
+
+
+def test_what_does_not_come_for_now_holds_nothing_and_keeps_its_age() -> None:
+    waiting = AdmissionState(waiting=True, promised_at=NOON, ahead=3, turn_at=NOON, slot_since=NOON)
     state = RetryState(admission=waiting, step=StepAdmission("stock", waiting))
-    assert state.places("payments") == ("payments", "stock")
-    left = state.without_places()
-    assert left.places("payments") == RetryState().places("payments") == ()
-    assert left.admission == AdmissionState(slot_since=NOON)
-    assert RetryState(admission=waiting).without_places().places("payments") == ()
-    assert RetryState(step=StepAdmission("stock", waiting)).places("payments") == ("stock",)
+    assert state.admissions("payments") == (("payments", waiting), ("stock", waiting))
+    left = state.with_nothing_held()
+    for _, admission in left.admissions("payments"):
+        assert admission == AdmissionState(waiting=True, slot_since=NOON)
+        assert (admission.has_place, admission.has_been_counted) == (False, True)
+    assert not RetryState(admission=AdmissionState()).with_nothing_held().admission.has_been_counted
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -356,7 +357,10 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
     assert isinstance(postponed, BudgetPostponed)
     assert postponed.reserved
     assert postponed.until > NOON
-    assert isinstance(await stage.copy.enter("op-10", 2, AdmissionState(promised=True)), Permitted)
+    promised = AdmissionState(promised_at=postponed.until)
+    taken = stage.copy.buffer.here.retries
+    assert isinstance(await stage.copy.enter("op-10", 2, promised), Permitted)
+    assert stage.copy.buffer.here.retries == taken
     stage.copy.reporting.close()
 
 
@@ -406,23 +410,10 @@ async def test_a_process_that_fell_silent_is_new_again() -> None:
     other.reporting.close()
 
 
-async def restarted(stage: Copies, due: int) -> list[float]:
-    """Restarts the only process when many retries are due; returns when each of them went."""
-    for number in range(due):
-        await stage.copy.enter(f"op-{number}", 1, FIRST)
-    stage.moment.pass_(1)
-    await stage.copy.reporting.flush()
-    stage.copy.reporting.close()
-    stage.moment.pass_(20)
-    fresh = stage.another("w2", started_at=stage.moment.now())
-    overdue = AdmissionState(due_at=stage.moment.now() - timedelta(seconds=1))
-    return await gone(stage, fresh, due, overdue)
-
-
-async def gone(stage: Copies, fresh: CircuitCache, due: int, admission: AdmissionState) -> list[float]:
+async def gone(stage: Copies, fresh: CircuitCache, due: Mapping[str, AdmissionState]) -> list[float]:
     """Let many retries come at once; return after how many seconds each of them went."""
     began, went = stage.moment.now(), []
-    waiting = {f"op-{number}": (began, admission) for number in range(due)}
+    waiting = {name: (began, admission) for name, admission in due.items()}
     while waiting:
         for name, (until, asking) in list(waiting.items()):
             if until > stage.moment.now():
@@ -433,16 +424,31 @@ async def gone(stage: Copies, fresh: CircuitCache, due: int, admission: Admissio
                 went.append((stage.moment.now() - began).total_seconds())
             else:
                 assert isinstance(answer, BudgetPostponed)
-                waiting[name] = (answer.until, replace(asking, promised=answer.reserved))
+                waiting[name] = (
+                    answer.until,
+                    replace(asking, promised_at=answer.until if answer.reserved else None),
+                )
         stage.moment.pass_(0.1)
         await fresh.reporting.flush()
     fresh.reporting.close()
     return went
 
 
-async def test_retries_that_were_due_at_a_restart_go_within_seconds_and_not_one_a_second() -> None:
+async def test_promises_that_are_over_are_void() -> None:
+    """After a restart or a break as many go in a second as ever."""
     stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
-    assert max(await restarted(stage, 25)) < 6
+    promised = dict[str, AdmissionState]()
+    for number in range(40):
+        answer = await stage.copy.enter(f"op-{number}", 2, FIRST)
+        if isinstance(answer, BudgetPostponed) and answer.reserved:
+            promised[f"op-{number}"] = AdmissionState(promised_at=answer.until)
+    assert len(promised) > 20
+    stage.copy.reporting.close()
+    stage.moment.pass_(60)
+    went = await gone(stage, stage.another("w2"), promised)
+    for second in range(int(max(went)) + 1):
+        assert sum(second <= at < second + 1 for at in went) <= (11 if second == 0 else 4)
+    assert max(went) < 35, "what was promised and not used is paid for once"
 
 
 @pytest.mark.parametrize("kills", [1, 2, 5])
@@ -457,17 +463,10 @@ async def test_processes_that_were_killed_keep_no_share_of_the_level(
         await fail(stage, copy=copy)
         copy.reporting.close()
         stage.moment.pass_(3)
-        copy = stage.another(f"started-{number}", started_at=stage.moment.now())
+        copy = stage.another(f"started-{number}")
     stage.moment.pass_(1)
-    due_now = AdmissionState(due_at=stage.moment.now())
-    assert max(await gone(stage, copy, due, due_now)) < within_seconds
-
-
-async def test_what_a_restart_borrows_is_bounded() -> None:
-    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
-    went = await restarted(stage, 200)
-    for second in range(100):
-        assert sum(at < second for at in went) <= 40 + second + 2
+    due_now = {f"op-{number}": FIRST for number in range(due)}
+    assert max(await gone(stage, copy, due_now)) < within_seconds
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
@@ -606,3 +605,87 @@ async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the
     assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
     expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
     assert hub.sent == expected
+
+
+async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
+    stage = Copies(FRAGILE)
+    assert stage.copy.pause("op-1", stage.moment.now()) is None
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    until = stage.moment.now() + timedelta(seconds=100)
+    await stage.copy.leave(
+        permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until, throttled_by="429"
+    )
+    learnt = stage.copy.pause("op-1", stage.moment.now())
+    assert learnt is not None
+    assert (learnt.base, learnt.throttled) == (until, True)
+    for control in ManualControl:
+        if control is ManualControl.RESET:
+            continue
+        action = ManualAction(control, stage.moment.now(), "ada", "maintenance")
+        stage.shared.breaker = action.apply(stage.shared.breaker, stage.moment.now())
+        stage.moment.pass_(1.1)
+        other = stage.another("w2")
+        await other.refresh_snapshot()
+        paused = other.pause("op-1", stage.moment.now())
+        assert paused is not None
+        assert paused.base >= until
+        # A probe that was permitted before keeps to it as well.
+        probe = AdmissionState(permit=Permitted(1, "op-1:2", stage.moment.now() + timedelta(seconds=60)))
+        assert isinstance(await other.enter("op-1", 2, probe), Refused)
+    stage.moment.pass_(100)
+    await other.refresh_snapshot()
+    assert other.pause("op-1", stage.moment.now()) is None
+    off = Copies(CircuitSettings(enabled=False))
+    assert off.copy.pause("op-1", NOON) is None
+    for copy in (stage.copy, other):
+        copy.reporting.close()
+
+
+async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
+    stage = Copies(limits=LimitSettings(rate_per_second=5))
+    slot = replace(FIRST, slot=Slot("op-1:1", NOON))
+    for seconds, kind in ((-2.1, NeedsSlot), (-2, Permitted)):
+        turn_at = stage.moment.now() + timedelta(seconds=seconds)
+        assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
+
+
+async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
+    stage, slept = Copies(limits=LimitSettings(rate_per_second=5)), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stage.moment.pass_(seconds)
+
+    stage.copy.sleep = sleep
+    turn_at = stage.moment.now() + timedelta(seconds=0.7)
+    assert isinstance(await ask(stage, admission=replace(FIRST, slot=Slot(), turn_at=turn_at)), Permitted)
+    assert slept == [pytest.approx(0.7)]
+
+
+async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    await known(stage)
+    stage.copy.share.running, stage.copy.share.full_at = 0, None
+    first = await ask(stage)
+    assert isinstance(first, Permitted)
+    assert first.in_share
+    waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(stage.copy.share.door) == 1
+    await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
+    second = await waiting
+    assert isinstance(second, Permitted)
+    assert second.in_share
+
+
+async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "DOOR_SECONDS", 0.01)
+    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    await known(stage)
+    stage.copy.share.running = 1
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
+    assert not stage.copy.share.door

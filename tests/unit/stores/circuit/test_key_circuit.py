@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import pytest
 
@@ -166,3 +167,18 @@ async def test_keys_beyond_the_most_share_the_dependencys_circuit_until_another_
     assert circuit_of(HUB, dependency, "used") is used
     assert unused.settings.limit_key == "unused"
     close_circuits()
+
+
+async def test_a_pause_of_a_key_holds_while_the_dependency_lets_everything_through() -> None:
+    keys = Keys()
+    paused = keys.key("paused")
+    permitted = await ask(paused)
+    assert isinstance(permitted, Permitted)
+    until = keys.moment.at + timedelta(seconds=100)
+    await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    keys.control(ManualControl.DISABLE)
+    held = await ask(paused)
+    assert isinstance(held, Refused)
+    assert (held.throttled, held.base, held.limit_key) == (True, until, "paused")
+    assert isinstance(await ask(keys.key("other")), Permitted)
+    paused.reporting.close()
