@@ -1,7 +1,8 @@
 """Steps at other dependencies than the handler's: their client, circuit, policy, what each circuit sees."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import durable_retry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import AttemptCall
@@ -20,15 +21,16 @@ from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.handlers import Call, registry
+from durable_retry.services.attempt.admission import attempt_if_admitted
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
-from durable_retry.settings.configuration import using
+from durable_retry.settings.configuration import find_dependency, using
 from durable_retry.stores.circuit import cache
 from durable_retry.stores.circuit.entity import AdmissionSettings
 from durable_retry.stores.operations.results import steps_shown
 from durable_retry.stores.operations.status import with_parts
 from durable_retry.stores.task_hub import TaskHub
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -56,10 +58,20 @@ class Circuit:
     asked: list[AdmissionState] = field(default_factory=list)
     seen: list[CallHealth] = field(default_factory=list)
     settings: AdmissionSettings = SETTINGS
+    paused: Refused | None = None
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.asked.append(state)
         return self.answer
+
+    async def refresh_snapshot(self) -> None:
+        """It is never too old."""
+
+    def now(self) -> datetime:
+        return NOON
+
+    def pause(self, _id: str, _now: datetime) -> Refused | None:
+        return self.paused
 
     async def leave(self, _permitted: Permitted, health: CallHealth, **_: Any) -> None:
         self.seen.append(health)
@@ -131,6 +143,35 @@ async def test_a_step_that_somebody_lets_past_its_circuit_is_not_counted_there(
     assert (await run(order, held)).category is None
     assert (circuits["warehouse"].asked, circuits["warehouse"].seen) == ([], [])
     assert circuits["payments"].seen == [CallHealth.SUCCESS]
+
+
+async def test_a_step_that_somebody_lets_past_its_circuit_keeps_to_a_pause(
+    circuits: dict[str, Circuit],
+) -> None:
+    circuits["warehouse"].paused = throttled("op-test", NOON + timedelta(seconds=111), 0, "429")
+    held = StepAdmission("warehouse", AdmissionState(waiting=True, is_canary=True))
+    assert await run(order, held) == BlockedStep("warehouse", circuits["warehouse"].paused)
+
+
+async def test_an_attempt_that_somebody_lets_past_its_circuit_keeps_to_a_pause(
+    circuits: dict[str, Circuit],
+) -> None:
+    async def attempt() -> AttemptOutcome:
+        return an_outcome(None)
+
+    let_past = partial(
+        attempt_if_admitted,
+        TaskHub("{}"),
+        operation=an_operation(dependency="payments"),
+        number=1,
+        attempt=attempt,
+    )
+    with using(parse_config(CONFIG, {})):
+        dependency, canary = find_dependency("payments"), AdmissionState(is_canary=True)
+        assert await let_past(dependency=dependency, admission=canary) == an_outcome(None)
+        circuits["payments"].paused = throttled("op-test", NOON + timedelta(seconds=111), 0, "429")
+        assert await let_past(dependency=dependency, admission=canary) == circuits["payments"].paused
+    assert (circuits["payments"].asked, circuits["payments"].seen) == ([], [])
 
 
 async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(

@@ -537,7 +537,9 @@ def test_a_refused_credential_keeps_the_number_and_a_handler_may_have_acted(hand
     assert isinstance(action, Wait)
     assert state.history.next_attempt == 1
     assert state.may_have_acted is (handler is not None)
-    assert state.admission.promised
+    state, action = after(operation, RetryState(a_history(1)), REFUSAL, NOON)
+    assert isinstance(action, Wait)
+    assert state.admission.promised_at == action.until, "a retry keeps its token"
 
 
 @pytest.mark.parametrize(
