@@ -69,12 +69,13 @@ def read_body[T](
     *,
     limit_bytes: int | None = None,
     levels: int = MAX_DEPTH,
+    has_parts: bool = False,
 ) -> T:
     """Return what a check makes of a JSON body.
 
     Args:
         limit_bytes: The largest body; None means that of an operation.
-        levels: How deep it may nest.
+        levels: As in `read_checked`; so is `has_parts`.
 
     Raises:
         InvalidInputError: It is not JSON, or the check refuses it; with every mistake.
@@ -83,7 +84,7 @@ def read_body[T](
     body = request.get_body()
     if len(body) > limit:
         raise BodyTooLargeError(limit)
-    return read_checked(body, check, levels=levels)
+    return read_checked(body, check, levels=levels, has_parts=has_parts)
 
 
 def header(request: func.HttpRequest, name: str) -> str | None:

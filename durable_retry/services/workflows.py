@@ -4,7 +4,6 @@ Operations are resolved when the batch or saga is accepted, like any other submi
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.documents import part_problems
+from durable_retry.engine.base.documents import part_problems, text_as_read
 from durable_retry.engine.base.names import BATCH, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
@@ -111,7 +110,7 @@ def _refused_item(index: int, document: Any, error: InvalidInputError) -> Item:
     return Item(
         index=index,
         key=_key_of_item(document),
-        text=json.dumps(document),
+        text=text_as_read(document),
         reason=DeadLetterReason.UNKNOWN_DEPENDENCY if is_unknown else DeadLetterReason.VALIDATION_FAILED,
         detail=str(error)[:MAX_DETAIL_CHARS],
     )

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from hashlib import sha256
 from itertools import islice
 from math import inf, isfinite
 from typing import Any, Final, NoReturn
@@ -69,7 +70,9 @@ def read_json(text: str | bytes) -> Any:
     return _parsed(text)
 
 
-def read_checked[T](text: str | bytes, check: Callable[[Any], T], *, levels: int = MAX_DEPTH) -> T:
+def read_checked[T](
+    text: str | bytes, check: Callable[[Any], T], *, levels: int = MAX_DEPTH, has_parts: bool = False
+) -> T:
     """Parse a JSON text, and return what a check makes of the document.
 
     An object that has a member twice is a mistake: parsers differ in which one they take (RFC 8259,
@@ -78,6 +81,8 @@ def read_checked[T](text: str | bytes, check: Callable[[Any], T], *, levels: int
 
     Args:
         levels: How deep it may nest.
+        has_parts: Whether the check looks at each part by `part_problems`, so that one which is unfit to be
+            passed on does not make the others so.
 
     Raises:
         MalformedJsonError: As `read_json`.
@@ -87,7 +92,10 @@ def read_checked[T](text: str | bytes, check: Callable[[Any], T], *, levels: int
     text = text if isinstance(text, str) else _decoded(text)
     noted = _Noted()
     document = _parsed(text, object_pairs_hook=noted.members, parse_float=noted.number)
-    if unfit := _unfitness(text, document, levels, is_unfit=noted.is_unfit):
+    if _may_be_deep(text, levels) and _is_deep(document, levels):
+        raise InvalidInputError(_depth_problems(document, levels))
+    may_be_unfit = not has_parts and (noted.is_unfit or _may_hold_unfit_values(text))
+    if may_be_unfit and (unfit := _value_problems(document)):
         raise InvalidInputError(unfit)
     repeated = noted.repeated_members(document)
     try:
@@ -107,7 +115,7 @@ def read_answer(text: str) -> Any:
         InvalidInputError: It cannot be passed on as JSON.
     """
     document = _parsed(text, parse_float=_finite)
-    if unfit := _unfitness(text, document, MAX_DEPTH):
+    if (_may_be_deep(text, MAX_DEPTH) or _may_hold_unfit_values(text)) and (unfit := json_problems(document)):
         raise InvalidInputError(unfit)
     return document
 
@@ -200,10 +208,10 @@ class _Repeating(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rounded:
-    """A number with a fraction of more digits than a float holds; no JSON can be written of it."""
+class Rounded:
+    """A number with a fraction of more digits than a float holds; no JSON is written of it."""
 
-    number: float
+    text: str
 
 
 class _Noted:
@@ -240,19 +248,19 @@ class _Noted:
         )
         return with_more(list(islice(marked, self._named)), self._left_out)
 
-    def number(self, text: str) -> float | _Rounded:
+    def number(self, text: str) -> float | Rounded:
         number = float(text)
         if len(text) <= _DIGITS_OF_FLOAT and _LEAST_FLOAT <= abs(number) < inf:
             return number
-        held: float | _Rounded = parsed_float(text)
-        self.is_unfit = self.is_unfit or isinstance(held, _Rounded) or not isfinite(held)
+        held: float | Rounded = parsed_float(text)
+        self.is_unfit = self.is_unfit or isinstance(held, Rounded) or not isfinite(held)
         return held
 
 
 def parsed_float(text: str) -> Any:
     """Read a number with a fraction; one that a float rounds is a mistake to `json_problems`."""
     number = float(text)
-    return number if not text.strip("-.0") or _holds_digits(number, text) else _Rounded(number)
+    return number if not text.strip("-.0") or _holds_digits(number, text) else Rounded(text)
 
 
 def _holds_digits(number: float, text: str) -> bool:
@@ -266,13 +274,6 @@ def _holds_digits(number: float, text: str) -> bool:
     if len(digits) > _MOST_DIGITS_OF_FLOAT:
         return False
     return Decimal(f"{number:.{len(digits) - 1}e}") == Decimal(text)
-
-
-def _unfitness(text: str, document: Any, levels: int, *, is_unfit: bool = False) -> list[Problem]:
-    """As `json_problems`, with a look at the document only where its text holds a sign of one."""
-    if _may_be_deep(text, levels) and _is_deep(document, levels):
-        return _depth_problems(document, levels)
-    return _value_problems(document) if is_unfit or _may_hold_unfit_values(text) else []
 
 
 def _may_hold_unfit_values(text: str) -> bool:
@@ -428,8 +429,9 @@ def number_problem(number: float) -> str | None:
 def _value_problem(value: Any) -> str | None:
     if isinstance(value, int | float):
         return number_problem(value)
-    if isinstance(value, _Rounded):
-        return f"has more digits than a fraction keeps, and would be {value.number!r}: send it as a text"
+    if isinstance(value, Rounded):
+        rounded = float(value.text)
+        return f"has more digits than a fraction keeps, and would be {rounded!r}: send it as a text"
     if isinstance(value, str) and not _has_utf8_form(value):
         return "holds half a surrogate pair, which has no UTF-8 form"
     return None
@@ -444,12 +446,26 @@ def _has_utf8_form(text: str) -> bool:
 
 
 def part_problems(document: Any, most_bytes: int) -> list[Problem]:
-    """List what makes a part of a document that was read unfit to stand alone: its size, its depth."""
+    """List what makes a part of a document unfit to stand alone: its size, or what `json_problems` lists."""
     text = _shortest_text(document)
     if _size_of(text) > most_bytes:
         return [_too_large(most_bytes)]
-    is_deep = _may_be_deep(text, MAX_DEPTH) and _is_deep(document, MAX_DEPTH)
-    return _depth_problems(document, MAX_DEPTH) if is_deep else []
+    may_be_unfit = _may_be_deep(text, MAX_DEPTH) or _may_hold_unfit_values(text)
+    return json_problems(document) if may_be_unfit or _NOT_PLAIN.search(text) else []
+
+
+def text_as_read(document: Any) -> str:
+    """Return the text of a document that was read, with all digits of numbers that a float would round."""
+    numbers: list[str] = []
+
+    def mark_of(number: Rounded) -> str:
+        numbers.append(number.text)
+        return mark
+
+    # No document holds its own hash.
+    mark = sha256(_shortest_text(document).encode("utf-8", "surrogatepass")).hexdigest()
+    first, *rest = json.dumps(document, default=mark_of).split(f'"{mark}"')
+    return first + "".join(number + part for number, part in zip(numbers, rest, strict=True))
 
 
 def size_problem(document: Any, most_bytes: int) -> Problem | None:
@@ -467,7 +483,16 @@ def json_size(document: Any) -> int:
 
 
 def _shortest_text(document: Any) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=written_digits)
+
+
+_NOT_PLAIN: Final = re.compile("Infinity|rounded ")
+"""Signs of numbers that no JSON can be written of."""
+
+
+def written_digits(value: Any) -> Any:
+    """Return what stands for a value that is no JSON; the `default` of `json.dumps`."""
+    return f"rounded {value.text}" if isinstance(value, Rounded) else dict(value)
 
 
 def _size_of(text: str) -> int:

@@ -25,6 +25,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
+from durable_retry.engine.base.documents import written_digits
 from durable_retry.engine.base.json_forms import JsonShape, from_ms
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointed_at
 
@@ -70,7 +71,7 @@ _WHOLE_FLOAT: Final = re.compile(r"\.0(?:[,\]}]|$)")
 
 
 def _sorted_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=written_digits)
 
 
 def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:

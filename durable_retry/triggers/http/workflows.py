@@ -127,6 +127,7 @@ async def _read_document(request: func.HttpRequest) -> Any:
         lambda document: document,
         limit_bytes=app_settings().max_batch_bytes,
         levels=MAX_DEPTH + _LEVELS_AROUND,
+        has_parts=True,
     )
     # A large one takes longer than others should wait.
     return read() if len(request.get_body()) <= _QUICK_BYTES else await asyncio.to_thread(read)

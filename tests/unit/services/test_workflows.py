@@ -4,11 +4,12 @@ import asyncio
 import json
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
-from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.engine.base.documents import MAX_DEPTH, read_checked
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -17,7 +18,7 @@ from durable_retry.engine.workflows.references import SagaRequest
 from durable_retry.engine.workflows.shapes import BatchRequest
 from durable_retry.services.sagas import saga_steps
 from durable_retry.services.sources import MAX_DETAIL_CHARS
-from durable_retry.services.workflows import WorkflowRequest, batch_items
+from durable_retry.services.workflows import WorkflowRequest, batch_items, fingerprint_of_request
 from durable_retry.settings.configuration import app_settings, using
 from durable_retry.stores.workflows import Item
 from tests.support.builders import NOON
@@ -36,6 +37,10 @@ def configured() -> Iterator[None]:
 
 def a_call(body: Any, **more: Any) -> dict[str, Any]:
     return {"dependency": "payments", "request": {"path": "/charges", "json": body}, **more}
+
+
+def as_it_is(document: Any) -> Any:
+    return document
 
 
 def nested(levels: int) -> Any:
@@ -68,6 +73,31 @@ async def test_an_item_is_refused_by_itself_as_it_would_be_alone() -> None:
     ]
     assert items[0].operation is not None
     assert json.loads(items[2].text) == a_call(large)
+
+
+@pytest.mark.parametrize("unfit", ["1e999", "1" * 301, '"\\ud800"', "0.1000000000000000055"])
+async def test_a_value_that_cannot_be_passed_on_makes_one_item_unfit_or_a_whole_saga(unfit: str) -> None:
+    call = json.dumps(a_call(["?"])).replace('"?"', unfit)
+    batch = read_checked(f'{{"items": [{call}, {json.dumps(a_call(1))}]}}', as_it_is, has_parts=True)
+    assert len(fingerprint_of_request("batch", batch)) == 64
+    wrong, right = await items_of(*batch["items"])
+    assert wrong.detail.startswith("/request/json/0: ")
+    assert wrong.text == call.replace("1e999", "Infinity")
+    assert right.operation is not None
+    step = f'{{"name": "a", "operation": {call}, "compensation": {call}}}'
+    saga = read_checked(f'{{"steps": [{step}]}}', as_it_is, has_parts=True)
+    refusal = await refusal_of(validated(SagaRequest, saga))
+    assert [problem.pointer for problem in refusal.problems] == [
+        f"/steps/0/{part}/request/json/0" for part in ("operation", "compensation")
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", ['{"\\ud800": 1, "items": [1]}', '{"items": [1], "max_concurrency": 0.1000000000000000055}']
+)
+def test_what_stands_beside_the_parts_is_checked_by_the_model(body: str) -> None:
+    with pytest.raises(InvalidInputError):
+        read_checked(body, partial(validated, BatchRequest), has_parts=True)
 
 
 async def test_what_is_said_of_an_item_is_no_longer_than_a_person_reads() -> None:

@@ -18,6 +18,7 @@ from durable_retry.engine.base.documents import (
     read_answer,
     read_checked,
     read_json,
+    text_as_read,
     walked,
 )
 from durable_retry.engine.base.validation import InvalidInputError, Problem, count_of
@@ -176,6 +177,18 @@ def test_brackets_in_texts_do_not_nest() -> None:
 def test_a_part_has_the_size_of_a_whole_document() -> None:
     assert [each.detail for each in part_problems("x" * 9, 10)] == ["is larger than 10 bytes"]
     assert part_problems("x" * 8, 10) == []
+
+
+@pytest.mark.parametrize("unfit", ["1e999", "1" * 301, '"\\ud800"', "0.1000000000000000055"])
+def test_a_part_that_is_unfit_leaves_the_others_as_they_are(unfit: str) -> None:
+    text = f'[{{"a": [{unfit}]}}, {{"rounded 1.5": "Infinity"}}]'
+    wrong, right = read_checked(text, as_it_is, has_parts=True)
+    assert [each.pointer for each in part_problems(wrong, 1_000)] == ["/a/0"]
+    assert part_problems(right, 1_000) == []
+    with pytest.raises(InvalidInputError):
+        read_checked(text, as_it_is)
+    assert read_json(text_as_read(right)) == right
+    assert text_as_read(wrong) == f'{{"a": [{unfit}]}}'.replace("1e999", "Infinity")
 
 
 def test_every_value_is_visited_with_its_path() -> None:
