@@ -151,7 +151,7 @@ def test_what_must_not_be_retried_never_is(
     decision = after_attempt(operation, history, outcome, NOON)
     if outcome.category is None:
         assert decision == Done()
-    elif outcome.category is Category.AMBIGUOUS and not outcome.counted:
+    elif outcome.category in {Category.AMBIGUOUS, Category.UNAUTHORIZED} and not outcome.counted:
         assert isinstance(decision, Wait | DeadLetter)
     elif outcome.category not in {Category.TRANSIENT, Category.THROTTLED}:
         assert isinstance(decision, DeadLetter)
