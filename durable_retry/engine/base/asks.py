@@ -28,10 +28,8 @@ class Ask(JsonRow):
     asked_at: MsInstant  # when the orchestration asked, by its replay-safe time
 
 
-def is_repeated(answered: tuple[Ask, ...], lease_id: str, asked_at: datetime | None) -> bool:
-    """Whether this ask, or a later one for the same lease, was answered; never one without an instant."""
-    if asked_at is None:
-        return False
+def is_repeated(answered: tuple[Ask, ...], lease_id: str, asked_at: datetime) -> bool:
+    """Whether this ask, or a later one for the same lease, was answered."""
     return any(ask.lease_id == lease_id and to_ms(asked_at) <= to_ms(ask.asked_at) for ask in answered)
 
 
