@@ -57,7 +57,8 @@ def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> Non
     ended = [system.until(operation_id, "succeeded", within_seconds=60) for operation_id in accepted]
     assert arrivals(system, keys)[-1] >= posted_at + timedelta(seconds=2)
     waits = [wait for document in ended for wait in document.get("waits", [])]
-    assert len(waits) == len(keys) - 1
+    # One whose turn is within a second may wait for it at its worker.
+    assert 1 <= len(waits) < len(keys)
     assert "1 attempt per second" in waits[0]["delay_reasons"][0]
 
 

@@ -49,7 +49,7 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     ),
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
-    "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "SHORTEST_ASK_SECONDS", 20.0),
+    "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
     "neighbours_go_on": _all_is_lost,
     "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
     "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),

@@ -15,11 +15,10 @@ from durable_retry.handlers import registry
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.services.upkeep.failures import recover
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit import cache
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation import virtual_loop
-from tests.simulation.app import App, Order, OwnedByWorkers, posted
+from tests.simulation.app import App, Order, posted
 from tests.simulation.chances import CALM, Scale
 from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Crowd, Trouble
 from tests.simulation.people import People
@@ -333,7 +332,6 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     of_crowd = (
         using(config),
         patch.dict(registry._handlers, {_SELL: handler}),
-        patch.object(cache, "_started_at", OwnedByWorkers(clock.now)),
     )
     with app.in_place(*of_crowd, *defects):
         for _ in range(shape.workers):
