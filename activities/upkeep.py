@@ -8,7 +8,7 @@ from durable_retry.runtime.binding import TaskHub
 from durable_retry.services import order_lanes
 from durable_retry.services.circuits import wake_some
 from durable_retry.services.health import trouble_with_index
-from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionKind, RetentionPart
+from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionPart
 from durable_retry.services.upkeep.rounds import remove_past as remove
 
 
@@ -21,9 +21,7 @@ async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
     Returns:
         Whether more may be left.
     """
-    return await remove(
-        hub, RetentionPart(RetentionKind(part["kind"]), part["shard"]), clock.now(), STEP_SECONDS
-    )
+    return await remove(hub, RetentionPart(part["kind"], part["shard"]), clock.now(), STEP_SECONDS)
 
 
 async def diagnose(request: dict[str, Any]) -> str:

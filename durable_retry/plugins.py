@@ -1,42 +1,127 @@
-"""What other distributions add to the app, such as the console: the core imports none of them by name.
+"""What plugs in: the features of `durable_retry.features`, and other distributions, such as the console.
 
-A distribution has an entry point of the group `durable_retry.plugins`, which names a `Plugin`. Every app has
-the plugins that are installed where it runs.
+The core imports none of them by name. A feature is a package in `durable_retry.features` with a `PLUGIN`; a
+distribution has an entry point of the group `durable_retry.plugins`, which names one. Every app has the
+features that its wheel has, and the distributions that are installed where it runs.
+
+Whoever has something to extend asks `plugins()` for it. They are asked in the order of their names, the
+features first, so that a replay asks as its history did. What a plugin adds is named by a text,
+`package.module:name`, where it costs an import: see `durable_retry.deferred`.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Final
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Final
 
-import azure.durable_functions as df
+if TYPE_CHECKING:
+    import azure.durable_functions as df
 
-from durable_retry.http.collection import Collection
-
+FEATURES: Final = "durable_retry.features"
 GROUP: Final = "durable_retry.plugins"
 
 
+REST: Final = "/{*rest}"
+
+
 @dataclass(frozen=True, slots=True)
-class Plugin:
-    """What a distribution adds; each part is called when the app is registered.
+class Collection:
+    """Routes with the same first word.
 
     Attributes:
+        path: As the host gets it: `circuits/{*rest}`, or `health` where there is nothing below.
+        routes: Where the `Routes` are, as `package.module:name`.
+        anonymous: Whether its routes need no function key.
+    """
+
+    path: str
+    routes: tuple[str, ...]
+    anonymous: bool = False
+
+    def has(self, path: str) -> bool:
+        """Whether a route is of this collection, by its path."""
+        return path.partition("/")[0] == self.path.removesuffix(REST)
+
+    @property
+    def function(self) -> str:
+        """The name of the host's function; that of no route sorts after those of all others."""
+        word = self.path.removesuffix(REST).replace("-", "_").replace(".", "_")
+        return f"api_{word}" if self.routes else "unmatched_request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orchestration:
+    """An orchestrator of the app, which has the name of its function."""
+
+    name: str
+    prefix: str  # what the ids of its instances begin with
+    is_watched: bool = True  # whether upkeep looks whether an instance stands still
+    is_restarted: bool = False  # whether upkeep starts an instance again that failed, or was terminated
+    stays_terminated: bool = False  # not one that was terminated: somebody stopped it
+    is_listed: bool = False  # whether `stores.instance_lists` lists its instances
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activities:
+    """Activities in a module of the folder `activities`; each has the name of its function."""
+
+    module: str
+    with_hub: tuple[str, ...] = ()  # those that take the task hub beside their input
+    without_hub: tuple[str, ...] = ()
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """What a feature or a distribution adds.
+
+    Attributes:
+        name: Of a feature, that of its folder; "" for a distribution.
         collections: Its routes, also more of a collection that the app has already.
-        blueprints: Returns its durable functions.
-        subscribe: Subscribes it to facts of the core (`telemetry.facts`), adds its steps to upkeep
-            (`services.upkeep`) and its tables to what is made (`services.setup`). It may be called
-            again, and has no effect then.
+        orchestrations: Its orchestrators.
+        orchestrators: Its modules of the folder `orchestrators`.
+        activities: Its activities.
+        entities: Its modules of the folder `entities`.
+        blueprints: Returns durable functions that are in no such folder.
+        tables: Where the names of its tables are.
+        each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
+            bounded, and leaves the rest to the next run.
+        each_round: The same, of the timer `maintenance`.
+        retention: Where its `services.upkeep.rounds.Kind` are, by the name of the kind.
+        replay_checks: Where functions are that refuse the replay of a dead letter, given with the operation.
+        subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
+            called again, and has no effect then.
         begin: Begins what it does in the background.
     """
 
-    collections: tuple[Collection, ...]
-    blueprints: Callable[[], Iterable[df.Blueprint]]
-    subscribe: Callable[[], None]
-    begin: Callable[[], None]
+    name: str = ""
+    collections: tuple[Collection, ...] = ()
+    orchestrations: tuple[Orchestration, ...] = ()
+    orchestrators: tuple[str, ...] = ()
+    activities: tuple[Activities, ...] = ()
+    entities: tuple[str, ...] = ()
+    blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
+    tables: tuple[str, ...] = ()
+    each_minute: tuple[Callable[..., Any], ...] = ()
+    each_round: tuple[Callable[..., Any], ...] = ()
+    retention: Mapping[str, str] = field(default_factory=dict)
+    replay_checks: tuple[str, ...] = ()
+    subscribe: Callable[[], None] = _nothing
+    begin: Callable[[], None] = _nothing
 
 
 @cache
 def plugins() -> tuple[Plugin, ...]:
-    """Return the plugins that are installed, in the order of their names; imports them."""
-    return tuple(each.load() for each in sorted(entry_points(group=GROUP), key=lambda each: each.name))
+    """Return the features, then the plugins that are installed, each in the order of their names."""
+    names = sorted(each.name for each in iter_modules(import_module(FEATURES).__path__, f"{FEATURES}."))
+    own = (import_module(name).PLUGIN for name in names)
+    installed = (each.load() for each in sorted(entry_points(group=GROUP), key=lambda each: each.name))
+    return (*own, *installed)

@@ -7,14 +7,12 @@ from typing import Any, Final
 import azure.durable_functions as df
 
 from durable_retry.deferred import imported
-from durable_retry.http.collection import Collection, add_collection
-from durable_retry.plugins import plugins
+from durable_retry.http.collection import add_collection
+from durable_retry.plugins import Collection, plugins
 from durable_retry.settings.configuration import registration
 
 CORE: Final = (
     Collection("operations/{*rest}", ("durable_retry.triggers.http.operations:routes",)),
-    Collection("batches/{*rest}", ("durable_retry.triggers.http.workflows:batch_routes",)),
-    Collection("sagas/{*rest}", ("durable_retry.triggers.http.workflows:saga_routes",)),
     Collection("dependencies", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("handlers", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("policies/{*rest}", ("durable_retry.triggers.http.dependencies:routes",)),

@@ -1,11 +1,16 @@
 """Durable orchestrations: they carry out decisions that `durable_retry.engine` makes."""
 
+from importlib import import_module
+
 import azure.durable_functions as df
 
-from . import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
+from durable_retry.plugins import plugins
+
+from . import call, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    modules = (batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting)
+    added = (import_module(f"{__name__}.{name}") for plugin in plugins() for name in plugin.orchestrators)
+    modules = (call, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting, *added)
     return [module.blueprint for module in modules]

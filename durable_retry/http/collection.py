@@ -6,45 +6,19 @@ modules of a collection are imported with its first request, so that the app sta
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import azure.functions as func
 
 from durable_retry.deferred import REFERENCES, imported
+from durable_retry.plugins import Collection
 from durable_retry.runtime.binding import TaskHub, bind_hub
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Also those that no route has: the host's own answer to them has no body."""
 
-REST: Final = "/{*rest}"
 _DISPATCH: Final = "durable_retry.http.dispatch:responder"
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """Routes with the same first word.
-
-    Attributes:
-        path: As the host gets it: `circuits/{*rest}`, or `health` where there is nothing below.
-        routes: Where the `Routes` are, as `package.module:name`.
-        anonymous: Whether its routes need no function key.
-    """
-
-    path: str
-    routes: tuple[str, ...]
-    anonymous: bool = False
-
-    def has(self, path: str) -> bool:
-        """Whether a route is of this collection, by its path."""
-        return path.partition("/")[0] == self.path.removesuffix(REST)
-
-    @property
-    def function(self) -> str:
-        """The name of the host's function; that of no route sorts after those of all others."""
-        word = self.path.removesuffix(REST).replace("-", "_").replace(".", "_")
-        return f"api_{word}" if self.routes else "unmatched_request"
 
 
 def add_collection(

@@ -13,8 +13,7 @@ from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, vi
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming, read_operation
-from durable_retry.services.operations import KeyReused, Replayed, Started, submit
-from durable_retry.services.workflows import KEY_REUSED
+from durable_retry.services.operations import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub

@@ -89,6 +89,9 @@ class Replayed:
     finished: bool
 
 
+KEY_REUSED: Final = "the key belongs to another request"
+
+
 @dataclass(frozen=True, slots=True)
 class KeyReused:
     """The key belongs to an operation with another fingerprint; nothing was started."""
@@ -187,7 +190,7 @@ async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> Submi
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
-# Sources of our own (`services.workflows`, `services.calls`): their scopes have no place at all.
+# Sources of our own (`features.workflows.batches`, `services.calls`): their scopes have no place at all.
 _OWN_SOURCES: Final = ("batch", "saga", "call")
 
 

@@ -15,10 +15,11 @@ from pydantic import Field
 from durable_retry.deferred import imported
 from durable_retry.engine.base.answers import Answer, left_out
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE
+from durable_retry.plugins import plugins
 from durable_retry.settings.configuration import registration
 from durable_retry.stores.storage import queues, tables
 
-TABLES: Final = {
+CORE_TABLES: Final = (
     "durable_retry.stores.dead_letters.index:TABLE",
     "durable_retry.stores.dead_letters.records:TABLE",
     "durable_retry.stores.operations.index:NAMES_TABLE",
@@ -29,10 +30,14 @@ TABLES: Final = {
     "durable_retry.stores.outbox.index:INDEX_TABLE",
     "durable_retry.stores.outbox.index:OUTBOX_TABLE",
     "durable_retry.stores.storage.rounds:TABLE",
-    "durable_retry.stores.workflows:LISTS_TABLE",
-    "durable_retry.stores.workflows:TABLE",
-}
-"""Where the names of the tables are; plugins add theirs."""
+    "durable_retry.stores.instance_lists:TABLE",
+)
+
+
+def tables_wanted() -> list[str]:
+    """Return the names of the tables of the core and of what plugs in."""
+    references = (*CORE_TABLES, *(each for plugin in plugins() for each in plugin.tables))
+    return sorted(imported(reference) for reference in references)
 
 
 class SetUpState(StrEnum):
@@ -68,10 +73,9 @@ async def set_up() -> SetUp:
         azure.core.exceptions.AzureError: The account does not answer.
     """
     wanted = (OPERATIONS_QUEUE, POISON_QUEUE) if registration().wants(QUEUE_SOURCE) else ()
-    names = sorted(imported(reference) for reference in TABLES)
     items = await asyncio.gather(
         *(_item("queue", name, queues.make) for name in wanted),
-        *(_item("table", name, tables.make) for name in names),
+        *(_item("table", name, tables.make) for name in tables_wanted()),
     )
     return SetUp(items=items)
 

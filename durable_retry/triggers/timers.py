@@ -18,9 +18,9 @@ from durable_retry import clock
 from durable_retry.deferred import deferred
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.sources import Arrival, ScheduledOperation
+from durable_retry.plugins import plugins
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.runtime.concurrency import run_each
-from durable_retry.services.upkeep import EACH_MINUTE
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.sources import TIMER
 from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch
@@ -51,7 +51,7 @@ async def watch(hub: TaskHub) -> None:
         async with asyncio.timeout(_RECOVER_SECONDS):
             await recover(hub, clock.now())
     finally:
-        await run_each(partial(step, hub, clock.now()) for step in EACH_MINUTE)
+        await run_each(partial(step, hub, clock.now()) for plugin in plugins() for step in plugin.each_minute)
 
 
 @blueprint.upkeep_timer("30 * * * * *")

@@ -7,15 +7,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base import names
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
-    BATCH,
-    BULK_ACTION,
-    BULK_ENDS,
-    BULK_PAGE,
     CALL,
-    CANCEL_BULK_EVENT,
     DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
@@ -27,9 +21,7 @@ from durable_retry.engine.base.names import (
     RELEASE_WAITING,
     REMOVE_PAST,
     RETENTION,
-    SAGA,
     START_CALL,
-    SUBMIT,
     Category,
     EventState,
     OperationState,
@@ -45,8 +37,11 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.engine.workflows.restart import RestartBody, restarted
-from durable_retry.engine.workflows.shapes import BatchProgress, Saga, SagaStep
+from durable_retry.features.workflows import names as workflow_names
+from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
+from durable_retry.features.workflows.rules.restart import RestartBody, restarted
+from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga, SagaStep
+from durable_retry_console.bulk.names import BULK_ACTION, BULK_ENDS, BULK_PAGE, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.shapes import BatchResult, BulkAction, BulkInput
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
@@ -192,7 +187,7 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
     """Run items two at a time; those that are silent have ended when somebody starts them."""
 
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if name != names.BATCH_STEP:
+        if name != workflow_names.BATCH_STEP:
             return None
         return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
 

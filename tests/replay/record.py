@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-from durable_retry.engine.base.names import OPERATION, SAGA
+from durable_retry.engine.base.names import OPERATION
+from durable_retry.features.workflows.names import SAGA
 from orchestrators.saga import saga
 from tests.replay.operation_shapes import operation_shapes
 from tests.replay.part_shapes import part_shapes

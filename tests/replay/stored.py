@@ -37,7 +37,7 @@ from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RetryState
-from durable_retry.engine.workflows.shapes import BatchProgress, Saga
+from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkInput
 from tests.replay.recording import load as recording

@@ -7,6 +7,9 @@ from unittest.mock import patch
 
 from durable_retry.engine.base import names
 from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.features.workflows import names as workflow_names
+from durable_retry.stores.orchestrations import orchestrations
+from durable_retry_console.bulk import names as bulk_names
 from tests.replay.stored import recorded_messages
 from tests.simulation.entities import Operated
 from tests.simulation.history import CallActivity
@@ -87,9 +90,9 @@ def messages() -> Iterator[tuple[str, Any]]:
 
 ACTIVITIES: Final = (
     *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER, names.OUTBOX_PENDING, names.PUBLISH),
-    *(names.OUTBOX_GIVE_UP, names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE),
-    *(names.BULK_PAGE, names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
-    *(names.BULK_ENDS, names.LOOK_AT_CALL, names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
+    *(names.OUTBOX_GIVE_UP, workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
+    *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
+    *(bulk_names.BULK_ENDS, names.LOOK_AT_CALL, names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
 )
 
 
@@ -97,7 +100,7 @@ def test_every_message_with_the_deepest_content_has_levels_to_spare() -> None:
     depths: dict[str, int] = {}
     for name, message in messages():
         depths[name] = max(depths.get(name, 0), levels_of(filled(message)))
-    asked = [*ACTIVITIES, *names.ORCHESTRATIONS, names.REPORT, names.PERMIT, names.ACQUIRE]
+    asked = [*ACTIVITIES, *orchestrations(), names.REPORT, names.PERMIT, names.ACQUIRE]
     assert {f"input of {name}" for name in asked} <= depths.keys()
     assert {name: depth for name, depth in depths.items() if depth > HOST_LEVELS} == {}
     assert max(depths.values()) > MAX_DEPTH + 5, "no message carries content any more: is this test blind?"

@@ -12,21 +12,20 @@ import pytest
 
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base.names import (
-    BATCH,
-    BULK_ACTION,
     CALL,
     DIAGNOSIS,
     OPERATION,
-    ORCHESTRATIONS,
     OUTBOX,
     PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
-    SAGA,
 )
+from durable_retry.features.workflows.names import BATCH, SAGA
+from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.testing.replay import Difference, replayed
 from durable_retry_console.bulk import orchestration as bulk
+from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
@@ -72,7 +71,7 @@ def difference(recording: Recording) -> Difference | None:
 
 def test_there_are_recordings_of_every_orchestrator() -> None:
     counts = Counter(shape.partition("/")[0] for shape in shapes())
-    assert counts.keys() == ORCHESTRATORS.keys() == ORCHESTRATIONS
+    assert counts.keys() == ORCHESTRATORS.keys() == orchestrations().keys()
     assert min(counts.values()) >= 2
 
 

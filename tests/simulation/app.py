@@ -18,6 +18,7 @@ from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
+from activities import calls as call_steps
 from activities import operation as operation_steps
 from activities import outbox as outbox_steps
 from activities import upkeep as upkeep_steps
@@ -28,6 +29,7 @@ from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
+from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
 from durable_retry.runtime.concurrency import LoopOwned
@@ -42,6 +44,7 @@ from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
+from durable_retry_console.bulk import names as bulk_names
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
@@ -377,15 +380,15 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.PUBLISH: outbox_steps.publish,
     names.PASS_QUEUE: _without_hub(upkeep_steps.pass_queue),
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
-    names.SUBMIT: workflow_steps.submit,
-    names.BATCH_STEP: workflow_steps.batch_step,
-    names.BEGIN_RESTART: _without_hub(workflow_steps.begin_restart),
-    names.END_RESTART: _without_hub(workflow_steps.end_restart),
-    names.START_CALL: workflow_steps.start_call,
-    names.LOOK_AT_CALL: workflow_steps.look_at_call,
-    names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
-    names.BULK_PAGE: bulk_steps.bulk_page,
-    names.BULK_BATCH: bulk_steps.bulk_batch,
-    names.BULK_ENDS: bulk_steps.bulk_ends,
+    workflow_names.SUBMIT: workflow_steps.submit,
+    workflow_names.BATCH_STEP: workflow_steps.batch_step,
+    workflow_names.BEGIN_RESTART: _without_hub(workflow_steps.begin_restart),
+    workflow_names.END_RESTART: _without_hub(workflow_steps.end_restart),
+    names.START_CALL: call_steps.start_call,
+    names.LOOK_AT_CALL: call_steps.look_at_call,
+    workflow_names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
+    bulk_names.BULK_PAGE: bulk_steps.bulk_page,
+    bulk_names.BULK_BATCH: bulk_steps.bulk_batch,
+    bulk_names.BULK_ENDS: bulk_steps.bulk_ends,
     WAKE_WAITING: upkeep_steps.wake_waiting,
 }

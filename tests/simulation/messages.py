@@ -10,7 +10,7 @@ from typing import Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.names import ATTEMPT
-from durable_retry.services.upkeep.stuck import WATCHED
+from durable_retry.stores.orchestrations import watched_names
 from tests.simulation.history import Completed, Event, Raised
 from tests.simulation.turns import Session
 from tests.simulation.world import World
@@ -110,7 +110,7 @@ class Messages:
         """Whether a message is lost that an instance waits for: one of those that `watch` looks after."""
         lost = self.world.chances.lost
         # Worlds that lose nothing draw nothing.
-        if not lost or instance.name not in WATCHED or not self.world.happens(lost):
+        if not lost or instance.name not in watched_names() or not self.world.happens(lost):
             return False
         self.world.note("loses", instance.instance_id, what)
         self.lost_messages[instance.instance_id] += 1

@@ -45,8 +45,9 @@ from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.decide import DeadLetter, while_blocked
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import WorkerFailed
-from durable_retry.engine.workflows import restart as saga_restart
-from durable_retry.engine.workflows.shapes import Saga
+from durable_retry.features.workflows import batches
+from durable_retry.features.workflows.rules import restart as saga_restart
+from durable_retry.features.workflows.rules.shapes import Saga
 from durable_retry.runtime import executor_guard
 from durable_retry.runtime.executor_guard import Execution
 from durable_retry.services import operations, order_lanes
@@ -158,7 +159,7 @@ ONCE: Final = (
     Mistake("slot lent again", lambda: patch.object(limiter, "was_answered", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
-    Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
+    Mistake("result not read", lambda: patch.object(batches, "whole_result", _as_it_is)),
     # Who subscribed in an earlier world hears of it still: the report is what must be missing.
     Mistake(
         "start not noted",

@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.features.workflows.names import SAGA
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.stores.operations.notes import is_listed
 from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL

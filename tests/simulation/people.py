@@ -18,12 +18,13 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.sources import Arrival
+from durable_retry.features.workflows import routes as workflows
 from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.circuit.entity import dependency_of
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http import circuits, dead_letters, operations, workflows
+from durable_retry.triggers.http import circuits, dead_letters, operations
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR

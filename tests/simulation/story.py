@@ -24,6 +24,7 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import lane_of_state
+from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.dead_letters.index import read_summary
@@ -32,7 +33,6 @@ from durable_retry.stores.operations.index import OperationEntry, OperationList,
 from durable_retry.stores.operations.results import TABLE_PREFIX as RESULTS_TABLE
 from durable_retry.stores.operations.results import remove_results, with_stored
 from durable_retry.stores.storage import contents
-from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.alerts import AlertWatch
 from tests.simulation.app import App

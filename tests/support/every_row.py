@@ -25,13 +25,15 @@ from durable_retry.engine.operations.steps import (
     report_progress,
 )
 from durable_retry.engine.outbox import event_id_for
-from durable_retry.stores import workflows
+from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import records
+from durable_retry.stores.instance_lists import note_created
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.index import OperationEntry, OperationList
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import rounds
@@ -174,8 +176,8 @@ async def _write_workflows() -> None:
     )
     await workflows.note_ended("batch-1", [0], failure)
     await workflows.close_batch(batch, LATER)
-    for kind in workflows.LISTED:
-        await workflows.note_created(kind, f"{kind}-1", to_rfc3339(NOON))
+    for kind in listed_names():
+        await note_created(kind, f"{kind}-1", to_rfc3339(NOON))
     items = [
         BulkItem(id="dl-1", outcome=ItemOutcome.DONE, operation_id="op-1", event_id="op-1.1"),
         BulkItem(id="dl-2", outcome=ItemOutcome.FAILED, detail="it is archived"),

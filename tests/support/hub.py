@@ -22,7 +22,9 @@ from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
+from durable_retry.features.workflows import names as workflow_names
 from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry_console.bulk import names as bulk_names
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -30,8 +32,9 @@ from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
 _ACTIVITIES = (
     *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
     *(names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
-    *(names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE, names.BEGIN_RESTART, names.END_RESTART),
-    *(names.BULK_PAGE, names.BULK_BATCH, names.BULK_ENDS, names.START_CALL, names.LOOK_AT_CALL),
+    *(workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
+    *(workflow_names.BEGIN_RESTART, workflow_names.END_RESTART, names.START_CALL, names.LOOK_AT_CALL),
+    *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, bulk_names.BULK_ENDS),
     *(names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE, names.PASS_QUEUE),
 )
 

@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from durable_retry.engine.base import names
+from durable_retry.features.workflows import names as workflow_names
+from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
@@ -21,9 +23,9 @@ OPERATIONS: Final[dict[str, Any]] = {
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
     names.OUTBOX: outbox.outbox,
-    names.BATCH: batch.batch,
-    names.SAGA: saga.saga,
-    names.BULK_ACTION: bulk_action,
+    workflow_names.BATCH: batch.batch,
+    workflow_names.SAGA: saga.saga,
+    bulk_names.BULK_ACTION: bulk_action,
     names.CALL: call.call_operation,
 }
 ENTITIES: Final[dict[str, Any]] = {

@@ -232,10 +232,10 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
-    monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
+    monkeypatch.setattr("durable_retry.features.workflows.batch_store.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.results.STEPS_TABLE", f"Steps{suffix}")
-    for module in ("durable_retry.stores.workflows", "durable_retry_console.bulk.store"):
-        monkeypatch.setattr(f"{module}.LISTS_TABLE", f"Workflows{suffix}")
+    for module in ("durable_retry.stores.instance_lists", "durable_retry_console.bulk.store"):
+        monkeypatch.setattr(f"{module}.TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 

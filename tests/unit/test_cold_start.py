@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import pytest
 
 import activities
 from durable_retry.deferred import imported
+from durable_retry.plugins import plugins
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -66,8 +68,8 @@ def deferred_references() -> Iterator[str]:
     for folder in ("durable_retry", "activities", "orchestrators", "entities", "packages/console"):
         for file in (ROOT / folder).rglob("*.py"):
             yield from _REFERENCE.findall(file.read_text(encoding="utf-8"))
-    for module, names in activities.ACTIVITIES.items():
-        yield from (f"activities.{module}:{name}" for name in names)
+    for each in chain(activities.ACTIVITIES, *(plugin.activities for plugin in plugins())):
+        yield from (f"activities.{each.module}:{name}" for name in (*each.with_hub, *each.without_hub))
 
 
 @pytest.mark.parametrize("reference", sorted(set(deferred_references())))

@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry.api import table
 from durable_retry.engine.base import names
-from durable_retry.stores import workflows
+from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
 from durable_retry.stores.operations import results, writes
@@ -17,6 +17,7 @@ from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.outbox import index as outbox_place
 from durable_retry.stores.storage import rounds
 from durable_retry_console.alerts import store as alerts
+from durable_retry_console.bulk import names as bulk_names
 
 HTTP = {
     "api_operations": "operations/{*rest}",
@@ -207,4 +208,4 @@ def test_events_and_tables_keep_their_names() -> None:
     assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert names.outbox_instance("op-1") == "outbox-op-1"
-    assert (alerts.TABLE, names.CANCEL_BULK_EVENT) == ("Alerts", "cancel_bulk")
+    assert (alerts.TABLE, bulk_names.CANCEL_BULK_EVENT) == ("Alerts", "cancel_bulk")

@@ -1,4 +1,4 @@
-"""Imports point one way and in no circle. Read off the source with `ast`: nothing has to be importable."""
+"""Imports point one way and in no circle. Read off the source with `ast`."""
 
 import ast
 import re
@@ -9,14 +9,30 @@ from typing import Final
 
 import pytest
 
+from durable_retry.plugins import plugins
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 LIBRARY: Final = "durable_retry"
 CONSOLE: Final = "durable_retry_console"
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 """They import their own modules as `from .steps import ...`: in the wheel they are inside the library."""
+FEATURES: Final = {plugin.name: plugin for plugin in plugins() if plugin.name}
+"""The features of this tree by their names, which are those of their folders."""
+OF_FEATURES: Final[Mapping[str, str]] = {
+    f"{folder}/{module}.py": name
+    for name, plugin in FEATURES.items()
+    for folder, modules in (
+        ("orchestrators", plugin.orchestrators),
+        ("activities", [each.module for each in plugin.activities]),
+        ("entities", plugin.entities),
+    )
+    for module in modules
+}
+"""The files outside its folder that belong to a feature: nothing of it may be imported by any other."""
 LAYERS: Final = (
     "deferred",
+    "plugins",
     "engine",
     "runtime.concurrency",
     "clock",
@@ -47,13 +63,26 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "activities": frozenset(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS),
     f"{LIBRARY}.http": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http")),
     f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http", "triggers")),
-    f"{LIBRARY}.plugins": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http", "plugins")),
     CONSOLE: frozenset(
-        {*(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "plugins")), CONSOLE}
+        {*(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "features")), CONSOLE}
     ),
-    f"{LIBRARY}.routing": frozenset({LIBRARY}),
-    f"{LIBRARY}.api": frozenset({LIBRARY}),
-    f"{LIBRARY}.app": frozenset({LIBRARY}),
+    **{
+        f"{LIBRARY}.features.{name}": frozenset(
+            f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", f"features.{name}")
+        )
+        for name in FEATURES
+    },
+    **{
+        f"{LIBRARY}.features.{name}.rules": frozenset(
+            {f"{LIBRARY}.engine", f"{LIBRARY}.features.{name}.rules"}
+        )
+        for name in FEATURES
+    },
+    f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "api")),
+    f"{LIBRARY}.api": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
+    f"{LIBRARY}.app": frozenset(
+        f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing", "runtime.executor_guard")
+    ),
     f"{LIBRARY}.runtime.executor_guard": frozenset(),
     f"{LIBRARY}.client": frozenset(
         f"{LIBRARY}.{layer}" for layer in ("client", "engine", "clock", "handlers")
@@ -87,7 +116,6 @@ ENGINE_PACKAGES: Final = (
     "operations",
     "dead_letters",
     "outbox",
-    "workflows",
     "facts",
     "sources",
 )
@@ -169,20 +197,26 @@ def is_in(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-def violations_in(source: str, layer: str) -> list[str]:
-    """List what a file of a layer may not do."""
+def is_pure(layer: str) -> bool:
+    """Whether a layer is made of rules: it does no I/O, and reads no clock."""
+    return layer == ENGINE or layer.endswith(".rules")
+
+
+def violations_in(source: str, layer: str, feature: str | None = None) -> list[str]:
+    """List what a file of a layer may not do, one that belongs to a feature or to none."""
     tree = ast.parse(source)
+    allowed = MAY_IMPORT[layer] | ({f"{LIBRARY}.features.{feature}"} if feature else set())
     found = []
     for line, name in (*imported_by(tree), *imported_later(tree)):
         top = name.split(".")[0]
         is_own = layer in DURABLE_FOLDERS and name.startswith(".") and not name.startswith("..")
         if (name.startswith(".") and not is_own) or (
-            top in OURS and not any(is_in(name, below) for below in MAY_IMPORT[layer])
+            top in OURS and not any(is_in(name, below) for below in allowed)
         ):
             found.append(f"{line}: imports {name}")
-        elif layer == ENGINE and top not in OURS and (top not in PURE or name.startswith("urllib.request")):
+        elif is_pure(layer) and top not in OURS and (top not in PURE or name.startswith("urllib.request")):
             found.append(f"{line}: imports {name}, which is not pure")
-    if layer == ENGINE:
+    if is_pure(layer):
         found.extend(f"{line}: calls {name}" for line, name in called_by(tree) if name in IMPURE_CALLS)
     if layer in PASS_THE_HUB_ON:
         found.extend(f"{line}: asks the task hub" for line in asked_hubs(tree))
@@ -262,19 +296,23 @@ def test_imports_point_one_way(layer: str) -> None:
     found = {}
     for path in files_of(layer):
         source = path.read_text(encoding="utf-8")
-        found[path] = violations_in(source, layer)
+        found[path] = violations_in(source, layer, OF_FEATURES.get(path.relative_to(ROOT).as_posix()))
     assert {path: violations for path, violations in found.items() if violations} == {}
 
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in files_of(CONSOLE) if path.stem.endswith(("routes", "activities"))],
+    [
+        *(path for path in files_of(CONSOLE) if path.stem.endswith(("routes", "activities"))),
+        *(path for path in files_of(f"{LIBRARY}.features") if path.stem == "routes"),
+        *files_of("activities"),
+    ],
     ids=lambda path: f"{path.parent.name}.{path.stem}",
 )
-def test_a_route_or_activity_of_the_console_imports_no_store(path: Path) -> None:
+def test_a_route_or_activity_imports_no_store(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = [name for _, name in imported_by(tree)]
-    assert [name for name in names if {"stores", "store"} & set(name.split("."))] == []
+    modules = {part for _, name in imported_by(tree) for part in name.split(".")[:-1]}
+    assert {each for each in modules if each == "stores" or each.endswith("store")} == set()
     assert [*asked_hubs(tree)] == []
 
 
@@ -282,7 +320,7 @@ def test_every_module_of_the_library_has_a_layer() -> None:
     surfaces = {
         "http",
         "triggers",
-        "plugins",
+        "features",
         "routing",
         "api",
         "app",
@@ -404,7 +442,11 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
         ("retryctl", "import durable_retry_console"),
         ("durable_retry.triggers", "import orchestrators.operation"),
         ("activities", "import scripts.run"),
-        ("activities", "from durable_retry.stores.workflows import find_batch"),
+        ("activities", "from durable_retry.features.workflows.batches import find_batch"),
+        ("durable_retry.services", "from durable_retry.features.workflows.batches import find_batch"),
+        ("durable_retry.app", "from durable_retry.features.workflows import PLUGIN"),
+        ("durable_retry.features.workflows.rules", "from durable_retry.stores.storage import tables"),
+        ("durable_retry.features.workflows.rules", "import asyncio"),
         ("activities", "from durable_retry.triggers.http import answers"),
         ("activities", "from orchestrators import operation"),
         ("orchestrators", "from activities import operation"),

@@ -18,21 +18,12 @@ STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
 OUTBOX: Final = "outbox"
-BATCH: Final = "batch"
-SAGA: Final = "saga"
-BULK_ACTION: Final = "bulk_action"
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
 DIAGNOSIS: Final = "diagnosis"
 QUEUE_CHECK: Final = "queue_check"
 PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
-ORCHESTRATIONS: Final = frozenset(
-    {
-        *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, BULK_ACTION),
-        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS, QUEUE_CHECK, PASS_TURN),
-    }
-)
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
@@ -40,15 +31,7 @@ DEAD_LETTER: Final = "dead_letter"
 OUTBOX_PENDING: Final = "outbox_pending"
 PUBLISH: Final = "publish"
 OUTBOX_GIVE_UP: Final = "outbox_give_up"
-SUBMIT: Final = "submit"
-BATCH_STEP: Final = "batch_step"
-BATCH_CLOSE: Final = "batch_close"
-BULK_PAGE: Final = "bulk_page"
-BULK_BATCH: Final = "bulk_batch"
-BULK_ENDS: Final = "bulk_ends"
 WAKE_WAITING: Final = "wake_waiting"
-BEGIN_RESTART: Final = "begin_restart"
-END_RESTART: Final = "end_restart"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
@@ -110,9 +93,6 @@ REPLACED_EVENT: Final = "replaced"
 
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""
-
-CANCEL_BULK_EVENT: Final = "cancel_bulk"
-"""Event that cancels a bulk action."""
 
 OPERATIONS_QUEUE: Final = "operations"
 POISON_QUEUE: Final = "operations-poison"

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import (
     KeyTakenError,
     NoSuchEventError,
@@ -49,7 +50,7 @@ from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources import DATA_PREFIX, Arrival
-from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
+from durable_retry.plugins import plugins
 from durable_retry.services.operations import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
@@ -110,8 +111,8 @@ class _OperationCase(_Case):
     @staticmethod
     def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
         prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
-        if record.source == SAGA_SOURCE and not record.attempts:
-            refuse_unfilled(prepared.operation)
+        for check in (each for plugin in plugins() for each in plugin.replay_checks):
+            imported(check)(record, prepared.operation)
         return prepared
 
     async def start(self, hub: TaskHub) -> None:

@@ -37,15 +37,11 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import (
-    BATCH,
-    BULK_ACTION,
     ENDED_EVENT,
     OPERATION,
-    RELEASE_WAITING,
-    SAGA,
+    OUTBOX,
     STARTED_OPERATION,
     DeadLetterReason,
-    outbox_instance,
 )
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.facts import OperationEnded
@@ -60,7 +56,7 @@ from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.dead_letters.replay import start_if_lost
 from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
-from durable_retry.services.upkeep.stuck import WATCHED, Standstill, StuckLook, note_stuck
+from durable_retry.services.upkeep.stuck import Standstill, StuckLook, note_stuck
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -74,8 +70,9 @@ from durable_retry.stores.operations.status import (
     operation_of,
     restarts_of,
 )
+from durable_retry.stores.orchestrations import orchestrations, watched_names
 from durable_retry.stores.storage import rounds
-from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
+from durable_retry.stores.task_hub import Selection, TaskHub
 from durable_retry.telemetry.facts import report
 
 
@@ -116,13 +113,9 @@ _AT_ONCE: Final = 16
 _MOST_MOVED: Final = 500
 """So many that stand still are nudged in one run, by whole pages; the next run goes on there."""
 
-# What the ids of the instances begin with that are looked for.
-_PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "bulk-", "release-", "call-")
-
 _SEEN: Final = ENDED_BADLY | {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
 
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
-_PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, BULK_ACTION)
 
 _log = logging.getLogger(__name__)
 
@@ -147,8 +140,8 @@ async def recover(
     done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), StuckLook(hub, now)
     look = partial(_recover_instance, stuck)
     # Without pending events there is no outbox that could stand still.
-    is_empty = was_swept_empty(hub, now - SWEPT_LATELY)
-    prefixes = _PREFIXES if is_empty else (*_PREFIXES, outbox_instance(""))
+    looked_for = watched_names() - ({OUTBOX} if was_swept_empty(hub, now - SWEPT_LATELY) else set())
+    prefixes = tuple(sorted({orchestrations()[name].prefix for name in looked_for}))
     read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), prefixes)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
         recovered, failed = await settle_all(look, instances, _AT_ONCE)
@@ -167,7 +160,7 @@ async def recover(
 async def _recover_instance(look: StuckLook, state: pb.OrchestrationState) -> Recovery | Standstill:
     # An error of one instance must not stop the others.
     hub, now = look.hub, look.now
-    name = next((each for each in WATCHED if state.name == function_name(each)), None)
+    name = next((each for each in watched_names() if state.name == function_name(each)), None)
     try:
         if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
             moved = None if name is None else await look.move_on(name, state)
@@ -177,7 +170,8 @@ async def _recover_instance(look: StuckLook, state: pb.OrchestrationState) -> Re
             return Recovery.NONE
         if name in _OPERATIONS:
             return await _recover_operation(hub, instance, now)
-        return await _recover_part(hub, name, instance, now) if name in _PARTS else Recovery.NONE
+        is_restarted = orchestrations()[name].is_restarted
+        return await _recover_part(hub, name, instance, now) if is_restarted else Recovery.NONE
     except (TaskHubUnavailableError, AzureError):
         raise
     except Exception:  # noqa: BLE001 - one bad instance must not stop the others for ever
@@ -210,7 +204,8 @@ async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
 
 
 async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: datetime) -> Recovery:
-    is_stopped = name == BULK_ACTION and instance.runtime_status is OrchestrationStatus.TERMINATED
+    is_terminated = instance.runtime_status is OrchestrationStatus.TERMINATED
+    is_stopped = is_terminated and orchestrations()[name].stays_terminated
     if instance.input and not is_stopped and restarts_of(instance) < MOST_RESTARTS:
         return await _start_anew(hub, name, instance)
     if instance.updated_at < now - _GIVEN_UP_WITHIN:

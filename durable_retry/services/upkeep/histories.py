@@ -9,13 +9,6 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.base.names import (
-    DIAGNOSIS,
-    ORCHESTRATIONS,
-    QUEUE_CHECK,
-    RETENTION,
-    outbox_instance,
-)
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
@@ -28,6 +21,7 @@ from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import complete_record, expire_record, purge_record, read_record
 from durable_retry.stores.operations.index import OperationEntry, OperationList, remove_older
 from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
 PURGED_AT_ONCE: Final = 32
@@ -123,13 +117,6 @@ async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
             yield removed
 
 
-# What the ids of this engine's instances begin with.
-_ID_PREFIXES: Final = (
-    *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-", f"{QUEUE_CHECK}-"),
-    *("batch-", "saga-", "bulk-", "release-", "call-", "turn-"),
-)
-
-
 async def purge_others(past: Past) -> tuple[int, str]:
     """Purge old orchestrations of this engine that have finished, one page of the task hub.
 
@@ -137,7 +124,8 @@ async def purge_others(past: Past) -> tuple[int, str]:
     An operation that ended badly is purged with its dead letter.
     """
     hub = past.hub
-    names = {function_name(name) for name in ORCHESTRATIONS}
+    own = orchestrations()
+    names, prefixes = {function_name(name) for name in own}, sorted({each.prefix for each in own.values()})
 
     async def purge_one(state: pb.OrchestrationState) -> bool:
         instance = await hub.read_instance(state.instanceId)
@@ -154,7 +142,7 @@ async def purge_others(past: Past) -> tuple[int, str]:
 
     statuses = (OrchestrationStatus.COMPLETED, *ENDED_BADLY)
     selection = Selection(runtime_statuses=statuses, created_before=past.before)
-    instances, following = await hub.page_of_prefixes(selection, _ID_PREFIXES, past.after or None)
+    instances, following = await hub.page_of_prefixes(selection, tuple(prefixes), past.after or None)
     purgeable = [other for other in instances if other.name in names and not _is_operation_without_end(other)]
     purged = await map_bounded(purge_one, purgeable, PURGED_AT_ONCE)
     return sum(purged), following or ""

@@ -5,7 +5,7 @@
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
     sent events     rows of the run --> entry in the list of sent
     commits         commit row --> entry in the list of commits
-    lists           rows of a batch, of a bulk action's items --> entry in its list; entries of other lists
+    lists           rows of an instance --> its entry in the list of its orchestrator
 
 The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
 person has to handle their dead letters.
@@ -24,14 +24,15 @@ from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.outbox import outbox_id_of
-from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
+from durable_retry.stores.instance_lists import TABLE
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.operations.status import has_ended
 from durable_retry.stores.operations.writes import remove_commit
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.stores.outbox.index import (
     COMMITTED,
@@ -43,7 +44,6 @@ from durable_retry.stores.outbox.index import (
 )
 from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import CREATED, LISTED, find_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,43 +254,47 @@ async def remove_results_of_days(past: Past) -> tuple[int, str]:
     return await remove_results(past.now, past.now - past.before), ""
 
 
-BATCHES_PER_STEP: Final = 20
-
-LISTS: Final = (CREATED, *LISTED)
-"""The lists by time: of batches, and of instances."""
+LISTED_PER_STEP: Final = 20
 
 
 async def remove_listed(past: Past) -> tuple[int, str]:
-    """Delete the entries of one of `LISTS` for what is over, and what is kept of it.
+    """Delete the entries of an orchestrator's list for instances that are gone, and what is kept of these."""
 
-    A batch is over that finished or was never accepted, and an instance that is gone. The entry is deleted
-    last: the next round repeats what a crash interrupted.
+    async def is_over(instance_id: str) -> bool:
+        return await past.hub.read_instance(instance_id) is None
+
+    return await remove_of_list(past, TABLE, listed_names()[past.shard], TABLE, is_over)
+
+
+async def remove_of_list(
+    past: Past, lists: str, name: str, table: str, is_over: Callable[[str], Awaitable[bool]]
+) -> tuple[int, str]:
+    """Delete the entries of a list by time for what is over, and the rows that are kept of it.
+
+    The entry is deleted last: the next round repeats what a crash interrupted.
+
+    Args:
+        lists: The table of the list, with its name as partition.
+        table: That of the rows, whose partition is the id in the entry.
     """
-    kind = LISTS[past.shard]
-    table = workflows.TABLE if kind == CREATED else workflows.LISTS_TABLE
 
     async def remove(row: tables.Row) -> int:
         id_ = row["RowKey"].partition("-")[2]
-        if kind == CREATED:
-            batch = await find_batch(id_)
-            is_over = batch is None or batch.finished_at is not None
-        else:
-            is_over = await past.hub.read_instance(id_) is None
-        if not is_over:
+        if not await is_over(id_):
             return 0
         await _remove_rows(table, id_)
-        await tables.delete(table, kind, row["RowKey"])
+        await tables.delete(lists, name, row["RowKey"])
         return 1
 
     oldest = f"{newest_first(past.before)}."
     cursor = max(past.after, oldest) if past.after else None
-    page = await tables.rows_between(table, kind, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
+    page = await tables.rows_between(lists, name, after=oldest, cursor=cursor, limit=LISTED_PER_STEP)
     return await _remove_few_at_once(remove, page.rows), page.cursor or ""
 
 
 async def _remove_rows(table: str, partition: str) -> None:
     page = await tables.rows_between(table, partition, only=tables.KEYS)
-    # The row of the batch sorts before its items, so it is deleted in the first transaction: a batch that is
+    # The row of a batch sorts before its items, so it is deleted in the first transaction: a batch that is
     # deleted half is not found any more.
     for rows in batched(page.rows, tables.MOST_CHANGES, strict=False):
         await tables.transact(table, [("delete", tables.keys_of(row)) for row in rows])

@@ -5,30 +5,31 @@ A timer removes each kind of what is past its time for a few seconds. Where more
 time scan a whole table or task hub in rounds: they store their position, and begin a round once an hour at
 most.
 
-`KINDS` has them all. What is removed of each, and in which order, is in `services.upkeep.removal` and
+`kinds` has them all. What is removed of each, and in which order, is in `services.upkeep.removal` and
 `services.upkeep.histories`.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
+from durable_retry.plugins import plugins
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.services.circuits import forget_idle_circuits
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
-from durable_retry.services.upkeep import EACH_ROUND
 from durable_retry.services.upkeep.histories import (
     PARTS_OF_OPERATIONS,
     clean_key_records,
@@ -38,7 +39,6 @@ from durable_retry.services.upkeep.histories import (
 from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.removal import (
     BOUNDS,
-    LISTS,
     MARKERS_KEPT,
     Past,
     Removal,
@@ -53,6 +53,7 @@ from durable_retry.services.upkeep.removal import (
 from durable_retry.services.upkeep.stuck import nudge_if_lost
 from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.stores.dead_letters.records import Intent, left_over
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
 from durable_retry.stores.task_hub import TaskHub
@@ -76,7 +77,7 @@ ROUND_EVERY: Final = timedelta(hours=1)
 
 
 class RetentionKind(StrEnum):
-    """The kinds of what is removed when it is past its time."""
+    """The core's kinds of what is removed when it is past its time; plugins add theirs."""
 
     MARKERS = "markers"
     STEPS = "steps"
@@ -94,7 +95,7 @@ class RetentionKind(StrEnum):
 class RetentionPart:
     """One part of what is removed."""
 
-    kind: RetentionKind
+    kind: str
     shard: int
 
     @property
@@ -107,13 +108,13 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     """Finish what crashes interrupted, and look at every kind of retention for a while."""
     steps_: list[Callable[[], Awaitable[object]]] = [
         partial(finish_left_over, hub, now),
-        *(partial(step, hub, now) for step in EACH_ROUND),
+        *(partial(step, hub, now) for plugin in plugins() for step in plugin.each_round),
         partial(look_at_lanes, hub, STEP_SECONDS),
         partial(remove_old_tails, now),
         partial(forget_idle_circuits, hub, now, STEP_SECONDS),
         partial(add_lost, hub, now, STEP_SECONDS),
         # Records have a timer of their own.
-        *(partial(look_at, hub, kind, now) for kind in RetentionKind if kind is not RetentionKind.RECORDS),
+        *(partial(look_at, hub, kind, now) for kind in kinds() if kind != RetentionKind.RECORDS),
     ]
     # Each run begins one step later: the last are reached also when `functionTimeout` cuts every run short.
     first = int(now.timestamp() / MAINTENANCE_EVERY.total_seconds()) % len(steps_)
@@ -125,9 +126,9 @@ async def clean_records(hub: TaskHub, now: datetime) -> None:
     await look_at(hub, RetentionKind.RECORDS, now)
 
 
-async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
+async def look_at(hub: TaskHub, kind: str, now: datetime) -> None:
     """Remove what is past its time for a few seconds; leave the rest to orchestrations."""
-    shards = range(KINDS[kind].shards)
+    shards = range(kinds()[kind].shards)
     await run_each(partial(_look_at_part, hub, RetentionPart(kind, shard), now) for shard in shards)
 
 
@@ -140,10 +141,11 @@ async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> Non
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:
     """Remove one part until nothing is left or the time is up; return whether more may be left."""
-    settings, kind = retention_settings(), KINDS[part.kind]
-    kept_for, histories_for = kind.kept_for(settings), settings.history_for
-    if kept_for is None:
+    settings, kind = retention_settings(), kinds().get(part.kind)
+    kept_for = None if kind is None else kind.kept_for(settings)
+    if kind is None or kept_for is None:
         return False
+    histories_for = settings.history_for
     past = Past(
         hub=hub,
         now=now,
@@ -181,7 +183,7 @@ def _from_the_begin(remove: Removal) -> _Steps:
     return steps
 
 
-def _in_rounds(remove: Removal) -> _Steps:
+def in_rounds(remove: Removal) -> _Steps:
     """Return the steps of a removal that looks at everything: once an hour, from where the last run was."""
 
     async def steps(name: str, past: Past) -> AsyncGenerator[int]:
@@ -213,9 +215,9 @@ class Kind:
     shards: int = 1
 
 
-KINDS: Final = {
-    RetentionKind.MARKERS: Kind(_in_rounds(remove_attempt_markers), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
-    RetentionKind.STEPS: Kind(_in_rounds(remove_steps), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
+_KINDS: Final[Mapping[str, Kind]] = {
+    RetentionKind.MARKERS: Kind(in_rounds(remove_attempt_markers), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
+    RetentionKind.STEPS: Kind(in_rounds(remove_steps), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
     RetentionKind.DEAD_LETTERS: Kind(
         _from_the_begin(remove_archived_dead_letters), lambda settings: settings.archived_for
     ),
@@ -225,14 +227,21 @@ KINDS: Final = {
     RetentionKind.COMMITS: Kind(
         _from_the_begin(remove_old_commits), lambda settings: settings.sent_for, lists.SHARDS
     ),
-    RetentionKind.LISTS: Kind(_in_rounds(remove_listed), lambda settings: settings.history_for, len(LISTS)),
     RetentionKind.OPERATIONS: Kind(remove_old, lambda settings: settings.history_for, PARTS_OF_OPERATIONS),
     RetentionKind.RESULTS: Kind(
         _from_the_begin(remove_results_of_days), lambda settings: settings.history_for
     ),
-    RetentionKind.OTHERS: Kind(_in_rounds(purge_others), lambda settings: settings.history_for),
-    RetentionKind.RECORDS: Kind(_in_rounds(clean_key_records), lambda _: timedelta()),
+    RetentionKind.OTHERS: Kind(in_rounds(purge_others), lambda settings: settings.history_for),
+    RetentionKind.RECORDS: Kind(in_rounds(clean_key_records), lambda _: timedelta()),
 }
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Return all kinds by their names, those of what plugs in among them."""
+    lists = Kind(in_rounds(remove_listed), lambda settings: settings.history_for, len(listed_names()))
+    added = {name: each for plugin in plugins() for name, each in plugin.retention.items()}
+    return {**_KINDS, RetentionKind.LISTS: lists, **{name: imported(kind) for name, kind in added.items()}}
 
 
 async def finish_left_over(hub: TaskHub, now: datetime) -> int:

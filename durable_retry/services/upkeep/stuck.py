@@ -35,15 +35,11 @@ from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in, to_rfc3339
 from durable_retry.engine.base.names import (
-    BATCH,
-    BULK_ACTION,
     CALL,
     DUE_AT,
     NUDGE_EVENT,
     OPERATION,
     OUTBOX,
-    RELEASE_WAITING,
-    SAGA,
     STARTED_OPERATION,
     OperationState,
 )
@@ -61,10 +57,6 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 _NUDGED_AGAIN: Final = BETWEEN_LOOKS * 0.8
 
 _OPERATIONS: Final = frozenset({OPERATION, STARTED_OPERATION})
-
-WATCHED: Final = _OPERATIONS | {OUTBOX, BATCH, SAGA, BULK_ACTION, RELEASE_WAITING, CALL}
-"""All but `pass_turn`, which waits for nothing, `diagnosis`, whose time is what somebody looks at, a queue
-check, and `retention`, which its timer looks after."""
 
 _LONGEST_FUNCTION: Final = timedelta(minutes=30)
 """Where host.json sets no limit to a function."""

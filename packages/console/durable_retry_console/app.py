@@ -6,15 +6,13 @@ from typing import Final
 import azure.durable_functions as df
 
 from durable_retry.deferred import deferred
-from durable_retry.http.collection import Collection
-from durable_retry.plugins import Plugin
+from durable_retry.plugins import Collection, Orchestration, Plugin
 from durable_retry.runtime.binding import add_activity
-from durable_retry.services.setup import TABLES
-from durable_retry.services.upkeep import EACH_MINUTE, EACH_ROUND
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
 from durable_retry_console.bulk import orchestration
+from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
 
@@ -67,10 +65,6 @@ def _blueprints() -> Iterator[df.Blueprint]:
 def _subscribe() -> None:
     minutes.record_facts()
     activity_watch.record_facts()
-    TABLES.update(_TABLES)
-    if not set(_EACH_MINUTE) <= set(EACH_MINUTE):
-        EACH_MINUTE.extend(_EACH_MINUTE)
-        EACH_ROUND.extend(_EACH_ROUND)
 
 
 def _begin_writers() -> None:
@@ -79,5 +73,18 @@ def _begin_writers() -> None:
     ACTIVITY_WRITER.begin()
 
 
-PLUGIN: Final = Plugin(_COLLECTIONS, _blueprints, _subscribe, _begin_writers)
+PLUGIN: Final = Plugin(
+    collections=_COLLECTIONS,
+    orchestrations=(
+        Orchestration(
+            name=BULK_ACTION, prefix="bulk-", is_restarted=True, stays_terminated=True, is_listed=True
+        ),
+    ),
+    blueprints=_blueprints,
+    tables=_TABLES,
+    each_minute=_EACH_MINUTE,
+    each_round=_EACH_ROUND,
+    subscribe=_subscribe,
+    begin=_begin_writers,
+)
 """The entry point of the group `durable_retry.plugins`."""

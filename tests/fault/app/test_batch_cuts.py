@@ -15,10 +15,16 @@ from activities.workflows import batch_close, batch_step
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.shapes import BatchProgress
+from durable_retry.features.workflows.batch_store import (
+    Batch,
+    Item,
+    document_of_batch,
+    find_batch,
+    keep_batch,
+)
+from durable_retry.features.workflows.rules.shapes import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
 from orchestrators.batch import batch
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import an_operation

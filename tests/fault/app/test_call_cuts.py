@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from activities.workflows import look_at_call, start_call
+from activities.calls import look_at_call, start_call
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config

@@ -15,10 +15,10 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
-from durable_retry.engine.workflows.document import saga_document
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.features.workflows.rules.document import saga_document
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.features.workflows.saga_store import document_of_saga, saga_progress
 from durable_retry.stores.instances import Instance
-from durable_retry.stores.sagas import document_of_saga, saga_progress
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.saga import saga
 from tests.fault.app.workflow_items import PartHub

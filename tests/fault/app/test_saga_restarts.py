@@ -10,10 +10,10 @@ from activities.workflows import begin_restart, end_restart, submit
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.restart import RestartBody, restarted
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.stores import sagas
-from durable_retry.stores.sagas import (
+from durable_retry.features.workflows import saga_store as sagas
+from durable_retry.features.workflows.rules.restart import RestartBody, restarted
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.features.workflows.saga_store import (
     LatestRestart,
     RestartedElsewhereError,
     RestartStage,

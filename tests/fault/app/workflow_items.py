@@ -81,7 +81,7 @@ class PartHub:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         with (
-            patch("durable_retry.services.workflows.submit", self.submit),
+            patch("durable_retry.features.workflows.batches.submit", self.submit),
             patch("durable_retry.services.calls.submit", self.submit),
             patch("durable_retry.services.calls.find_status", self.find_status),
             patch.object(TaskHub, "read_instance", self.read_instance),

@@ -11,16 +11,16 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.errors import WrongSagaStateError
-from durable_retry.engine.base.names import SAGA
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.record import Status, WrongStatusError
-from durable_retry.engine.workflows.restart import RestartBody
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.services import sagas
-from durable_retry.services.workflows import refuse_item
+from durable_retry.features.workflows import sagas
+from durable_retry.features.workflows.batches import refuse_item
+from durable_retry.features.workflows.names import SAGA
+from durable_retry.features.workflows.rules.restart import RestartBody
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.features.workflows.saga_store import RestartStage, latest_restart
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
-from durable_retry.stores.sagas import RestartStage, latest_restart
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from tests.support.builders import NOON, an_operation
 from tests.support.hub import task_hub_stage

@@ -8,7 +8,7 @@ from azure.core.exceptions import AzureError
 from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services import workflows
+from durable_retry.features.workflows import batches as workflows
 from durable_retry.services.operations import Replayed
 from durable_retry.stores.operations.results import store_apart
 from durable_retry.stores.storage import contents, tables

@@ -8,12 +8,7 @@ import pytest
 
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
-from durable_retry.services.workflows import start_batch_items
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import (
-    CREATED,
+from durable_retry.features.workflows.batch_store import (
     TABLE,
     Batch,
     Item,
@@ -26,6 +21,11 @@ from durable_retry.stores.workflows import (
     note_running,
     read_item,
 )
+from durable_retry.features.workflows.batches import start_batch_items
+from durable_retry.features.workflows.removal import remove_batches
+from durable_retry.services.upkeep.removal import Past
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -84,7 +84,7 @@ async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: p
     async def still_running(*_given: object) -> None:
         return None
 
-    monkeypatch.setattr("durable_retry.services.workflows.start_item", still_running)
+    monkeypatch.setattr("durable_retry.features.workflows.batches.start_item", still_running)
     await keep_batch(a_batch("batch-look", 1), [an_item(0)])
     assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == [(0, "op-0")]
     await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
@@ -131,8 +131,8 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
         assert stored is not None
         await close_batch(stored, NOON)
 
-    past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7), shard=LISTS.index(CREATED))
-    assert [await remove_listed(past) for _ in range(2)] == [(1, ""), (0, "")]
+    past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7))
+    assert [await remove_batches(past) for _ in range(2)] == [(1, ""), (0, "")]
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

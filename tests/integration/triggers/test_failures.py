@@ -12,7 +12,7 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.names import BATCH, BULK_ACTION, ENDED_EVENT, OPERATION, SAGA, OperationState
+from durable_retry.engine.base.names import ENDED_EVENT, OPERATION, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
@@ -20,6 +20,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
+from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations import Replayed, submit
 from durable_retry.services.upkeep import failures
@@ -32,6 +33,7 @@ from durable_retry.stores.dead_letters.records import dead_letter_id_of, keep_op
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
 from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage

@@ -9,16 +9,18 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
-from durable_retry.stores import workflows as lists
+from durable_retry.features.workflows import routes as workflows
+from durable_retry.features.workflows.names import SAGA as SAGA_LIST
+from durable_retry.services.upkeep.removal import Past, remove_listed
+from durable_retry.stores import instance_lists
+from durable_retry.stores.instance_lists import note_created
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.storage.tables import rows_between
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import BULK_ACTION, note_created
-from durable_retry.stores.workflows import SAGA as SAGA_LIST
-from durable_retry.triggers.http import workflows
 from durable_retry_console.bulk import routes as bulk
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
+from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.store import keep_items
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
@@ -91,9 +93,9 @@ async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
     kind = SAGA_LIST if name == "saga_id" else BULK_ACTION
     assert await removed(hub.binding, kind, clock.now()) == 1
     assert [
-        row["RowKey"].partition("-")[2] for row in (await rows_between(lists.LISTS_TABLE, kind)).rows
+        row["RowKey"].partition("-")[2] for row in (await rows_between(instance_lists.TABLE, kind)).rows
     ] == [kept_id]
-    assert (await rows_between(lists.LISTS_TABLE, instance_id)).rows == []
+    assert (await rows_between(instance_lists.TABLE, instance_id)).rows == []
 
 
 async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
@@ -102,7 +104,7 @@ async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
 
 
 async def removed(hub: TaskHub, kind: str, created_before: datetime) -> int:
-    past = Past(hub=hub, now=clock.now(), before=created_before, shard=LISTS.index(kind))
+    past = Past(hub=hub, now=clock.now(), before=created_before, shard=listed_names().index(kind))
     count, following = await remove_listed(past)
     assert following == ""
     return count

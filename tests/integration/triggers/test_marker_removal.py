@@ -10,10 +10,10 @@ from durable_retry.services.operations import submit
 from durable_retry.services.upkeep import removal as retention
 from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
 from durable_retry.services.upkeep.rounds import (
-    KINDS,
     ROUND_EVERY,
     RetentionKind,
     RetentionPart,
+    kinds,
     remove_past,
     run_maintenance,
 )
@@ -53,7 +53,7 @@ def past(hub: TaskHubStage, **more: Any) -> Past:
 
 async def removed(hub: TaskHubStage) -> int:
     numbers = []
-    for shard in range(KINDS[RetentionKind.MARKERS].shards):
+    for shard in range(kinds()[RetentionKind.MARKERS].shards):
         number, following = await remove_attempt_markers(past(hub, shard=shard))
         assert following == ""
         numbers.append(number)

@@ -21,15 +21,10 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import (
-    BATCH,
-    BATCH_CLOSE,
-    BATCH_STEP,
-    BULK_ACTION,
     CALL,
     DIAGNOSIS,
     DUE_AT,
     OPERATION,
-    ORCHESTRATIONS,
     OUTBOX,
     PASS_QUEUE,
     PASS_TURN,
@@ -48,17 +43,20 @@ from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.outbox import delivery_of, event_id_for
 from durable_retry.engine.queue_checks import QueueChecks
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.runtime.turns import MOST_ASKED
 from durable_retry.services.upkeep import failures, rounds
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.queue_checks import look_at_checks
-from durable_retry.services.upkeep.stuck import WATCHED, Standstill, stuck_instances
+from durable_retry.services.upkeep.stuck import Standstill, stuck_instances
 from durable_retry.settings.configuration import using
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of
+from durable_retry.stores.orchestrations import orchestrations, watched_names
 from durable_retry.stores.stuck import change_checks, read_stuck
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk import orchestration as bulk_orchestration
+from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput
 from orchestrators import completion_reports
 from tests.support.builders import an_operation, failing, outcome
@@ -528,4 +526,4 @@ async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
 
 
 def test_each_orchestration_but_four_is_watched() -> None:
-    assert {PASS_TURN, DIAGNOSIS, RETENTION, QUEUE_CHECK} == ORCHESTRATIONS - WATCHED
+    assert {PASS_TURN, DIAGNOSIS, RETENTION, QUEUE_CHECK} == orchestrations().keys() - watched_names()

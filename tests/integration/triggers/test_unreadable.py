@@ -18,7 +18,7 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import of_operation
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.handlers import registry
 from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
@@ -26,9 +26,10 @@ from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.settings.configuration import using
+from durable_retry.stores.instance_lists import note_created
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.order_lanes import lane_id
-from durable_retry.stores.workflows import LISTED, note_created
 from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
@@ -129,7 +130,7 @@ async def rows() -> AsyncIterator[TablesInMemory]:
     with account() as held:
         await write_every_row()
         await write_entries("worker-2", [(OperationList.ALL, ENTRY), (OperationList.FAILED, ENTRY)])
-        for kind, instance_id in zip(LISTED, (SAGA_ID, ACTION_ID), strict=True):
+        for kind, instance_id in zip(listed_names(), (ACTION_ID, SAGA_ID), strict=True):
             await note_created(kind, instance_id, to_rfc3339(NOON))
         yield held
 

@@ -34,7 +34,7 @@ from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, siz
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from durable_retry.engine.sources import Ncrontab, parse_ncrontab
-from durable_retry.engine.workflows.references import Reference
+from durable_retry.features.workflows.rules.references import Reference
 from durable_retry.services.queue import decoded
 from durable_retry_console.finding.question import IndexCursor, cursor_content
 from tests.support.builders import NOON, a_record

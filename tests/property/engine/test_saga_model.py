@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.document import saga_document
-from durable_retry.engine.workflows.shapes import (
+from durable_retry.features.workflows.rules.document import saga_document
+from durable_retry.features.workflows.rules.shapes import (
     Do,
     Effect,
     Over,

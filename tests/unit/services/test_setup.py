@@ -6,9 +6,7 @@ from typing import Final
 
 import pytest
 
-from durable_retry.deferred import imported
-from durable_retry.plugins import plugins
-from durable_retry.services.setup import TABLES
+from durable_retry.services.setup import tables_wanted
 
 ROOT: Final = Path(__file__).parents[3]
 
@@ -18,9 +16,7 @@ _TABLE: Final = re.compile(r'^(?:[A-Z]+_)?TABLE: Final = "(\w+)"', re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def made() -> set[str]:
-    for plugin in plugins():
-        plugin.subscribe()
-    return {imported(reference) for reference in TABLES}
+    return set(tables_wanted())
 
 
 def test_every_table_of_the_code_is_made(made: set[str]) -> None:

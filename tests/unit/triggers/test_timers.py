@@ -8,6 +8,7 @@ import pytest
 from azure.core.exceptions import AzureError, ServiceRequestError
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.plugins import Plugin
 from durable_retry.services.upkeep.failures import Recovery
 from durable_retry.triggers import timers
 from durable_retry.triggers.sources import platform_retries
@@ -48,7 +49,7 @@ async def test_a_request_without_an_answer_is_one_line_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=error))
-    monkeypatch.setattr(timers, "EACH_MINUTE", ())
+    monkeypatch.setattr(timers, "plugins", tuple)
     await fired(timers.watch)
     (line,) = caplog.records
     expected = f"retry_watch: {type(error).__name__}: it is away; the next run goes on"
@@ -72,7 +73,7 @@ async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up
 ) -> None:
     check_alerts = AsyncMock()
     monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=AzureError("away")))
-    monkeypatch.setattr(timers, "EACH_MINUTE", (check_alerts,))
+    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=(check_alerts,))])
     await fired(timers.watch)
     check_alerts.assert_awaited_once()
 
@@ -80,7 +81,8 @@ async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up
 async def test_a_step_of_the_minute_that_fails_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
     note_changes = AsyncMock()
     monkeypatch.setattr(timers, "recover", AsyncMock(return_value={Recovery.DEAD_LETTER: 0}))
-    monkeypatch.setattr(timers, "EACH_MINUTE", (AsyncMock(side_effect=AzureError("away")), note_changes))
+    steps = (AsyncMock(side_effect=AzureError("away")), note_changes)
+    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=steps)])
     await fired(timers.watch)
     note_changes.assert_awaited_once()
 

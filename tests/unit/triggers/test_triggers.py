@@ -12,8 +12,9 @@ from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.submission import Naming, parse
 from durable_retry.engine.sources import Arrival, read_message
+from durable_retry.features.workflows import routes as workflows
 from durable_retry.services.queue import message_of
-from durable_retry.triggers.http import operations, workflows
+from durable_retry.triggers.http import operations
 from durable_retry.triggers.http.operations import read_submission
 from durable_retry.triggers.sources.messages import event_hubs_arrivals, kafka_arrivals
 

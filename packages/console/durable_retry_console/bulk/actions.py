@@ -18,10 +18,10 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import BULK_ACTION, CANCEL_BULK_EVENT, turn_names_of
+from durable_retry.engine.base.names import turn_names_of
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.stores.instance_lists import list_created, note_created
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.status import (
     MOST_RESTARTS,
@@ -31,9 +31,9 @@ from durable_retry.stores.operations.status import (
     restarts_of,
 )
 from durable_retry.stores.task_hub import Selection, TaskHub
-from durable_retry.stores.workflows import note_created
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
+from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
@@ -75,7 +75,7 @@ async def start_bulk_action(
         options={name: value for name, value in body.options.items() if name != "note"},
         ids=body.selection,
     )
-    await note_created(workflows.BULK_ACTION, given.action_id, to_rfc3339(now))
+    await note_created(BULK_ACTION, given.action_id, to_rfc3339(now))
     await hub.start_instance(BULK_ACTION, given.action_id, given.to_json(), again=False)
     return given.action_id
 
@@ -100,9 +100,7 @@ async def cancel_bulk_action(hub: TaskHub, document: BulkActionDocument) -> None
 
 async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:
     """Return bulk actions, the newest first."""
-    found, following = await workflows.list_created(
-        hub, workflows.BULK_ACTION, _action_of_instance, limit=limit, cursor=cursor
-    )
+    found, following = await list_created(hub, BULK_ACTION, _action_of_instance, limit=limit, cursor=cursor)
     return Page[BulkActionDocument](items=tuple(found), next_cursor=following)
 
 

@@ -13,15 +13,17 @@ from durabletask import task
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
+    DUE_AT,
+    NUDGE_EVENT,
+)
+from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
+from durable_retry_console.bulk.names import (
     BULK_ACTION,
     BULK_BATCH,
     BULK_ENDS,
     BULK_PAGE,
     CANCEL_BULK_EVENT,
-    DUE_AT,
-    NUDGE_EVENT,
 )
-from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
 from durable_retry_console.bulk.shapes import (
     BatchInput,
     BatchPace,

@@ -13,8 +13,8 @@ from datetime import datetime
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import newest_first
+from durable_retry.stores.instance_lists import TABLE
 from durable_retry.stores.storage import tables
-from durable_retry.stores.workflows import LISTS_TABLE
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 
 
@@ -24,7 +24,7 @@ async def keep_items(action_id: str, items: Iterable[tuple[str, BulkItem]]) -> N
         {"PartitionKey": action_id, "RowKey": key, "item": json.dumps(item.to_json())} for key, item in items
     ]
     if rows:
-        await tables.transact(LISTS_TABLE, [("upsert", row) for row in rows])
+        await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 
 def key_of_item(batch_at: datetime, place: int) -> str:
@@ -36,7 +36,7 @@ async def list_items(
     action_id: str, *, limit: int, cursor: str | None
 ) -> tuple[list[tuple[str, BulkItem]], str | None]:
     """Return items with their keys, the newest first, and the cursor of the next ones."""
-    page = await tables.rows_between(LISTS_TABLE, action_id, limit=limit, cursor=cursor)
+    page = await tables.rows_between(TABLE, action_id, limit=limit, cursor=cursor)
     return [(str(row["RowKey"]), _item_of_row(row)) for row in page.rows], page.cursor
 
 

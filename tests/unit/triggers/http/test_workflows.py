@@ -6,8 +6,8 @@ from typing import Any
 import azure.functions as func
 import pytest
 
+from durable_retry.features.workflows import routes as workflows
 from durable_retry.http.routes import read_body
-from durable_retry.triggers.http import workflows
 
 
 @pytest.mark.parametrize(("kibibytes", "is_apart"), [(1, "no"), (257, "yes")])

@@ -13,8 +13,8 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import EventState, Priority
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent
-from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
-from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
+from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.services.operations import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub

@@ -1,22 +1,13 @@
-"""Batches in an Azure Table, and lists of sagas and of bulk actions by time.
+"""Batches in an Azure Table: one partition each, a row for the batch and one for every item.
 
-Batches have one partition each, a row for the batch and one for every item:
-
-    RK `batch`       the batch; written after its items, so a batch without this row was never accepted
-    RK `item-0000`   the item: its operation, or why it has none, and its status
-
-The task hub cannot list instances by the time of their creation, so sagas and bulk actions have lists of
-their own:
-
-    PK `saga` | `bulk_action`   RK <newest first>-<instance id>
-
-An entry is written before its instance starts, so there may be one too many, never one too few. One whose
-instance is gone, because its history was purged, is removed by `services.upkeep.removal`.
+RK `batch`       the batch; written after its items, so a batch without this row was never accepted
+RK `item-0000`   the item: its operation, or why it has none, and its status
+PK `created`     RK <newest first>-<batch id>: all of them by time
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,10 +15,8 @@ from itertools import batched
 from typing import Final
 
 from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import (
     from_ms,
-    from_newest_first,
     from_rfc3339,
     newest_first,
     optional_from_rfc3339,
@@ -36,7 +25,7 @@ from durable_retry.engine.base.json_forms import (
 from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.document import (
+from durable_retry.features.workflows.rules.document import (
     BatchCounts,
     BatchDocument,
     BatchItem,
@@ -45,10 +34,8 @@ from durable_retry.engine.workflows.document import (
     counts_of,
     why_batch_failed,
 )
-from durable_retry.engine.workflows.shapes import BatchState
-from durable_retry.stores.instances import Instance, unseen_instance
+from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.task_hub import TaskHub
 
 TABLE: Final = "Batches"
 CREATED: Final = "created"
@@ -290,36 +277,3 @@ def _transactions_of_rows(rows: Iterable[tables.Row]) -> Iterator[list[tables.Ro
             begun.append(row)
             size += row_size
         yield begun
-
-
-LISTS_TABLE: Final = "Workflows"
-SAGA: Final = "saga"
-BULK_ACTION: Final = "bulk_action"
-LISTED: Final = (SAGA, BULK_ACTION)
-
-
-async def note_created(kind: str, instance_id: str, created_at: str) -> None:
-    """List an instance, one of `LISTED`, under an RFC 3339 instant, always the same for it. Idempotent."""
-    keys = {"PartitionKey": kind, "RowKey": f"{newest_first(from_rfc3339(created_at))}-{instance_id}"}
-    await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
-
-
-async def list_created[D](
-    hub: TaskHub, kind: str, document_of: Callable[[Instance], D], *, limit: int, cursor: str | None
-) -> tuple[list[D], str | None]:
-    """Return documents, the newest first, and the cursor of the next ones (None at the end).
-
-    `document_of` gets an unreadable instance where the task hub does not answer. A short page may have a
-    cursor.
-    """
-    page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
-    instances = await asyncio.gather(*(_listed_instance(hub, row) for row in page.rows))
-    return [document_of(instance) for instance in instances if instance is not None], page.cursor
-
-
-async def _listed_instance(hub: TaskHub, row: tables.Row) -> Instance | None:
-    digits, _, instance_id = str(row["RowKey"]).partition("-")
-    try:
-        return await hub.read_instance(instance_id)
-    except TaskHubUnavailableError as error:
-        return unseen_instance(instance_id, from_newest_first(digits), str(error))

@@ -13,7 +13,7 @@ from durable_retry.engine.base.text import counted
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import StatusCounts
-from durable_retry.engine.workflows.shapes import (
+from durable_retry.features.workflows.rules.shapes import (
     BatchState,
     Do,
     Effect,

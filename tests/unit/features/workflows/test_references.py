@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.workflows.references import (
+from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.features.workflows.rules.references import (
     MissingResultError,
     Reference,
     SagaRequest,
@@ -15,7 +16,7 @@ from durable_retry.engine.workflows.references import (
     references_of,
     refuse_unfilled,
 )
-from tests.support.builders import an_operation
+from tests.support.builders import NOON, an_operation
 
 
 def test_a_reference_names_a_step_and_a_place_in_its_result() -> None:
@@ -109,7 +110,10 @@ REFERRING |= {"json": {"for": [{"$result": "reserve#/json/id"}], "by": {"$result
 def left_in(**changes: Any) -> list[str]:
     """Places of what is refused in the replay of a saga's step that did not run."""
     try:
-        refuse_unfilled(an_operation(**({"source": "saga", "request": REFERRING} | changes)))
+        operation = an_operation(**({"source": "saga", "request": REFERRING} | changes))
+        entry = {"operation": operation.to_json(), "attempts": [], "category": "malformed"}
+        entry |= {"reason": "ValidationFailed", "detail": "a result was not there"}
+        refuse_unfilled(of_operation("dl-1", entry, NOON), operation)
     except InvalidInputError as refusal:
         return sorted(problem.pointer for problem in refusal.problems)
     return []

@@ -8,9 +8,17 @@ import pytest
 from durable_retry.engine.base.documents import MAX_DEPTH
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import MAX_VALUES_CHARS, Completion
-from durable_retry.engine.workflows.document import SagaDocument
-from durable_retry.engine.workflows.references import MissingResultError
-from durable_retry.engine.workflows.shapes import BatchProgress, Do, Effect, Saga, SagaState, SagaStep, Undo
+from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.features.workflows.rules.references import MissingResultError
+from durable_retry.features.workflows.rules.shapes import (
+    BatchProgress,
+    Do,
+    Effect,
+    Saga,
+    SagaState,
+    SagaStep,
+    Undo,
+)
 from tests.support.builders import NOON, an_operation
 
 

@@ -31,12 +31,13 @@ from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
-from durable_retry.engine.workflows.document import SagaDocument, saga_document
-from durable_retry.engine.workflows.shapes import Saga, SagaState, SagaStep
+from durable_retry.features.workflows.names import SAGA
+from durable_retry.features.workflows.rules.document import SagaDocument, saga_document
+from durable_retry.features.workflows.rules.shapes import Saga, SagaState, SagaStep
+from durable_retry.stores.instance_lists import TABLE
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import LISTS_TABLE, SAGA
 
 
 def saga_progress(saga: Saga) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class RestartedElsewhereError(Exception):
 
 async def latest_restart(saga_id: str) -> LatestRestart | None:
     """Return the latest restart of a saga; None before the first."""
-    row = await tables.read(LISTS_TABLE, saga_id, _KEY)
+    row = await tables.read(TABLE, saga_id, _KEY)
     return None if row is None else _restart_of_row(row)
 
 
@@ -198,7 +199,7 @@ async def begin_restart(saga_id: str, token: str) -> LatestRestart:
 async def read_restart(saga_id: str, restart: LatestRestart) -> dict[str, Any]:
     """Return the JSON form of the saga as a restart is to run it, or as it ended."""
     prefix = f"{_KEY}-{_name_of(restart)}-"
-    page = await tables.rows_between(LISTS_TABLE, saga_id, after=prefix, before=f"{prefix}~")
+    page = await tables.rows_between(TABLE, saga_id, after=prefix, before=f"{prefix}~")
     saga: dict[str, Any] = json.loads("".join(contents.unpacked("saga", row) for row in page.rows))
     return saga
 
@@ -220,7 +221,7 @@ async def _change_restart(
 ) -> LatestRestart:
     keys = {"PartitionKey": saga_id, "RowKey": _KEY}
     return await tables.change_row(
-        LISTS_TABLE, keys, rule, read=_restart_of_row, write=lambda restart: restart.to_json()
+        TABLE, keys, rule, read=_restart_of_row, write=lambda restart: restart.to_json()
     )
 
 
@@ -232,7 +233,7 @@ async def _write_parts(saga_id: str, restart: LatestRestart, saga: dict[str, Any
     text = json.dumps(saga)
     for number, at in enumerate(range(0, len(text), _PART_CHARS)):
         keys = {"PartitionKey": saga_id, "RowKey": f"{_KEY}-{_name_of(restart)}-{number:04d}"}
-        await tables.merge(LISTS_TABLE, keys | contents.packed("saga", text[at : at + _PART_CHARS]))
+        await tables.merge(TABLE, keys | contents.packed("saga", text[at : at + _PART_CHARS]))
 
 
 def _name_of(restart: LatestRestart) -> str:

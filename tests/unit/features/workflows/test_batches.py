@@ -13,14 +13,14 @@ from durable_retry.engine.base.documents import MAX_DEPTH, read_checked
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.workflows import references
-from durable_retry.engine.workflows.references import SagaRequest
-from durable_retry.engine.workflows.shapes import BatchRequest
-from durable_retry.services.sagas import saga_steps
+from durable_retry.features.workflows.batch_store import Item
+from durable_retry.features.workflows.batches import WorkflowRequest, batch_items, fingerprint_of_request
+from durable_retry.features.workflows.rules import references
+from durable_retry.features.workflows.rules.references import SagaRequest
+from durable_retry.features.workflows.rules.shapes import BatchRequest
+from durable_retry.features.workflows.sagas import saga_steps
 from durable_retry.services.sources import MAX_DETAIL_CHARS
-from durable_retry.services.workflows import WorkflowRequest, batch_items, fingerprint_of_request
 from durable_retry.settings.configuration import app_settings, using
-from durable_retry.stores.workflows import Item
 from tests.support.builders import NOON
 
 CONFIG: Final = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})

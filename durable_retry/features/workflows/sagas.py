@@ -13,7 +13,6 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import CAUSES, Page, reason_of
 from durable_retry.engine.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
 from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import SAGA
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
@@ -25,15 +24,18 @@ from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.completion import Completion, values_at
 from durable_retry.engine.operations.keys import workflow_id_for
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.document import SagaDocument
-from durable_retry.engine.workflows.references import (
+from durable_retry.features.workflows import saga_store as store
+from durable_retry.features.workflows.batches import WorkflowRequest, fingerprint_of_request
+from durable_retry.features.workflows.names import SAGA
+from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.features.workflows.rules.references import (
     SAGA_SOURCE,
     SagaRequest,
     StepRequest,
     is_in_reference,
     references_of,
 )
-from durable_retry.engine.workflows.restart import (
+from durable_retry.features.workflows.rules.restart import (
     RESTARTABLE,
     RestartBody,
     RestartedSaga,
@@ -42,16 +44,8 @@ from durable_retry.engine.workflows.restart import (
     with_confirmed,
     without_effect,
 )
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.dead_letters.records import archive
-from durable_retry.services.sources import http_admission
-from durable_retry.services.workflows import WorkflowRequest, fingerprint_of_request
-from durable_retry.stores import sagas as store
-from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
-from durable_retry.stores.operations.results import whole_result
-from durable_retry.stores.operations.status import find_status, fingerprint_of
-from durable_retry.stores.sagas import (
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.features.workflows.saga_store import (
     LatestRestart,
     RestartedElsewhereError,
     RestartStage,
@@ -64,8 +58,14 @@ from durable_retry.stores.sagas import (
     saga_of,
     write_restart,
 )
+from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services.dead_letters.records import archive
+from durable_retry.services.sources import http_admission
+from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
+from durable_retry.stores.instance_lists import list_created, note_created
+from durable_retry.stores.operations.results import whole_result
+from durable_retry.stores.operations.status import find_status, fingerprint_of
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import list_created, note_created
 
 
 async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
@@ -146,7 +146,7 @@ async def _note_saga(hub: TaskHub, saga: Saga) -> None:
     # Under the time of its first submission.
     instance = await hub.read_instance(saga.saga_id)
     created_at = to_rfc3339(saga.created_at) if instance is None else instance.input["saga"]["created_at"]
-    await note_created(SAGA_SOURCE, saga.saga_id, created_at)
+    await note_created(SAGA, saga.saga_id, created_at)
 
 
 async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
@@ -162,7 +162,7 @@ async def sagas_of_key(hub: TaskHub, key: str) -> Page[SagaDocument]:
 
 async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:
     """Return sagas, the newest first."""
-    listed, following = await list_created(hub, SAGA_SOURCE, document_of_saga, limit=limit, cursor=cursor)
+    listed, following = await list_created(hub, SAGA, document_of_saga, limit=limit, cursor=cursor)
     return Page[SagaDocument](items=tuple(listed), next_cursor=following)
 
 

@@ -7,15 +7,15 @@ import pytest
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.workflows.document import saga_document
-from durable_retry.engine.workflows.restart import (
+from durable_retry.features.workflows.rules.document import saga_document
+from durable_retry.features.workflows.rules.restart import (
     RestartBody,
     answer_of,
     restarted,
     with_confirmed,
     without_effect,
 )
-from durable_retry.engine.workflows.shapes import Do, Effect, Over, Saga, SagaState, SagaStep
+from durable_retry.features.workflows.rules.shapes import Do, Effect, Over, Saga, SagaState, SagaStep
 from tests.support.builders import NOON, an_operation
 
 NAMES = ("reserve", "announce", "charge", "ship")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.documents import part_problems, text_as_read
-from durable_retry.engine.base.names import BATCH, Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -28,17 +28,18 @@ from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import ScopedKey, fingerprint, workflow_id_for
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Naming, read_operation
-from durable_retry.engine.workflows.document import BatchDocument, BatchSummary
-from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest
+from durable_retry.features.workflows import batch_store as store
+from durable_retry.features.workflows.batch_store import Batch, Item
+from durable_retry.features.workflows.names import BATCH
+from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary
+from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.operations import KeyReused, Replayed, Started, submit
+from durable_retry.services.operations import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.services.sources import MAX_DETAIL_CHARS, http_admission
 from durable_retry.settings.configuration import app_settings, targets
-from durable_retry.stores import workflows as store
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import Batch, Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +128,6 @@ def _key_of_item(document: Any) -> str | None:
         return validated(_Keyed, document).key
     except InvalidInputError:
         return None
-
-
-KEY_REUSED: Final = "the key belongs to another request"
 
 
 async def start_item(

@@ -7,8 +7,8 @@ import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.workflows.document import counts_of, saga_document, why_batch_failed
-from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.features.workflows.rules.document import counts_of, saga_document, why_batch_failed
+from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from tests.support.builders import NOON, an_operation
 
 DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED

@@ -11,12 +11,12 @@ A saga is steps in order, and compensations in reverse once a step failed.
                                └─a compensation failed──> compensation_failed
     stopped: a person ended the orchestration
 
-What was compensated, or could not be, is run again on request: `engine.workflows.restart`.
+What was compensated, or could not be, is run again on request: `features.workflows.rules.restart`.
 
 A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
 is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
-is the next value. References between steps are in `engine.workflows.references`, and the operations inside
-are validated by `engine.operations.request`.
+is the next value. References between steps are in `references`, and the operations inside are validated by
+`engine.operations.request`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.references import MissingResultError, Reference, filled
+from durable_retry.features.workflows.rules.references import MissingResultError, Reference, filled
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100

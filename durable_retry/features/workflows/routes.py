@@ -24,10 +24,25 @@ from durable_retry.engine.facts import SubmissionOutcome, TargetType
 from durable_retry.engine.operations.envelope import SubmissionHeaders
 from durable_retry.engine.operations.keys import workflow_id, workflow_id_for
 from durable_retry.engine.operations.submission import DIFFERENT_KEYS
-from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
-from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
-from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga
-from durable_retry.engine.workflows.shapes import BatchRequest
+from durable_retry.features.workflows.batches import (
+    BATCH_SOURCE,
+    WorkflowRequest,
+    accept_batch,
+    batches_of_key,
+    find_batch,
+    list_batches,
+)
+from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary, SagaDocument
+from durable_retry.features.workflows.rules.references import SAGA_SOURCE, SagaRequest
+from durable_retry.features.workflows.rules.restart import RestartBody, RestartedSaga
+from durable_retry.features.workflows.rules.shapes import BatchRequest
+from durable_retry.features.workflows.sagas import (
+    accept_saga,
+    find_saga,
+    list_sagas,
+    restart_saga,
+    sagas_of_key,
+)
 from durable_retry.http.answers import (
     REPLAYED,
     ConflictError,
@@ -53,16 +68,7 @@ from durable_retry.http.routes import (
     url_of,
 )
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.sagas import accept_saga, find_saga, list_sagas, restart_saga, sagas_of_key
 from durable_retry.services.sources import http_admission
-from durable_retry.services.workflows import (
-    BATCH_SOURCE,
-    WorkflowRequest,
-    accept_batch,
-    batches_of_key,
-    find_batch,
-    list_batches,
-)
 from durable_retry.settings.configuration import app_settings
 
 batch_routes = Routes("batches")

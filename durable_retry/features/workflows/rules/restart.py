@@ -28,8 +28,8 @@ from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.references import SAGA_SOURCE
-from durable_retry.engine.workflows.shapes import (
+from durable_retry.features.workflows.rules.references import SAGA_SOURCE
+from durable_retry.features.workflows.rules.shapes import (
     ConfirmedEffect,
     Effect,
     Saga,

@@ -24,6 +24,7 @@ from durable_retry.engine.base.validation import (
     refuse,
     refuse_surplus_keys,
 )
+from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.operations.operation import OperationInput
 
 MEMBER: Final = "$result"
@@ -156,8 +157,8 @@ def is_in_reference(document: Mapping[str, Any], pointer: str) -> bool:
     return False
 
 
-def refuse_unfilled(operation: OperationInput) -> None:
-    """Refuse to send a saga's step with references: it did not run before, because a result was not there.
+def refuse_unfilled(letter: KeptDeadLetter, operation: OperationInput) -> None:
+    """Refuse to replay a saga's step with references: it did not run, because a result was not there.
 
     In what has run such an object is a value: of an answer, or of a saga that was accepted before there were
     references.
@@ -165,6 +166,8 @@ def refuse_unfilled(operation: OperationInput) -> None:
     Raises:
         InvalidInputError: With the place of each reference that is left.
     """
+    if letter.source != SAGA_SOURCE or letter.attempts:
+        return
     detail = "is a reference to a result that was not there: put the value in its place"
     left = _references_in_operation({"request": operation.request, "input": operation.input})
     if problems := named_problems((place, detail) for place, _ in left):
