@@ -1,0 +1,68 @@
+"""The core does without any feature: with one refused it is imported, registered, and lacks that one alone."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from durable_retry.plugins import Plugin, plugins
+from scripts.processes import ROOT
+
+FEATURES: Final = {plugin.name: plugin for plugin in plugins() if plugin.name}
+
+WITHOUT: Final = """
+import json, pkgutil, sys
+from importlib import import_module
+
+refused = f"durable_retry.features.{sys.argv[1]}"
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name == refused or name.startswith(refused + "."):
+            raise ModuleNotFoundError(f"{name} is taken out")
+
+if sys.argv[1]:
+    sys.meta_path.insert(0, Refusing())
+    iter_modules = pkgutil.iter_modules
+    pkgutil.iter_modules = lambda *given: (each for each in iter_modules(*given) if each.name != refused)
+
+from importlib import metadata
+metadata.entry_points = lambda **_: ()
+
+import azure.durable_functions as df
+import durable_retry
+
+app = df.DFApp()
+durable_retry.register(app)
+for module in pkgutil.walk_packages(durable_retry.__path__, "durable_retry."):
+    if not module.name.startswith("durable_retry.features."):
+        import_module(module.name)
+print(json.dumps(sorted(function.get_function_name() for function in app.get_functions())))
+"""
+
+
+def functions_without(feature: str) -> list[Any]:
+    command = [sys.executable, "-c", WITHOUT, feature]
+    environment = os.environ | {"FLAKY_TARGET_URL": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    names: list[Any] = json.loads(done.stdout)
+    return names
+
+
+def functions_of(plugin: Plugin) -> set[str]:
+    """Return the names of the functions that a feature adds."""
+    durable = {name for each in plugin.activities for name in (*each.with_hub, *each.without_hub)}
+    durable |= {each.name for each in plugin.orchestrations} | set(plugin.entities)
+    return durable | {each.function for each in plugin.collections}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_an_app_without_a_feature_has_all_but_its_functions(feature: str) -> None:
+    whole, left = functions_without(""), functions_without(feature)
+    assert set(whole) - set(left) == functions_of(FEATURES[feature])
