@@ -90,13 +90,17 @@ class Plugin:
         orchestrators: Its modules of the folder `orchestrators`.
         activities: Its activities.
         entities: Its modules of the folder `entities`.
+        members: Where its `engine.operations.request.Members` is.
+        gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
+            start, until an operation begins that has a part of this feature.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
         each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
             bounded, and leaves the rest to the next run.
         each_round: The same, of the timer `maintenance`.
         retention: Where its `services.upkeep.rounds.Kind` are, by the name of the kind.
-        replay_checks: Where functions are that refuse the replay of a dead letter, given with the operation.
+        replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
+            takes the dead letter and the operation.
         subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
             called again, and has no effect then.
         begin: Begins what it does in the background.
@@ -108,12 +112,14 @@ class Plugin:
     orchestrators: tuple[str, ...] = ()
     activities: tuple[Activities, ...] = ()
     entities: tuple[str, ...] = ()
+    members: str = ""
+    gate: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()
     each_minute: tuple[Callable[..., Any], ...] = ()
     each_round: tuple[Callable[..., Any], ...] = ()
     retention: Mapping[str, str] = field(default_factory=dict)
-    replay_checks: tuple[str, ...] = ()
+    replay_checks: Mapping[str, str] = field(default_factory=dict)
     subscribe: Callable[[], None] = _nothing
     begin: Callable[[], None] = _nothing
 

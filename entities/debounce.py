@@ -1,4 +1,4 @@
-"""The entity `debounce`, one per debounce key and target. The rules are `engine.operations.debounce`."""
+"""The entity `debounce`, one per debounce key and target. The rules are `features.debounce.rules`."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import DEBOUNCE, FORGET
-from durable_retry.engine.operations.debounce import (
+from durable_retry.engine.base.names import FORGET
+from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.debounce.rules import (
     KEPT_FOR,
     DebouncePlace,
     DebounceRequest,

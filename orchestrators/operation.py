@@ -3,10 +3,11 @@
 attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the record of the key
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -36,7 +37,6 @@ from durable_retry.engine.operations.completion import (
     unreadable_document,
     written_operation,
 )
-from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
@@ -53,6 +53,7 @@ from durable_retry.engine.retry.loop import (
     before_turn,
     lease_expired,
 )
+from durable_retry.plugins import plugins
 from durable_retry.runtime.turns import (
     Asking,
     OwnFailureError,
@@ -69,13 +70,15 @@ from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.entities import record_id
 from durable_retry.telemetry.facts import report
 
-from .debounce import wait_until_quiet
 from .order_lane import give_turn_back, wait_for_turn
-from .run import LAPS_PER_HISTORY, Run
+from .run import LAPS_PER_HISTORY, Run, Withdrawn
 
 blueprint = df.Blueprint()
 
 _DETAIL_CHARS: Final = 500
+
+type Gate = Callable[[Run], Turns[DeadLetter | Withdrawn | None]]
+"""Waits until an operation begins; returns how it ends where it does not."""
 
 
 def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
@@ -129,26 +132,33 @@ def _complete_record(ctx: task.OrchestrationContext, operation_id: str, completi
     ctx.signal_entity(record_id(operation_id), "complete", completion.to_json())
 
 
+@cache
+def _gates() -> Mapping[str, Gate | None]:
+    """Return, by the name of each feature, what its operations wait for to begin; None for nothing."""
+    named = {plugin.name: plugin.gate for plugin in plugins() if plugin.name}
+    return {
+        name: import_module(f".{gate}", __package__).begin if gate else None for name, gate in named.items()
+    }
+
+
 def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
-    """Wait until the operation begins; return the status document when a later one replaced it."""
-    if run.operation.debounce is not None:
-        return (yield from _wait_until_quiet(run, run.operation.debounce))
-    if run.operation.start_at is not None:
-        yield from run.wait_for_start(run.operation.start_at)
-    return None
-
-
-def _wait_until_quiet(run: Run, debounce: Debounce) -> Turns[dict[str, Any] | None]:
-    """Wait for a later operation of the debounce key; return the status document when one replaced this."""
-    try:
-        replaced_by = yield from wait_until_quiet(run, debounce)
-    except task.TaskFailedError as error:
-        detail = f"nothing was sent: its debounce key could not be asked for: {error.details.message}"
-        letter = DeadLetter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
+    """Wait until the operation begins; return the status document where it ends before."""
+    parts = sorted(run.operation.parts or ())
+    missing = next((name for name in parts if name not in _gates()), None)
+    if missing is not None:
+        detail = f"nothing was sent: it needs the feature {missing}, which this app does not have"
+        letter = DeadLetter(Category.MALFORMED, DeadLetterReason.VALIDATION_FAILED, detail)
         return (yield from _end_as_dead_letter(run, letter))
-    if replaced_by is None:
-        return None
-    return _finish_operation(run, OperationState.CANCELLED, replaced_by=replaced_by)
+    gates = [gate for name in parts if (gate := _gates()[name]) is not None]
+    if not gates and run.operation.start_at is not None:
+        yield from run.wait_for_start(run.operation.start_at)
+    for gate in gates:
+        match (yield from gate(run)):
+            case DeadLetter() as letter:
+                return (yield from _end_as_dead_letter(run, letter))
+            case Withdrawn(shown):
+                return _finish_operation(run, OperationState.CANCELLED, **shown)
+    return None
 
 
 def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:

@@ -1,6 +1,6 @@
 """One execution of an operation's orchestration: its state between two turns, its waits and what it shows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
@@ -13,7 +13,6 @@ from durable_retry.engine.base.names import (
     CIRCUIT_EVENT,
     NUDGE_EVENT,
     PAUSE_EVENT,
-    REPLACED_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
     TRY_EVENT,
@@ -51,6 +50,13 @@ history before it: the last of twenty laps would cost twelve times as much as th
 _ASKED_AGAIN: Final = "its answer was lost, so it was asked for again"
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The operation ends as cancelled before it begins."""
+
+    shown: Mapping[str, Any]  # what its document says of it
+
+
 @dataclass(slots=True)
 class Run:
     """The state of one execution between two turns, rebuilt by every replay.
@@ -62,8 +68,7 @@ class Run:
             get it.
         signals: What someone outside tells it: its names are the events' of `engine.base.names`.
         has_turn: Whether it has its turn there; True without an order key.
-        waits_for_quiet: Whether a later operation may replace it just now.
-        replaced_by: The one that did; None when none did.
+        listener: An event that may end its wait besides, and what says whether it does; None for none.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
@@ -76,8 +81,7 @@ class Run:
     input_id: str | None = None
     laps: int = 0
     has_turn: bool = True
-    waits_for_quiet: bool = False
-    replaced_by: str | None = None
+    listener: tuple[str, Callable[[Any], bool]] | None = None
     has_later_deadline: bool = False
     waits_for: str = ""
 
@@ -246,15 +250,6 @@ class Run:
         if self.state.history.order_waits:
             self.state = replace(self.state, due_at=self.now)
 
-    def wait_for_quiet(self, until: datetime) -> Turns[str | None]:
-        """Wait as for a start, unless a later operation replaces this one; return its id, else None."""
-        self.waits_for_quiet = True
-        yield from self.wait_for_start(until)
-        self.waits_for_quiet = False
-        if self.replaced_by is None and self.signals.has_come(REPLACED_EVENT):
-            self._is_replaced(self.signals.take(REPLACED_EVENT))
-        return self.replaced_by
-
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
         began_at = self.now
@@ -282,7 +277,7 @@ class Run:
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TURN_EVENT] if in_order else []
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
-        names += [REPLACED_EVENT] if self.waits_for_quiet else []
+        names += [] if self.listener is None else [self.listener[0]]
         names += [NUDGE_EVENT]
         while True:
             awaited = {name: self.signals.awaited(name) for name in names}
@@ -309,8 +304,8 @@ class Run:
             return self._takes_turn(data)
         if name in {RETRY_NOW_EVENT, TRY_EVENT}:
             return self._is_sent_now(name, data)
-        if name == REPLACED_EVENT:
-            return self._is_replaced(data)
+        if self.listener is not None and name == self.listener[0]:
+            return self.listener[1](data)
         # Who was answered `Retry-After` itself keeps to it.
         is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
         return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
@@ -331,7 +326,7 @@ class Run:
         self.show(OperationState.PAUSED, next_attempt_at=until)
         ends: list[task.Task[Any]] = [self.signals.awaited(CANCEL_EVENT)]
         ends += [] if until is None else [self.ctx.create_timer(until)]
-        ends += [self.signals.awaited(REPLACED_EVENT)] if self.waits_for_quiet else []
+        ends += [] if self.listener is None else [self.signals.awaited(self.listener[0])]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):
@@ -362,11 +357,6 @@ class Run:
             return False
         self.has_turn = True
         return True
-
-    def _is_replaced(self, request: Any) -> bool:
-        if self.operation.debounce is not None:
-            self.replaced_by = self.operation.debounce.replaced_by(request)
-        return self.replaced_by is not None
 
     def _is_sent_now(self, name: str, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

@@ -20,7 +20,6 @@ from durable_retry.engine.facts import (
     WaitBegun,
     WaitEnded,
 )
-from durable_retry.engine.operations.debounce import debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.facts import subscribe
@@ -169,11 +168,9 @@ def _record_end(fact: OperationEnded) -> None:
     document, trace = fact.document, fact.trace
     status, letter = document["status"], document["dead_letter"] or {}
     seconds = lasted_seconds(document)
-    dependency, debounce = document["dependency"], debounce_outcome(document)
+    dependency = document["dependency"]
     labels = {DEPENDENCY: dependency, STATUS: status, PRIORITY: document.get("priority") or Priority.NORMAL}
     metrics.record(metrics.OPERATION_DURATION, seconds, labels)
-    if debounce is not None:
-        metrics.record(metrics.DEBOUNCED, 1, {DEPENDENCY: dependency, OUTCOME: debounce})
     spans.operation_ended(document, trace)
     details = {
         STATUS: status,

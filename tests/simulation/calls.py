@@ -13,6 +13,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import KEPT_ACTIONS
+from durable_retry.features.debounce.rules import debounce_of
 from durable_retry.stores.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
@@ -204,7 +205,7 @@ def starts_are_kept(story: Story) -> Iterator[str]:
         start_at, begun = call.operation.start_at, call.operation.created_at - story.world.clock_difference
         if (
             start_at is not None
-            and call.operation.debounce is None
+            and debounce_of(call.operation) is None
             and call.at < start_at - slack(story) - story.world.clock_difference
             and not is_hurried(story, call.operation, begun, call.at)
         ):

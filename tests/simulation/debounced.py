@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from durable_retry.engine.base.names import DEBOUNCE, FORGET, WITHDRAW
-from durable_retry.engine.operations.debounce import LONGEST_WAIT, Debounce
+from durable_retry.engine.base.names import FORGET
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.features.debounce.names import DEBOUNCE, WITHDRAW
+from durable_retry.features.debounce.rules import LONGEST_WAIT, Debounce, debounce_of
 from tests.simulation.calls import calls_of_targets, is_hurried, slack
 from tests.simulation.story import RunEnd, Story
 from tests.simulation.targets import Call
@@ -16,7 +17,7 @@ def quiet_is_waited_for(story: Story) -> Iterator[str]:
     """No attempt begins before the operation has waited, or its series for long, unless somebody asked."""
     first = {key: min(_accepted_at(end) for end in ends) for key, ends in _ends_by_key(story).items()}
     for target, call in calls_of_targets(story):
-        debounce = call.operation.debounce
+        debounce = debounce_of(call.operation)
         if debounce is None:
             continue
         seconds = timedelta(seconds=debounce.seconds)
@@ -65,8 +66,8 @@ def _ends_by_key(story: Story) -> dict[tuple[str, int], list[RunEnd]]:
     """Return the ends of operations with one debounce key, in one life."""
     found: dict[tuple[str, int], list[RunEnd]] = defaultdict(list)
     for end in story.ends:
-        if end.operation.debounce is not None:
-            found[_key(story, end.operation, end.operation.debounce)].append(end)
+        if (debounce := debounce_of(end.operation)) is not None:
+            found[_key(story, end.operation, debounce)].append(end)
     return found
 
 
@@ -75,14 +76,15 @@ def _key(story: Story, operation: OperationInput, debounce: Debounce) -> tuple[s
 
 
 def _accepted_at(end: RunEnd) -> datetime:
-    assert end.operation.debounce is not None
-    return end.operation.debounce.accepted_at
+    debounce = debounce_of(end.operation)
+    assert debounce is not None
+    return debounce.accepted_at
 
 
 def _first_calls(story: Story) -> dict[tuple[str, datetime], Call]:
     """Return the first call of each run, by its name and when it was accepted."""
     found: dict[tuple[str, datetime], Call] = {}
     for _, call in sorted(calls_of_targets(story), key=lambda each: each[1].at):
-        if call.operation.debounce is not None:
-            found.setdefault((call.operation.run_id, call.operation.debounce.accepted_at), call)
+        if (debounce := debounce_of(call.operation)) is not None:
+            found.setdefault((call.operation.run_id, debounce.accepted_at), call)
     return found

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from durable_retry.engine.base.names import ARRIVE, DEBOUNCE
-from durable_retry.engine.operations.debounce import DebounceRequest
+from durable_retry.features.debounce.names import ARRIVE, DEBOUNCE
+from durable_retry.features.debounce.rules import DebounceRequest
 from tests.simulation.entities import Operated
 
 type Joined = frozenset[tuple[datetime, str]]

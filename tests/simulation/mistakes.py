@@ -34,8 +34,6 @@ from durable_retry.engine.limits.fair import FairShares
 from durable_retry.engine.limits.leases import Lease
 from durable_retry.engine.limits.limiter import Limiter, SlotPostponed, SlotRequest, _Asking
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
-from durable_retry.engine.operations.debounce import begin as begin_debounced
 from durable_retry.engine.operations.keys import Life
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.steps import begin, begin_heartbeats
@@ -45,6 +43,8 @@ from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.decide import DeadLetter, while_blocked
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import WorkerFailed
+from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
+from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga

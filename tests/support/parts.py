@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from durable_retry.engine.base import names
+from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
@@ -33,5 +34,5 @@ ENTITIES: Final[dict[str, Any]] = {
     names.CIRCUIT_BREAKER: CircuitBreaker,
     names.CALL_LIMITER: CallLimiter,
     names.ORDER_LANE: OrderLane,
-    names.DEBOUNCE: Debounce,
+    DEBOUNCE: Debounce,
 }

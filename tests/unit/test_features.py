@@ -1,4 +1,4 @@
-"""The core does without any feature: with one refused it is imported, registered, and lacks that one alone."""
+"""The core does without any feature: with one refused it starts, and lacks that one's functions alone."""
 
 import json
 import os

@@ -23,7 +23,7 @@ OF_FEATURES: Final[Mapping[str, str]] = {
     f"{folder}/{module}.py": name
     for name, plugin in FEATURES.items()
     for folder, modules in (
-        ("orchestrators", plugin.orchestrators),
+        ("orchestrators", (*plugin.orchestrators, plugin.gate)),
         ("activities", [each.module for each in plugin.activities]),
         ("entities", plugin.entities),
     )
@@ -74,7 +74,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     },
     **{
         f"{LIBRARY}.features.{name}.rules": frozenset(
-            {f"{LIBRARY}.engine", f"{LIBRARY}.features.{name}.rules"}
+            {f"{LIBRARY}.engine", *(f"{LIBRARY}.features.{name}.{part}" for part in ("names", "rules"))}
         )
         for name in FEATURES
     },
@@ -123,6 +123,7 @@ ENGINE_PACKAGES: Final = (
 PURE: Final = frozenset(
     {
         "__future__",
+        "abc",
         "base64",
         "bisect",
         "collections",

@@ -240,6 +240,7 @@ OF_THE_WHOLE_TREE: Final = {
     "layering",
     "operation_states",
     "project_files",
+    "features",
     "retryctl_routes",
     "types",
 }

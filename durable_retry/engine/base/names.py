@@ -44,7 +44,6 @@ IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
 ORDER_LANE: Final = "order_lane"
-DEBOUNCE: Final = "debounce"
 """Entities."""
 
 REPORT: Final = "report"
@@ -66,11 +65,8 @@ DROP: Final = "drop"
 RELEASE: Final = "release"
 """Operations of the entity `order_lane`."""
 
-ARRIVE: Final = "arrive"
-BEGIN: Final = "begin"
-WITHDRAW: Final = "withdraw"
 FORGET: Final = "forget"
-"""Operations of the entity `debounce`."""
+"""What an entity tells itself later."""
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
@@ -87,9 +83,6 @@ NUDGE_EVENT: Final = "nudge"
 
 DUE_AT: Final = "due_at"
 """In the custom status of what waits, but an operation: when its next turn is due."""
-
-REPLACED_EVENT: Final = "replaced"
-"""Event that an operation with a debounce key sends to the one that it replaces."""
 
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""

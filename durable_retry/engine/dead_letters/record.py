@@ -164,7 +164,7 @@ class KeptDeadLetter(JsonShape):
     @property
     def debounce_key(self) -> str | None:
         """The debounce key of its operation; None without one."""
-        return self._text_of("debounce", "key")
+        return self._text_of("parts", "debounce", "key")
 
     @property
     def names(self) -> dict[str, str]:

@@ -179,16 +179,6 @@ def workflow_id(source: str, name: str) -> str:
     return f"{source}-{operation_id_for(f'{source}:', name).removeprefix('op-')}"
 
 
-def debounce_entity_for(target: str, debounce_key: str) -> str:
-    """Return the key of the entity of a debounce key: one for each target.
-
-    Args:
-        target: As for `fingerprint`, such as `handler ship-order`.
-        debounce_key: As the caller chose it.
-    """
-    return sha256(canonical_json([target, debounce_key]).encode()).hexdigest()[:40]
-
-
 def is_operation_id(text: str) -> bool:
     """Return whether a text has the form of an operation id; no other instance id has it."""
     return _OPERATION_ID.fullmatch(text) is not None

@@ -30,18 +30,16 @@ from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.keys import (
     KeyCompletion,
     Life,
     ScopedKey,
     apart_ms,
-    debounce_entity_for,
     key_or_hash,
     operation_id_for,
     run_id_for,
 )
-from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.request import OperationRequest, Part, members_by_feature
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
@@ -117,8 +115,8 @@ class OperationInput(JsonShape):
     # and where it joins its lane when it begins.
     order_number: int | None = None
     order_after: str | None = None
-    # How it waits for a later one that replaces it, until `start_at` at the latest; None for not at all.
-    debounce: Debounce | None = None
+    # By the names of features, what they made of their members; None where it uses none.
+    parts: Mapping[str, Mapping[str, Any]] | None = None
     # Who goes first where operations wait; None is `normal`.
     priority: Priority | None = None
     # It shares the dependency's limits with those of this key, a customer's; None for those without one.
@@ -160,7 +158,7 @@ class OperationInput(JsonShape):
     @property
     def debounce_key(self) -> str | None:
         """The key with which a later operation replaces it while it waits; None when none does."""
-        return None if self.debounce is None else self.debounce.key
+        return (self.parts or {}).get("debounce", {}).get("key")
 
     @property
     def lane_at_start(self) -> str | None:
@@ -236,7 +234,9 @@ def operation_from(
     Raises:
         InvalidInputError: The request asks for more than the dependency allows.
     """
-    start_at = _start_of_request(request, now)
+    parts = _parts_of_request(request, now)
+    starts = (part.start_at for part in parts.values() if part.start_at is not None)
+    start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
     fingerprint = request.fingerprint(dependency.idempotency.fingerprint)
@@ -262,7 +262,7 @@ def operation_from(
         start_at=start_at,
         order_key=request.order_key,
         order_on_failure=_on_failure_of(request, dependency),
-        debounce=_debounce_of_request(request, now),
+        parts={name: part.document for name, part in parts.items()} or None,
         priority=_priority_of_request(request, dependency),
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
@@ -274,16 +274,12 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
     return None if priority is Priority.NORMAL else priority
 
 
-def _debounce_of_request(request: OperationRequest, now: datetime) -> Debounce | None:
-    if request.debounce_key is None or request.debounce_seconds is None:
-        return None
-    return Debounce(
-        entity=debounce_entity_for(request.target, request.debounce_key),
-        key=request.debounce_key,
-        seconds=request.debounce_seconds,
-        accepted_at=now,
-        max_seconds=request.debounce_max_seconds,
-    )
+def _parts_of_request(request: OperationRequest, now: datetime) -> dict[str, Part]:
+    made = {
+        name: members_by_feature()[name].part_of(members, request.target, now)
+        for name, members in request.of_features.items()
+    }
+    return {name: part for name, part in made.items() if part is not None}
 
 
 def _on_failure_of(request: OperationRequest, dependency: Dependency) -> OrderOnFailure | None:
@@ -294,8 +290,6 @@ def _on_failure_of(request: OperationRequest, dependency: Dependency) -> OrderOn
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:
     """Return when an operation begins; None for at once."""
-    if request.debounce_seconds is not None:
-        return now + timedelta(seconds=request.debounce_seconds)
     if request.start_at is None:
         return now + timedelta(seconds=request.delay_seconds) if request.delay_seconds else None
     start_at = from_rfc3339(request.start_at)

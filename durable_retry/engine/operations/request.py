@@ -5,11 +5,25 @@ JSON pointer.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
+from durable_retry.deferred import imported
 from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.validation import (
@@ -31,9 +45,9 @@ from durable_retry.engine.base.validation import (
     with_example,
 )
 from durable_retry.engine.config.dependency import Targets
-from durable_retry.engine.operations.debounce import LONGEST_WAIT, debounce_problems
 from durable_retry.engine.operations.keys import fingerprint
 from durable_retry.engine.retry.policy import RetryOverride
+from durable_retry.plugins import plugins
 
 _UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
 """Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
@@ -48,7 +62,6 @@ MAX_EVENTS: Final = 20
 MAX_HEADERS: Final = 64
 MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
-MAX_DEBOUNCE_SECONDS: Final = 86_400
 MAX_QUEUE_DATA_BYTES: Final = 61_440
 """A storage queue takes messages of 64 KiB; the rest is for the envelope."""
 
@@ -192,6 +205,53 @@ class Event(Strict):
         return self.model_dump(exclude_none=True) | {"data": self.data}
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an operation keeps of a feature's members."""
+
+    document: Mapping[str, Any]  # JSON
+    start_at: datetime | None = None  # when the operation begins for its sake; None leaves that to others
+
+
+class Members(ABC):
+    """The members that a feature adds to the body of an operation."""
+
+    model: ClassVar[type[Strict]]
+    """The members, each with a default."""
+
+    @abstractmethod
+    def part_of(self, members: Any, target: str, now: datetime) -> Part | None:
+        """Return what an operation keeps of its members, of which one at least was given; None for nothing.
+
+        Args:
+            members: A `model`.
+            target: `handler` or `dependency` with its name.
+        """
+
+    @abstractmethod
+    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
+        """Check what the members say together, and with others; the document has one of them at least."""
+
+
+@cache
+def members_by_feature() -> Mapping[str, Members]:
+    """Return what each feature adds, by the feature's name."""
+    return {plugin.name: imported(plugin.members) for plugin in plugins() if plugin.members}
+
+
+def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:
+    """Return a body without the members of features, and those that it has of each, by the feature's name."""
+    given: dict[str, Mapping[str, Any]] = {
+        name: own
+        for name, members in members_by_feature().items()
+        if (own := {key: document[key] for key in members.model.model_fields if key in document})
+    }
+    if not given:
+        return document, given
+    taken = {key for own in given.values() for key in own}
+    return {key: value for key, value in document.items() if key not in taken}, given
+
+
 class OperationRequest(Strict):
     """The body of `POST /api/operations`.
 
@@ -211,11 +271,6 @@ class OperationRequest(Strict):
         priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
             None takes that of the handler or the dependency.
         limit_key: Whose share of the dependency's limits it uses, such as a customer; 1 to 255 characters.
-        debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
-            it waits; 1 to 255 characters.
-        debounce_seconds: How long it waits for one; at most a day.
-        debounce_max_seconds: For how long it and those that it replaced wait at most, from the first of them;
-            None means ten times `debounce_seconds`.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
@@ -241,11 +296,27 @@ class OperationRequest(Strict):
     order_on_failure: OrderOnFailureName | None = None
     priority: PriorityName | None = None
     limit_key: Label | None = None
-    debounce_key: Label | None = None
-    debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
-    debounce_max_seconds: Annotated[float, Field(gt=0, le=LONGEST_WAIT * MAX_DEBOUNCE_SECONDS)] | None = None
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
+
+    # By the names of features, their members of the body.
+    _of_features: dict[str, Strict] = PrivateAttr(default_factory=dict)
+
+    @property
+    def of_features(self) -> dict[str, Strict]:
+        """What the body has of features, by their names: each one's members, by its own model."""
+        return self._of_features
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the members of features among its own."""
+        described = handler(schema)
+        for members in members_by_feature().values():
+            own = handler.resolve_ref_schema(handler(members.model.__pydantic_core_schema__))
+            handler.resolve_ref_schema(described)["properties"] |= own["properties"]
+        return described
 
     @property
     def target(self) -> str:
@@ -265,13 +336,21 @@ def parse_operation(document: Any) -> OperationRequest:
     The body was read by `documents.read_checked`, or is known to be as fit.
     """
     # Reported together with the problems of the fields, so that a caller repairs everything at once.
-    shape = _shape_problems(document)
+    problems = _shape_problems(document)
+    own, given = split_members(document) if isinstance(document, dict) else (document, {})
+    read, request = dict[str, Strict](), None
     try:
-        request = validated(OperationRequest, document)
+        request = validated(OperationRequest, own)
     except InvalidInputError as error:
-        raise InvalidInputError([*shape, *error.problems]) from None
-    if shape:
-        raise InvalidInputError(shape)
+        problems += error.problems
+    for name, members in given.items():
+        try:
+            read[name] = validated(members_by_feature()[name].model, members)
+        except InvalidInputError as error:
+            problems += error.problems
+    if request is None or problems:
+        raise InvalidInputError(problems)
+    request.of_features.update(read)
     return request
 
 
@@ -279,17 +358,19 @@ def _shape_problems(document: Any) -> list[Problem]:
     """Check what several members say together, such as that the body has exactly one of its two forms."""
     if not isinstance(document, dict):
         return []
-    return [*_form_problems(document), *_start_problems(document), *_order_problems(document)]
+    _, given = split_members(document)
+    of_features = (each for name in given for each in members_by_feature()[name].problems(document))
+    return [
+        *_form_problems(document),
+        *_start_problems(document),
+        *of_features,
+        *_order_problems(document),
+    ]
 
 
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
-    if not document.keys().isdisjoint(_DEBOUNCED):
-        yield from debounce_problems(document)
-
-
-_DEBOUNCED: Final = ("debounce_key", "debounce_seconds", "debounce_max_seconds")
 
 
 def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

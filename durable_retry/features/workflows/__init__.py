@@ -25,5 +25,5 @@ PLUGIN: Final = Plugin(
     ),
     tables=("durable_retry.features.workflows.batch_store:TABLE",),
     retention={"batches": "durable_retry.features.workflows.removal:BATCHES"},
-    replay_checks=("durable_retry.features.workflows.rules.references:refuse_unfilled",),
+    replay_checks={"saga": "durable_retry.features.workflows.rules.references:refuse_unfilled"},
 )

@@ -111,8 +111,9 @@ class _OperationCase(_Case):
     @staticmethod
     def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
         prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
-        for check in (each for plugin in plugins() for each in plugin.replay_checks):
-            imported(check)(record, prepared.operation)
+        for plugin in plugins():
+            if (check := plugin.replay_checks.get(record.source or "")) is not None:
+                imported(check)(record, prepared.operation)
         return prepared
 
     async def start(self, hub: TaskHub) -> None:

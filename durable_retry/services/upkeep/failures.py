@@ -141,7 +141,8 @@ async def recover(
     look = partial(_recover_instance, stuck)
     # Without pending events there is no outbox that could stand still.
     looked_for = watched_names() - ({OUTBOX} if was_swept_empty(hub, now - SWEPT_LATELY) else set())
-    prefixes = tuple(sorted({orchestrations()[name].prefix for name in looked_for}))
+    # Operations first: they are most of what is there.
+    prefixes = tuple({each.prefix: None for name, each in orchestrations().items() if name in looked_for})
     read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), prefixes)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
         recovered, failed = await settle_all(look, instances, _AT_ONCE)

@@ -24,9 +24,9 @@ from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.stores import instance_lists
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
-from durable_retry.stores.instance_lists import TABLE
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import remove_results
@@ -263,7 +263,9 @@ async def remove_listed(past: Past) -> tuple[int, str]:
     async def is_over(instance_id: str) -> bool:
         return await past.hub.read_instance(instance_id) is None
 
-    return await remove_of_list(past, TABLE, listed_names()[past.shard], TABLE, is_over)
+    return await remove_of_list(
+        past, instance_lists.TABLE, listed_names()[past.shard], instance_lists.TABLE, is_over
+    )
 
 
 async def remove_of_list(

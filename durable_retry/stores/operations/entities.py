@@ -1,4 +1,4 @@
-"""The entities of an operation: the record of its key, which answers without its history, and its debounce.
+"""The entity of an operation: the record of its key, which answers without its history.
 
 Every function raises `TaskHubUnavailableError` where the task hub does not answer.
 """
@@ -9,8 +9,7 @@ from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import DEBOUNCE, IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.debounce import Debounce
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import TaskHub
@@ -40,8 +39,3 @@ async def expire_record(hub: TaskHub, operation_id: str, at: datetime) -> None:
 async def purge_record(hub: TaskHub, operation_id: str) -> bool:
     """Purge the entity of an expired record; False where the task hub does not do that, or has none."""
     return await hub.purge_entity(record_id(operation_id))
-
-
-def debounce_id(debounce: Debounce) -> EntityInstanceId:
-    """Return the id of the entity that an operation with a debounce key asks."""
-    return EntityInstanceId(function_name(DEBOUNCE), debounce.entity)

@@ -23,7 +23,7 @@ from durable_retry.engine.dead_letters.record import (
     replayed,
     restored,
 )
-from durable_retry.engine.operations.debounce import Debounce
+from durable_retry.features.debounce.rules import Debounce
 from durable_retry.services.dead_letters.records import find_cause, largest_groups, list_groups
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
@@ -355,7 +355,12 @@ async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) 
 
 async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
-    more = {"order_key": "lane-7", "priority": Priority.HIGH, "limit_key": "c-17", "debounce": debounce}
+    more = {
+        "order_key": "lane-7",
+        "priority": Priority.HIGH,
+        "limit_key": "c-17",
+        "parts": {"debounce": debounce.to_json()},
+    }
     await keep(1, key="order-41", correlation_id="basket-7")
     second = await keep(2, key="order-42", correlation_id="basket-7", **more)
     await keep(3, key="k" * 255, correlation_id="basket-70")

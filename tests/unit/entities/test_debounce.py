@@ -7,7 +7,7 @@ from azure.durable_functions.testing.entity import EntitySignalAction
 
 from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.engine.operations.debounce import KEPT_FOR, DebounceRequest
+from durable_retry.features.debounce.rules import KEPT_FOR, DebounceRequest
 from entities.debounce import Debounce
 from tests.support.builders import NOON, after
 

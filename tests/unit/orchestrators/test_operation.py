@@ -12,9 +12,9 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded, WaitEnded
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.operation import CONTENT_BYTES
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
@@ -396,7 +396,8 @@ def request_of(name: str, seconds_later: float) -> dict[str, Any]:
 
 
 def debounced(series: Series | None = None) -> Stage:
-    operation = an_operation(start_at=NOON + timedelta(seconds=10), deadline_at=None, debounce=DEBOUNCE)
+    parts = {"debounce": DEBOUNCE.to_json()}
+    operation = an_operation(start_at=NOON + timedelta(seconds=10), deadline_at=None, parts=parts)
     stage = Stage(operation, failing(0))
     stage.debounce = None if series is None else series.to_json()
     stage.run_until_waiting()

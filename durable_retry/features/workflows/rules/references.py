@@ -166,7 +166,7 @@ def refuse_unfilled(letter: KeptDeadLetter, operation: OperationInput) -> None:
     Raises:
         InvalidInputError: With the place of each reference that is left.
     """
-    if letter.source != SAGA_SOURCE or letter.attempts:
+    if letter.attempts:
         return
     detail = "is a reference to a result that was not there: put the value in its place"
     left = _references_in_operation({"request": operation.request, "input": operation.input})

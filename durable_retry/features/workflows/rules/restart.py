@@ -171,7 +171,7 @@ def _renamed(operation: OperationInput, name: str, *, downstream_key: str | None
     own = ScopedKey(f"source:{SAGA_SOURCE}", visible(name))
     operation_id = operation_id_for(own.scope, own.key)
     # As a replay: it begins at once, and no later operation takes its place.
-    at_once = replace(operation, start_at=None, debounce=None)
+    at_once = replace(operation, start_at=None, parts=None)
     return replace(at_once, operation_id=operation_id, key=own.key, downstream_key=downstream_key)
 
 

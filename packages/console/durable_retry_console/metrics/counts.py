@@ -12,8 +12,8 @@ from math import isfinite, log2
 from typing import Final
 
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.operations.debounce import DebounceOutcome
 from durable_retry.engine.retry.history import WaitKind
+from durable_retry.features.debounce.rules import DebounceOutcome
 
 type Counts = dict[str, float]
 

@@ -24,8 +24,8 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
-from durable_retry.engine.operations.debounce import debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
+from durable_retry.features.debounce.rules import debounce_outcome
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
 from durable_retry_console.metrics.counts import (

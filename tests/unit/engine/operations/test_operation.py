@@ -18,14 +18,7 @@ from durable_retry.engine.base.names import FINISHED, OrderOnFailure, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.operations.keys import (
-    Life,
-    ScopedKey,
-    debounce_entity_for,
-    operation_id_for,
-    run_id_for,
-    run_of,
-)
+from durable_retry.engine.operations.keys import Life, ScopedKey, operation_id_for, run_id_for, run_of
 from durable_retry.engine.operations.operation import (
     CONTENT_BYTES,
     OperationInput,
@@ -41,6 +34,7 @@ from durable_retry.engine.retry.constraints import attempt_seconds, is_over, lat
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
+from durable_retry.features.debounce.rules import debounce_entity_for, debounce_of
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
 
 WITH_CREDENTIALS: dict[str, Any] = {
@@ -250,13 +244,13 @@ def test_two_starts_are_refused() -> None:
 def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
     operation = submitted(debounce_key="customer-7", debounce_seconds=5, deadline_seconds=600)
     assert (operation.start_at, operation.deadline_at) == (after(5), after(605))
-    debounce = operation.debounce
+    debounce = debounce_of(operation)
     assert debounce is not None
     assert (debounce.key, debounce.seconds, debounce.accepted_at) == ("customer-7", 5.0, NOON)
     assert OperationInput.from_json(operation.to_json()) == operation
-    assert operation.restarted(after(100)).debounce == debounce
+    assert debounce_of(operation.restarted(after(100))) == debounce
     assert "max_seconds" not in debounce.to_json()  # as before it could be given
-    longest = submitted(debounce_key="customer-7", debounce_seconds=5, debounce_max_seconds=5).debounce
+    longest = debounce_of(submitted(debounce_key="customer-7", debounce_seconds=5, debounce_max_seconds=5))
     assert longest == replace(debounce, max_seconds=5.0)
 
 

@@ -20,10 +20,10 @@ from durable_retry.engine.facts import (
     SubmissionOutcome,
     Submitted,
 )
-from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
+from durable_retry.features.debounce.rules import Debounce
 from durable_retry.services import health
 from durable_retry.services.health import HealthPart
 from durable_retry.stores.operations import notes as operation_notes
@@ -130,7 +130,7 @@ async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
         order_key="lane-7",
         priority=Priority.LOW,
         limit_key="customer-17",
-        debounce=debounce,
+        parts={"debounce": debounce.to_json()},
     )
     note_accepted(operation)
     note_failure(operation, "timed out " + 400 * "x")

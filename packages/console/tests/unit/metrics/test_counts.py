@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.operations.debounce import DebounceOutcome
+from durable_retry.features.debounce.rules import DebounceOutcome
 from durable_retry_console.metrics.counts import (
     LAST_BUCKET,
     Counts,

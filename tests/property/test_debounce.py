@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.operations.debounce import LONGEST_WAIT, DebounceRequest, Series, arrive, begin
+from durable_retry.features.debounce.rules import LONGEST_WAIT, DebounceRequest, Series, arrive, begin
 from tests.support.builders import after
 
 SECONDS = 5.0

@@ -21,11 +21,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.base.validation import Label, Problem, Strict
+from durable_retry.engine.operations.keys import canonical_json
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.request import Members, Part
+from durable_retry.features.debounce.names import DEBOUNCE
 
 
 class DebounceOutcome(StrEnum):
@@ -68,7 +75,7 @@ class Debounce(JsonShape):
     key: str  # the caller's `debounce_key`
     seconds: float  # the caller's `debounce_seconds`
     accepted_at: datetime  # stays when upkeep starts the operation anew
-    max_seconds: float | None = None  # see `DebounceRequest`
+    max_seconds: float | None = None  # see `DebounceMembers`
 
     def replaced_by(self, event: Any) -> str | None:
         """Return the operation that replaces this one, as the data of an event says; None where none does.
@@ -134,8 +141,7 @@ class DebouncePlace(JsonShape):
 _IN_ORDER: Final = "cannot stand beside order_key, or that of its source: those in an order are not replaced"
 
 
-def debounce_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check what the members of a submission say together about its debounce."""
+def _problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     given = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
     for name in ("start_at", "delay_seconds"):
         if given and document.get(name) is not None:
@@ -152,6 +158,69 @@ def debounce_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     elif isinstance(most, int | float) and isinstance(seconds, int | float) and most < seconds:
         detail = f"is {most:g}, less than debounce_seconds, which is {seconds:g}"
         yield Problem("/debounce_max_seconds", detail)
+
+
+MAX_SECONDS: Final = 86_400
+
+
+class DebounceMembers(Strict):
+    """The members that a submission has of it."""
+
+    debounce_key: Annotated[
+        Label | None,
+        Field(description="A later submission with it, to the same target, replaces this while it waits."),
+    ] = None
+    debounce_seconds: Annotated[
+        float | None, Field(gt=0, le=MAX_SECONDS, description="How long it waits for a later one.")
+    ] = None
+    debounce_max_seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=LONGEST_WAIT * MAX_SECONDS,
+            description="For how long it and those that it replaced wait at most, from the first of them; "
+            "ten times `debounce_seconds` unless given.",
+        ),
+    ] = None
+
+
+class _Debouncing(Members):
+    model = DebounceMembers
+
+    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
+        return _problems(document)
+
+    def part_of(self, members: DebounceMembers, target: str, now: datetime) -> Part | None:
+        key, seconds = members.debounce_key, members.debounce_seconds
+        if key is None or seconds is None:
+            return None
+        debounce = Debounce(
+            entity=debounce_entity_for(target, key),
+            key=key,
+            seconds=seconds,
+            accepted_at=now,
+            max_seconds=members.debounce_max_seconds,
+        )
+        return Part(debounce.to_json(), now + timedelta(seconds=seconds))
+
+
+MEMBERS: Final = _Debouncing()
+
+
+def debounce_of(operation: OperationInput) -> Debounce | None:
+    """Return how an operation waits for a later one; None where it does not."""
+    part = (operation.parts or {}).get(DEBOUNCE)
+    return None if part is None else Debounce.from_json(part)
+
+
+def debounce_entity_for(target: str, debounce_key: str) -> str:
+    """Return the key of the entity of a debounce key: one for each target.
+
+    Args:
+        target: As for `fingerprint`, such as `handler ship-order`.
+        debounce_key: As the caller chose it.
+    """
+    return sha256(canonical_json([target, debounce_key]).encode()).hexdigest()[:40]
 
 
 def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, DebouncePlace]:

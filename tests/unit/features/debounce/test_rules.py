@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.operations.debounce import (
+from durable_retry.features.debounce.rules import (
     Debounce,
     DebouncePlace,
     DebounceRequest,
