@@ -260,6 +260,12 @@ def attempt_answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFai
     return BlockedStep(step_at, answer)
 
 
+def renamed_in(answered: Any) -> str | None:
+    """Return the name that the dependency has by now, as an attempt's answer says; None for the same."""
+    name = answered.get("renamed_to") if isinstance(answered, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 ENTITY_CALLS: Final = 5
 """Calls of an entity that may fail before the caller goes on without its answer: half a minute of them. A
 worker that dies takes every call of its batch with it, so one failure says little. An entity that always
