@@ -5,9 +5,9 @@ from typing import Any
 from durable_retry.engine.operations.completion import Success
 from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import BlockedStep
+from durable_retry.engine.retry.loop import Blocked, BlockedStep
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.attempt.attempt import attempt_operation
+from durable_retry.services.attempt.attempt import Renamed, attempt_operation
 from durable_retry.services.operations import commit as commit_once
 from durable_retry.services.operations import keep_failure
 
@@ -17,9 +17,16 @@ async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Returns:
         The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it, and with `step_at`
-        when it blocks a step at another dependency.
+        when it blocks a step at another dependency. With `renamed_to` where its dependency has another name
+        by now.
     """
     answer = await attempt_operation(hub, AttemptCall.from_json(call))
+    if isinstance(answer, Renamed):
+        return _json_of(answer.answer) | {"renamed_to": answer.dependency}
+    return _json_of(answer)
+
+
+def _json_of(answer: AttemptOutcome | Blocked | BlockedStep) -> dict[str, Any]:
     if isinstance(answer, BlockedStep):
         return {"stopped": answer.blocked.to_json(), "step_at": answer.dependency}
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}

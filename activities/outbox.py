@@ -6,6 +6,7 @@ from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.outbox import deliver_once, give_up, pending_deliveries
+from durable_retry.settings.configuration import present_name
 
 
 async def outbox_pending(request: dict[str, Any]) -> dict[str, Any]:
@@ -30,11 +31,16 @@ async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Returns:
         The JSON form of an `AttemptOutcome`; a success also when another execution ended the event, or when
-        its row is gone. Or `{"stopped": ...}` with what blocks the attempt.
+        its row is gone. Or `{"stopped": ...}` with what blocks the attempt. With `renamed_to` where its
+        dependency has another name by now.
     """
     delivery = Delivery.from_json(request["delivery"])
+    name = present_name(delivery.lane)
+    renamed = {} if name == delivery.lane else {"renamed_to": name}
+    delivery = delivery.renamed(name) if renamed else delivery
     answer = await deliver_once(hub, delivery, request["place"], request["attempt"])
-    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
+    written = answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
+    return written | renamed
 
 
 async def outbox_give_up(request: dict[str, Any]) -> str:

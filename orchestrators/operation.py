@@ -63,6 +63,7 @@ from durable_retry.runtime.turns import (
     call_until_success,
     give_slot_back,
     keep_dead_letter,
+    renamed_in,
     request_probe,
     request_slot,
 )
@@ -244,10 +245,11 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
         return called
 
-    called = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
+    called, name = (yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)), None
     try:
-        lost = WorkerFailed("its answer was lost")
-        answer = lost if called is None else attempt_answer_of(called.get_result(), call.attempt)
+        answered = None if called is None else called.get_result()
+        lost, name = WorkerFailed("its answer was lost"), renamed_in(answered)
+        answer = lost if called is None else attempt_answer_of(answered, call.attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input.
@@ -255,6 +257,8 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
         give_slot_back(run.ctx, call.step.dependency, call.step.admission)
+    if name is not None:
+        run.go_on_as(name)
     return answer
 
 

@@ -45,6 +45,7 @@ from durable_retry.runtime.turns import (
     call_until_success,
     give_slot_back,
     leave_gates,
+    renamed_in,
     request_probe,
     request_slot,
 )
@@ -174,8 +175,8 @@ def _send_one_round(sending: Sending) -> Turns[None]:
     attempts = yield from sending.signals.answers([partial(_publish, sending, sent) for sent in due])
     answered_at = sending.now
     for delivery, attempt in zip(due, attempts, strict=True):
-        result = _result_of_delivery(delivery, attempt)
-        yield from _follow_delivery(sending, delivery, result, answered_at - asked_at)
+        result, name = _result_of_delivery(delivery, attempt)
+        yield from _follow_delivery(sending, delivery, result, name, answered_at - asked_at)
 
 
 def _publish(sending: Sending, delivery: Delivery) -> task.Task[Any]:
@@ -188,17 +189,20 @@ def _publish(sending: Sending, delivery: Delivery) -> task.Task[Any]:
     return called
 
 
-def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any] | None) -> LapResult:
+def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any] | None) -> tuple[LapResult, str | None]:
+    """Return what an attempt gave, and the name that the destination has by now; None for the same."""
     if attempt is None or attempt.is_failed:
-        return WorkerFailed("the answer was lost" if attempt is None else "the worker failed")
-    return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
+        return WorkerFailed("the answer was lost" if attempt is None else "the worker failed"), None
+    answered = attempt.get_result()
+    return answer_of(answered, delivery.state.history.next_attempt), renamed_in(answered)
 
 
 def _follow_delivery(
-    sending: Sending, delivery: Delivery, result: LapResult, on_its_way: timedelta
+    sending: Sending, delivery: Delivery, result: LapResult, name: str | None, on_its_way: timedelta
 ) -> Turns[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
+    delivery = delivery if name is None else delivery.renamed(name)
     state, action = after(delivery.operation, delivery.state, result, sending.now, on_its_way=on_its_way)
     asking = Asking(sending.signals, delivery.operation, delivery.lane)
     if isinstance(action, RequestProbe):

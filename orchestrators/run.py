@@ -147,6 +147,11 @@ class Run:
         self.waits_for = step_at or self.operation.dependency
         return action
 
+    def go_on_as(self, dependency: str) -> None:
+        """Go on under the name that the dependency has by now."""
+        self.operation, self.input_id = replace(self.operation, dependency=dependency), None
+        self.state = replace(self.state, admission=self.state.admission.at_another_name())
+
     def note_action(self, name: str, data: Any) -> None:
         """Note in the history what somebody did to the operation, as an external event says.
 

@@ -122,6 +122,11 @@ class Delivery(JsonShape):
         """Return the delivery with so much more time; more than it waits, when the wait is ended early."""
         return replace(self, operation=self.operation.with_later_deadline(by))
 
+    def renamed(self, dependency: str) -> Self:
+        """Return the delivery to its destination under the name that this has by now."""
+        state = replace(self.state, admission=self.state.admission.at_another_name())
+        return replace(self, operation=replace(self.operation, dependency=dependency), state=state)
+
     def released(self, now: datetime) -> Self:
         """Return the delivery after its circuit changed: due now, to be admitted or refused again."""
         return replace(self, state=replace(self.state, due_at=now))

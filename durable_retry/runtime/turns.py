@@ -148,9 +148,9 @@ def after_early(until: datetime, now: datetime) -> datetime:
     return min(until, now + EARLY_BY) + EARLY_BY
 
 
-def pause(signals: Signals, seconds: timedelta) -> Turns[None]:
-    """Wait for so long, or for a nudge, whatever that speaks of: what follows bears to come early."""
-    yield task.when_any([signals.ctx.create_timer(seconds), signals.awaited(NUDGE_EVENT)])
+def pause(signals: Signals, seconds: timedelta, *ends: task.Task[Any]) -> Turns[None]:
+    """Wait for so long, for one of the ends, or for a nudge: what follows bears to come early."""
+    yield task.when_any([signals.ctx.create_timer(seconds), signals.awaited(NUDGE_EVENT), *ends])
     if signals.has_come(NUDGE_EVENT):
         signals.take(NUDGE_EVENT)
 
@@ -170,15 +170,18 @@ Raises `OwnFailureError` where that is enough.
 """
 
 
-def wait_out(signals: Signals, what: str, failures: int, error: str) -> Turns[None]:
+def wait_out(
+    signals: Signals, what: str, failures: int, error: str, *, ends: Sequence[task.Task[Any]] = ()
+) -> Turns[None]:
     """Wait after a failure of our own side, as an `OwnWait` for nobody in particular.
 
     Args:
         what: What is tried, as the subject of a sentence.
+        ends: What ends the wait.
     """
     if failures >= MAX_OWN_FAILURES:
         raise OwnFailureError(f"{what} failed {failures} times in a row: {error}")
-    yield from pause(signals, wait_after(failures))
+    yield from pause(signals, wait_after(failures), *ends)
 
 
 def call_until_success(
@@ -258,6 +261,12 @@ def attempt_answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFai
     if step_at is None or isinstance(answer, AttemptOutcome | WorkerFailed):
         return answer
     return BlockedStep(step_at, answer)
+
+
+def renamed_in(answered: Any) -> str | None:
+    """Return the name that the dependency has by now, as an attempt's answer says; None for the same."""
+    name = answered.get("renamed_to") if isinstance(answered, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 ENTITY_CALLS: Final = 5

@@ -327,13 +327,20 @@ def has_dependencies() -> bool:
 
 
 def find_dependency(name: str) -> Dependency | None:
-    """Return a dependency by name, or None."""
-    return dependencies().dependencies.get(name)
+    """Return a dependency by its name, or an earlier one, or None."""
+    return dependencies().find(name)
+
+
+def present_name(name: str) -> str:
+    """Return the name that a dependency has by now; one that is not known stays as it is."""
+    dependency = find_dependency(name)
+    return name if dependency is None else dependency.name
 
 
 def targets() -> Targets:
     """Return what the operations of this process may name."""
-    return Targets(dependencies().dependencies, registered_handlers(), platform_queue_prefixes())
+    known = dependencies()
+    return Targets(known.dependencies, registered_handlers(), platform_queue_prefixes(), known.earlier_names)
 
 
 def masking_of(dependency: str | None) -> Masking:

@@ -105,12 +105,13 @@ def test_doctor_goes_through_every_part_and_names_the_first_that_fails(shell: Sh
         "activity",
         "index",
         "stuck",
+        "needed",
         "roles",
     ]
     assert names == ["host", *parts, "every"]
     document = shell.json("doctor")
     assert document["ok"]
-    assert [each["ok"] for each in document["parts"]] == [True] * 11
+    assert [each["ok"] for each in document["parts"]] == [True] * 12
     assert document["parts"][0]["detail"].startswith("onebox ")
     assert document["parts"][-1]["detail"] == "operator, as api"
 

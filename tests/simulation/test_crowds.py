@@ -34,9 +34,6 @@ from tests.simulation.crowds.story import LARGE, MOST, crowd_story
 CROWDS: Final = range(2 * len(CROWD_TROUBLES))
 """Each trouble twice."""
 
-RED: Final = frozenset({0, 9, 21, 23})
-"""Crowds that find faults which are known. A seed leaves this with the mend of its last one."""
-
 SHOWN_WITHIN: Final = range(3 * len(CROWD_TROUBLES))
 
 DRAWN: Final = randbelow(simulation.SEEDS)
@@ -48,13 +45,7 @@ def assert_holds(seed: int, most: int) -> None:
     assert broken_in(crowd_story(seed, most)) == {}, f"play it again with: {again}"
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.xfail(reason="a known fault")) if seed in RED else seed
-        for seed in CROWDS
-    ],
-)
+@pytest.mark.parametrize("seed", CROWDS)
 def test_everything_holds_in_a_crowd(seed: int) -> None:
     assert_holds(seed, MOST)
 

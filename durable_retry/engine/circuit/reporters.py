@@ -4,6 +4,7 @@ Each report is counted once, although it may be delivered twice: `Reporters` rem
 While a dependency is healthy, successes are held back and sent with the next failure, or in batches.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,6 +27,9 @@ GATHER = timedelta(milliseconds=100)
 """The first failure is reported at once; those of the next tenth of a second go together."""
 KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
+KNOWN_PART: Final = 0.5
+"""A worker with attempts in its share of a limit reports within this part of the window: the others share out
+among themselves what it has once it was silent for all of it."""
 TROUBLED_INTERVAL = timedelta(seconds=1)
 """While the shared window shows failures, nothing is held back for longer."""
 
@@ -106,6 +110,8 @@ class ReportBuffer:
 
     reporter: str  # unique per process and start, so that a restarted process begins a new sequence
     settings: CircuitSettings
+    # Whether attempts are under way in this worker's share of a limit, of which the others must know.
+    holds_share: Callable[[], bool] = lambda: False
     sequence: int = 0
     epoch: int = 0
     last_report_at: datetime | None = None
@@ -245,6 +251,13 @@ class ReportBuffer:
 
     def due_at(self) -> datetime | None:
         """Return when the next report is due; a past instant means now, None means that none is needed."""
+        due, last = self._due_by_counts(), self.last_report_at
+        if last is None or not self.holds_share():
+            return due
+        known = last + timedelta(seconds=self.settings.window_seconds * KNOWN_PART)
+        return known if due is None else min(due, known)
+
+    def _due_by_counts(self) -> datetime | None:
         if self._oldest_at is None:
             return None
         last = self.last_report_at or self._oldest_at - TROUBLED_INTERVAL

@@ -32,6 +32,8 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import (
+    NAME_OF_DEPENDENCY,
+    NO_NAME,
     AlertThresholds,
     Auth,
     DefaultsTable,
@@ -142,7 +144,6 @@ class Expansion:
         return self.settings.get(name, match[0])
 
 
-_DEPENDENCY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _OWN_KEYS: Final = DependencyTable.model_fields.keys() - DefaultsTable.model_fields.keys()
 _ENDS_OF_KEYS: Final = ("key", "auth", "session", "signature")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
@@ -169,6 +170,15 @@ class Config:
     dependencies: Mapping[str, Dependency]  # by name
     warnings: tuple[Problem, ...] = ()  # what is allowed and may not be meant
     masking: Masking = MASKED  # the masking of what belongs to no dependency
+    earlier_names: Mapping[str, Dependency] = field(init=False)  # dependencies by their `was`
+
+    def __post_init__(self) -> None:
+        named = {earlier: each for each in self.dependencies.values() for earlier in each.was}
+        object.__setattr__(self, "earlier_names", named)
+
+    def find(self, name: str) -> Dependency | None:
+        """Return a dependency by its name, or an earlier one; None where there is none."""
+        return self.dependencies.get(name) or self.earlier_names.get(name)
 
 
 def parse_config(
@@ -236,12 +246,22 @@ class _Reader:
         dependencies = {}
         for name, table in tables.items():
             place = ("dependencies", name)
-            if not _DEPENDENCY_NAME.fullmatch(name):
-                self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
+            if not NAME_OF_DEPENDENCY.fullmatch(name):
+                self.problems.append(Problem(pointer_of(*place), NO_NAME))
             dependencies[name] = self._read_dependency(
                 name, defaults, self._read_table(DependencyTable, table, place)
             )
+        self._check_earlier_names(dependencies)
         return dependencies
+
+    def _check_earlier_names(self, dependencies: Mapping[str, Dependency]) -> None:
+        taken = dict.fromkeys(dependencies, "is a dependency of its own")
+        for name, dependency in dependencies.items():
+            for index, earlier in enumerate(dependency.was):
+                if earlier in taken:
+                    place = pointer_of("dependencies", name, "was", index)
+                    self.problems.append(Problem(place, f"{earlier} {taken[earlier]}"))
+                taken.setdefault(earlier, f"is an earlier name of {name}, too")
 
     def _read_table(self, model: type[Strict], table: Any, place: tuple[str, ...]) -> _Table:
         """Return what a table holds and note its mistakes; keys with mistakes are left out."""
@@ -305,6 +325,7 @@ class _Reader:
             alerts=AlertThresholds(**tables["alerts"]),
             priority=own.written.get("priority", "normal"),
             order_on_failure=own.written.get("order_on_failure", "block"),
+            was=tuple(own.written.get("was", ())),
         )
 
     def _is_of_app(self, name: str, header: str) -> bool:

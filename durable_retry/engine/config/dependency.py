@@ -152,6 +152,7 @@ class Dependency:
         priority: That of operations which bring none.
         order_on_failure: What becomes of those behind an operation of their order key that ends as a dead
             letter, where it does not say so: they wait (`block`), or go on (`skip`).
+        was: Its earlier names: what waits or is dead under them goes on here.
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
         reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
@@ -175,6 +176,7 @@ class Dependency:
     alerts: AlertThresholds = field(default_factory=AlertThresholds)
     priority: PriorityName = "normal"
     order_on_failure: OrderOnFailureName = "block"
+    was: tuple[str, ...] = ()
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
     reserved_headers: Annotated[frozenset[str], Field(exclude=True)] = field(init=False)
 
@@ -243,12 +245,17 @@ class Targets:
     dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
     handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
     platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
+    earlier_names: Mapping[str, Dependency] = field(default_factory=dict)  # dependencies by their `was`
+
+    def find_dependency(self, name: str) -> Dependency | None:
+        """Return a dependency by its name, or an earlier one; None where there is none."""
+        return self.dependencies.get(name) or self.earlier_names.get(name)
 
     def dependency(self, name: str) -> Dependency:
-        """Return a dependency; UnknownTargetError where there is none of this name."""
-        if name not in self.dependencies:
+        """Return a dependency by its name, or an earlier one; UnknownTargetError where there is none."""
+        if (dependency := self.find_dependency(name)) is None:
             raise UnknownTargetError([self.missing_dependency(name)])
-        return self.dependencies[name]
+        return dependency
 
     def handler(self, name: str) -> HandlerTarget:
         """Return a handler; UnknownTargetError where there is none of this name."""
@@ -309,6 +316,13 @@ type BaseUrl = Annotated[str, checked(_base_url_problem)]
 type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
 
 type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
+
+NAME_OF_DEPENDENCY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+NO_NAME: Final = "a name is letters, digits, _, . and -"
+
+type DependencyName = Annotated[
+    str, checked(lambda name: None if NAME_OF_DEPENDENCY.fullmatch(name) else NO_NAME)
+]
 
 type FailureName = Annotated[str, checked(_failure_name_problem)]
 
@@ -411,5 +425,6 @@ DependencyTable: Final = _model_of_tables(
     base_url=(BaseUrl, ""),
     priority=(PriorityName, "normal"),
     order_on_failure=(OrderOnFailureName, "block"),
+    was=(Annotated[list[DependencyName], Field(max_length=20)], Field(default_factory=list)),
 )
 """`[dependencies.<name>]`."""

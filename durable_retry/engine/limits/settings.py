@@ -59,14 +59,23 @@ class LimitSettings(JsonShape):
         return self.max_concurrency > 0 or self.rate_per_second > 0 or self.per_key is not None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether half of the limit is shared out among the workers.
+
+        Of two limits nothing is: while attempts wait for the rate the entity grants all of that, and could
+        not grant the slots that workers keep.
+        """
+        return self.per_key is None and not (self.max_concurrency > 0 and self.rate_per_second > 0)
+
+    @property
     def shared_concurrency(self) -> int:
         """How many attempts at once are shared out among the workers."""
-        return self.max_concurrency // 2 if self.per_key is None else 0
+        return self.max_concurrency // 2 if self.is_shared else 0
 
     @property
     def shared_rate(self) -> int:
         """How many starts per second are shared out among the workers."""
-        return int(self.rate_per_second) // 2 if self.per_key is None else 0
+        return int(self.rate_per_second) // 2 if self.is_shared else 0
 
     def of_key(self, limit_key: str | None) -> "LimitSettings":
         """Return the limits that concern an attempt, without what is for other keys."""

@@ -75,7 +75,7 @@ class WorkerShare:
             turn_at: The start that the entity reserved for it, and that is not over; None without one.
             ahead: How many older ones wait; None when it does not wait.
         """
-        if self.settings.per_key is not None:
+        if not self.settings.is_shared:
             return False
         if ahead is not None or turn_at is not None:
             self.waited_at = now
@@ -87,7 +87,7 @@ class WorkerShare:
 
     def may_wait(self, part: Part, ahead: int | None) -> bool:
         """Whether an attempt that has waited may wait here for a moment, since one of its slots is next."""
-        shared = self.settings.shared_concurrency if self.settings.per_key is None else 0
+        shared = self.settings.shared_concurrency
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
@@ -122,6 +122,10 @@ class WorkerShare:
             return False
         self._own_starts.append(now)
         return True
+
+    def holds_slots(self) -> bool:
+        """Whether attempts are under way within its share of the attempts at once."""
+        return self.running > 0 and self.settings.max_concurrency > 0
 
     def ended(self) -> None:
         """Note the end of an attempt that `take` let start."""

@@ -397,7 +397,7 @@ def event_problems(events: Iterable[Event], member: str, targets: Targets) -> It
     """List the events whose target is unknown here, or not for others to send to."""
     for index, event in enumerate(events):
         if event.dependency is not None:
-            receiver = targets.dependencies.get(event.dependency)
+            receiver = targets.find_dependency(event.dependency)
             pointer = pointer_of(member, index, "dependency")
             if receiver is None:
                 yield Problem(pointer, f"no dependency has the name {event.dependency}")

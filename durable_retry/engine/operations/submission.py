@@ -112,7 +112,7 @@ def _unknown_names(document: Any, targets: Targets) -> Iterator[Problem]:
     """Check the names of a body whose form is wrong, as far as they can be read."""
     fields = document if isinstance(document, dict) else {}
     dependency, handler = fields.get("dependency"), fields.get("handler")
-    if isinstance(dependency, str) and dependency not in targets.dependencies:
+    if isinstance(dependency, str) and targets.find_dependency(dependency) is None:
         yield targets.missing_dependency(dependency)
     if isinstance(handler, str) and handler not in targets.handlers:
         yield targets.missing_handler(handler)

@@ -70,6 +70,12 @@ class AdmissionState(JsonShape):
         )
         return tuple(reason for is_so, reason in passes if is_so)
 
+    def at_another_name(self) -> "AdmissionState":
+        """Return what is left where the dependency has another name by now, and with it other entities."""
+        return AdmissionState(
+            due_at=self.due_at, slot_since=self.slot_since, is_canary=self.is_canary, unsent=self.unsent
+        )
+
     def without_lease(self) -> "AdmissionState":
         """Return it without permit and slot."""
         return replace(self, permit=None, slot=None, slot_ends_at=None)

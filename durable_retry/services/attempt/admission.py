@@ -174,9 +174,14 @@ def _seconds_in_place(blocked: Blocked) -> float | None:
 
 
 def _admission_after(admission: AdmissionState, blocked: Blocked) -> AdmissionState:
-    """Return what a step has reached that is held in place: nothing is counted for it twice."""
+    """Return what a step has reached that is held in place: nothing is counted for it twice.
+
+    It cannot ask the limiter. So it waits for a slot of the worker's share as the first of those that wait.
+    """
     if isinstance(blocked, BudgetPostponed):
         return replace(admission, promised_at=blocked.until if blocked.reserved else None)
+    if isinstance(blocked, NeedsSlot):
+        return replace(admission, ahead=admission.ahead or 0)
     return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
 
 

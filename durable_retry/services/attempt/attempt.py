@@ -9,7 +9,7 @@ The result of an attempt is an outcome; only a failure of our own storage raises
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -19,6 +19,7 @@ from azure.core.exceptions import AzureError
 from durable_retry import clock
 from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
@@ -54,17 +55,38 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 
-async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome | Blocked | BlockedStep:
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The answer of an attempt whose dependency has another name by now; the operation goes on under it."""
+
+    dependency: str
+    answer: AttemptOutcome | Blocked | BlockedStep
+
+
+async def attempt_operation(
+    hub: TaskHub, call: AttemptCall
+) -> AttemptOutcome | Blocked | BlockedStep | Renamed:
     """Make one attempt of an operation, if its retry budget and its circuit let it start."""
     sent = call.operation or await read_large(hub, call.operation_id or "", call.input_id or "")
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
+    dependency = find_dependency(operation.dependency)
+    if dependency is None or dependency.name == operation.dependency:
+        return await _attempt_at(hub, dependency, operation, call)
+    operation = replace(operation, dependency=dependency.name)
+    call = replace(call, admission=call.admission.at_another_name())
+    return Renamed(dependency.name, await _attempt_at(hub, dependency, operation, call))
+
+
+async def _attempt_at(
+    hub: TaskHub, dependency: Dependency | None, operation: OperationInput, call: AttemptCall
+) -> AttemptOutcome | Blocked | BlockedStep:
     number, admission = call.attempt, call.admission
     gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep
     try:
         answer = await attempt_if_admitted(
             hub,
-            find_dependency(operation.dependency),
+            dependency,
             operation,
             number=number,
             admission=admission,
@@ -275,7 +297,7 @@ async def _at_most_once(
             life, plan.number, now=now, ends_at=ends_at, execution=execution, unsent=unsent
         )
     except OvertakenError as error:
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(error))
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True)
     except (AzureError, StorageRefusedError, ContendedError) as error:
         return plan.outcome(
             category=Category.TRANSIENT,

@@ -103,6 +103,13 @@ class _RunningStep:
         return StepFailure(step=self.begun.name, attempt=self.begun.attempts, policy=self.policy)
 
 
+class MissingDependencyError(Exception):
+    """A step's dependency is not configured where the attempt runs, which a deploy may change."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(f"dependency {step.dependency} of step {step.name} is not configured here")
+
+
 @dataclass(frozen=True, slots=True)
 class FailedStep:
     """The step by which a handler failed.
@@ -299,8 +306,7 @@ class Calls:
             return self.plan
         dependency = find_dependency(step.dependency)
         if dependency is None:
-            detail = f"{step.name!r} names the dependency {step.dependency!r}, which is not configured"
-            raise InvalidInputError([Problem("/step", detail)])
+            raise self._stop_steps(MissingDependencyError(step))
         return replace(self.plan, dependency=dependency)
 
     def _check_step_name(self, name: str) -> None:

@@ -37,7 +37,13 @@ from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
-from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
+from durable_retry.services.attempt.call import (
+    Calls,
+    ChangeStep,
+    FailedStep,
+    MissingDependencyError,
+    StepInterrupted,
+)
 from durable_retry.services.attempt.call_transport import SENT_BEFORE, Seen, UnmarkedError, may_repeat_work
 from durable_retry.services.attempt.excerpts import (
     ERROR_CHARS,
@@ -115,12 +121,17 @@ async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own part
         if calls.stopped is None:
             return outcome
     if isinstance(calls.stopped, StepStoppedError):
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
-    not_ended = plan.outcome(category=Category.TRANSIENT, error=error_line(calls.stopped, plan.dependency))
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped), is_elsewhere=True)
+    not_ended = plan.outcome(
+        category=Category.TRANSIENT,
+        error=error_line(calls.stopped, plan.dependency),
+        is_elsewhere=not calls.seen.is_unknown,
+    )
     if calls.seen.may_have_acted:
         return _after_what_it_sent(handler, calls.seen, not_ended)
-    if isinstance(calls.stopped, UnmarkedError):
-        return replace(not_ended, error=str(calls.stopped), counted=False)
+    if isinstance(calls.stopped, UnmarkedError | MissingDependencyError):
+        missing = isinstance(calls.stopped, MissingDependencyError) or None
+        return replace(not_ended, error=str(calls.stopped), counted=False, missing=missing)
     raise calls.stopped
 
 
@@ -335,15 +346,19 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
 
 
 def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
-    """Return the outcome of an attempt that an earlier execution made, as far as that is known."""
+    """Return the outcome of an attempt that an earlier execution made, as far as that is known.
+
+    It shows nothing more of the dependency: that execution reported what it saw.
+    """
     if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
         until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"
         return plan.outcome(
             category=Category.AMBIGUOUS, error=until, counted=False, may_answer_until=marked.ends_at
         )
     if marked.outcome is None:
-        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE)
-    return in_run_of_plan(AttemptOutcome.from_json(marked.outcome), marked.run, plan)
+        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE, is_elsewhere=True)
+    noted = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
+    return in_run_of_plan(noted, marked.run, plan)
 
 
 def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
@@ -371,7 +386,7 @@ async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> 
     try:
         starts = await count_start(operation.life, plan.number, plan.limit.started_at)
     except OvertakenError as error:
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(error))
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True)
     except AzureError as error:
         _log.warning(
             "the start of %s, attempt %d, was not noted: %s",
@@ -388,4 +403,5 @@ async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> 
     if starts.count < MAX_OWN_FAILURES:
         return replace(plan, operation=operation.in_run(starts.run))
     begun = f"handler {handler.name} began this attempt {counted(starts.count - 1, 'time')}"
-    return plan.outcome(category=Category.AMBIGUOUS, error=f"{begun} and never ended it: its process died")
+    died = f"{begun} and never ended it: its process died"
+    return plan.outcome(category=Category.AMBIGUOUS, error=died, is_elsewhere=True)

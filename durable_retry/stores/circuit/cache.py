@@ -92,6 +92,7 @@ class CircuitCache:
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
         self.share = WorkerShare(self.settings.limits)
+        self.buffer.holds_share = self.share.holds_slots
 
     async def enter(
         self,
@@ -394,7 +395,8 @@ async def enter_circuit(
     if admission.permit is not None or admission.slot is not None:
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
-    if isinstance(answer, Permitted) and answer.in_share and admission.ahead is not None:
+    has_place = admission.has_place and admission.slot_since is not None
+    if isinstance(answer, Permitted) and answer.in_share and has_place:
         # Else the limiter would keep a slot for it. Where the message is lost, it does so for three seconds.
         with suppress(TaskHubUnavailableError):
             await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))

@@ -50,7 +50,7 @@ from durable_retry.engine.limits.limiter import Leaving, Limiter
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.status import WAITS_FOR
-from durable_retry.settings.configuration import function_name
+from durable_retry.settings.configuration import function_name, present_name
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 
@@ -328,4 +328,4 @@ def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_befor
         return False
     if from_rfc3339(status["updated_at"]) >= since_before:
         return False
-    return bool(status.get(WAITS_FOR, status["dependency"]) == dependency)
+    return present_name(status.get(WAITS_FOR, status["dependency"])) == dependency

@@ -4,6 +4,7 @@ With `--stuck` it lists what should have gone on and has not.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -62,6 +63,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     "index": "the app cannot write its tables: its identity needs the role Storage Table Data Contributor",
     "stuck": f"`retryctl doctor --stuck` lists them; {_NOT_MOVED}",
+    "needed": (
+        "deploy it again; say `was` in the table of a dependency that was renamed; or cancel what waits, "
+        "which `retryctl doctor --stuck` lists"
+    ),
     "roles": "give the key of an operator (--function-key): a diagnosis starts an orchestration",
 }
 """What to do when a part fails."""
@@ -96,16 +101,13 @@ _WAITS: Final = (
     *("scheduled", "paused"),
     *("waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"),
 )
+_MOST_LOOKED_AT: Final = 1_000
 _WAITS_TOO_LONG: Final = "its timer was lost: retryctl retry-now (a paused one: resume) lets it go on"
 
 
 def _list_stuck(api: Api, screen: Screen) -> int:
     """List what should have gone on; exit code 1 where there is some."""
-    limits = {
-        each["name"]: timedelta(seconds=each["timeouts"]["attempt_seconds"])
-        for each in api.ask("GET dependencies")["items"]
-    }
-    handlers = {each["name"] for each in api.ask("GET handlers")["items"]}
+    limits, handlers = _limits(api), _handlers(api)
     late = {
         each["instance_id"]: each
         for status in (*_STUCK, *_WAITS)
@@ -124,6 +126,19 @@ def _list_stuck(api: Api, screen: Screen) -> int:
     columns = "instance_id:what status due_at late dependency key why:what_to_do"
     screen.show({"items": found}, lambda _: [Rows(found, columns, empty="nothing is stuck")], "instance_id")
     return errors.FAILED if found else errors.OK
+
+
+def _limits(api: Api) -> dict[str, timedelta]:
+    """Return how long an attempt may take, by dependency and by what a dependency was called before."""
+    return {
+        name: timedelta(seconds=each["timeouts"]["attempt_seconds"])
+        for each in api.ask("GET dependencies")["items"]
+        for name in (each["name"], *each["was"])
+    }
+
+
+def _handlers(api: Api) -> set[str]:
+    return {each["name"] for each in api.ask("GET handlers")["items"]}
 
 
 def _row(instance_id: str, due_at: datetime, why: str) -> dict[str, Any]:
@@ -208,7 +223,17 @@ def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Pa
     for name in _ORDER:
         document, part = _until_reached(api, started["diagnosis_id"], name, part_seconds)
         yield part
+    yield _needed(api)
     yield Part("roles", ok=True, detail=f"{document['role']}, as {document['caller']}")
+
+
+def _needed(api: Api) -> Part:
+    """Look whether the newest of those that wait for a retry wait for what the app does not have."""
+    limits, handlers = _limits(api), _handlers(api)
+    waiting = api.pages("operations", {"status": "waiting_retry"}, _MOST_LOOKED_AT)["items"]
+    missing = Counter(filter(None, (_missing(each, limits, handlers) for each in waiting)))
+    detail = "; ".join(f"{why} (operations: {count})" for why, count in missing.items())
+    return Part("needed", ok=not missing, detail=detail)
 
 
 def _reason_of(api: Api, error: CommandError) -> str:

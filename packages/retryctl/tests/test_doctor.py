@@ -28,8 +28,14 @@ def app(
     *,
     version: str = "4.1038.300.1",
     refusal: httpx.Response | None = None,
+    waiting: Iterable[tuple[str, str, str, str | None]] = (),
+    **more: Any,
 ) -> Callable[[httpx.Request], httpx.Response]:
-    """An app whose parts work, but for those that are given with a state and a detail."""
+    """An app whose parts work, but for those that are given with a state and a detail.
+
+    Args:
+        waiting: Its operations, and `more` of each of them, as in `operations`.
+    """
 
     known = states or {}
 
@@ -41,6 +47,8 @@ def app(
                 return httpx.Response(200, json={"version": version, "state": "Running"})
             case "POST", "/api/diagnoses":
                 return refusal or httpx.Response(202, json={"diagnosis_id": "diagnosis-1"})
+            case "GET", "/api/dependencies" | "/api/handlers" | "/api/operations":
+                return operations(*waiting, **more)(request)
             case _:
                 parts = [
                     dict(
@@ -78,7 +86,7 @@ def lines(text: str) -> list[list[str]]:
 def test_every_part_has_a_line() -> None:
     code, text = run(app(), "--master-key", "master")
     assert code == 0
-    assert [line[0] for line in lines(text)] == ["host", *NAMES, "roles", "every"]
+    assert [line[0] for line in lines(text)] == ["host", *NAMES, "needed", "roles", "every"]
     assert lines(text)[0] == ["host", "ok", "version 4.1038.300.1"]
     assert lines(text)[-2] == ["roles", "ok", "operator, as ann"]
 
@@ -205,7 +213,7 @@ def operations(
         for number, (status, created, updated, due) in enumerate(rows)
     ]
 
-    payments = {"name": "payments", "timeouts": {"attempt_seconds": 30}}
+    payments = {"name": "payments", "timeouts": {"attempt_seconds": 30}, "was": ["billing"]}
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/dependencies"):
@@ -294,6 +302,31 @@ def test_what_waits_for_something_that_the_app_does_not_have_is_named_though_it_
     code, text = run(operations(row, **more), "--stuck", "--json")
     (item,) = json.loads(text)["items"]
     assert (code, item["why"]) == (1, why)
+
+
+@pytest.mark.parametrize(
+    ("more", "detail"),
+    [
+        ({"dependency": "removed"}, "dependency removed is not configured: put it back, or cancel"),
+        ({"handler": "gone"}, "handler gone is not registered: deploy it again, or cancel"),
+    ],
+)
+def test_what_operations_wait_for_and_the_app_does_not_have_is_a_part_that_fails(
+    more: dict[str, Any], detail: str
+) -> None:
+    row = ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z")
+    code, text = run(app(waiting=[row, row], **more))
+    assert code == 1
+    assert lines(text)[-2] == ["needed", "FAILED", f"{detail} (operations: 2)"]
+    assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES['needed']}"
+
+
+@pytest.mark.parametrize("name", ["payments", "billing"])
+def test_what_waits_for_a_dependency_by_its_name_or_an_earlier_one_misses_nothing(name: str) -> None:
+    row = ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z")
+    code, text = run(app(waiting=[row], dependency=name))
+    assert code == 0
+    assert lines(text)[-3][:2] == ["needed", "ok"]
 
 
 def test_what_no_nudge_moves_is_listed_once_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

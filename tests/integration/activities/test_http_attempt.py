@@ -221,7 +221,7 @@ class TestUnprotected:
     async def test_a_second_execution_of_an_attempt_sends_nothing_and_says_the_same(self, key: str) -> None:
         first = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
         second = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
-        assert second == first
+        assert second.to_json() == first.to_json()
         assert second.result["json"]["try"] == first.result["json"]["try"]
 
     async def test_of_two_executions_at_once_one_sends(self, key: str) -> None:
@@ -232,7 +232,8 @@ class TestUnprotected:
         assert {outcome.category for outcome in outcomes} == {None, Category.AMBIGUOUS}
         second = next(outcome for outcome in outcomes if outcome.category is Category.AMBIGUOUS)
         assert second.may_answer_until is not None, "the first does"
-        assert await attempted(key, "/slow/9", dependency="unsafe", query=query) in outcomes
+        third = await attempted(key, "/slow/9", dependency="unsafe", query=query)
+        assert third.to_json() in [outcome.to_json() for outcome in outcomes]
 
     @pytest.mark.shows("A3")
     async def test_what_has_not_answered_in_its_time_is_ambiguous(

@@ -12,6 +12,7 @@ from azure.core.exceptions import ServiceRequestError
 import durable_retry
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings
@@ -135,8 +136,9 @@ async def test_a_second_execution_returns_the_outcome_that_the_first_one_noted(
     ended: str | Rejected, service: Service
 ) -> None:
     then = ended if isinstance(ended, Rejected) else None
-    first = await run(posting(then))
-    assert await run(posting(then)) == first
+    first, second = await run(posting(then)), await run(posting(then))
+    assert second.to_json() == first.to_json()
+    assert (first.is_elsewhere, second.is_elsewhere) == (False, True), "the first has told the circuit"
     assert service.received == ["POST"]
 
 
@@ -328,6 +330,7 @@ class Gate:
     def __init__(self, *answers: Any) -> None:
         self.answers, self.circuit = list(answers), Circuit()
         self.states: list[AdmissionState] = []
+        self.own = Circuit()
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.states.append(state)
@@ -337,11 +340,10 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate(Permitted(epoch=1))
-    own = Circuit()
 
     def circuit_of(_hub: object, dependency: Any, _key: object) -> Circuit:
         if dependency.name != "lenient":
-            return own
+            return gate.own
         monkeypatch.setattr(gate.circuit, "enter", gate.enter)
         return gate.circuit
 
@@ -378,10 +380,24 @@ async def test_a_step_that_must_wait_never_repeats_what_its_handler_sent(
     outcome = await at_hub(stepping(ran), seconds=0.3, **options)
     assert outcome.category is Category.AMBIGUOUS
     assert "a step at lenient may not start yet" in outcome.error
+    shown = CallHealth.SILENT if answer == 200 else CallHealth.FAILURE
+    assert gate.own.seen == [shown], "what the step waits for says nothing of the handler's dependency"
     assert (await at_hub(stepping(ran), step=True, **options)) == BlockedStep("lenient", blocked)
     gate.answers = [Permitted(epoch=1)]
     assert (await at_hub(stepping(ran), step=True, **options)).category is Category.AMBIGUOUS
     assert (ran, service.received) == (["POST"], ["POST"])
+    assert gate.own.seen[1:] == [CallHealth.SILENT] * 2
+
+
+async def test_a_step_whose_dependency_is_gone_never_repeats_what_its_handler_sent(gate: Gate) -> None:
+    async def order(call: Call) -> str:
+        await call.client.post("/charges")
+        return await call.step("ship", posting(None), dependency="removed")
+
+    outcome = await at_hub(order)
+    assert (outcome.category, outcome.counted) == (Category.AMBIGUOUS, True)
+    assert "dependency removed of step ship is not configured here" in outcome.error
+    assert gate.own.seen == [CallHealth.SILENT]
 
 
 async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_sent_twice(
@@ -391,12 +407,12 @@ async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_s
     ran, gate.answers = list[str](), [BUSY, OPEN, postponed, BUSY, Permitted(epoch=1)]
     assert (await at_hub(stepping(ran))).result == {"value": "done"}
     assert (ran, service.received) == (["POST"], ["POST", "POST"])
-    assert [(state.waiting, state.promised_at is not None) for state in gate.states] == [
-        (False, False),
-        (False, False),
-        (True, False),
-        (True, True),
-        (True, True),
+    assert [(state.waiting, state.promised_at is not None, state.ahead) for state in gate.states] == [
+        (False, False, None),
+        (False, False, 0),
+        (True, False, 0),
+        (True, True, 0),
+        (True, True, 0),
     ]
 
 

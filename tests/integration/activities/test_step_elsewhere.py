@@ -1,5 +1,6 @@
 """Steps at other dependencies than the handler's: their client, circuit, policy, what each circuit sees."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -196,12 +197,18 @@ async def test_a_step_function_need_not_be_async(circuits: dict[str, Circuit]) -
     assert circuits["warehouse"].seen == [CallHealth.SUCCESS]
 
 
-async def test_a_dependency_that_is_not_there_is_a_mistake(circuits: dict[str, Circuit]) -> None:
+async def test_a_step_whose_dependency_is_not_there_waits_until_it_is_back(
+    circuits: dict[str, Circuit],
+) -> None:
+    """As an operation does whose own dependency is not."""
+
     async def lost(call: Call) -> None:
-        await call.step("ship", ask, "/parcels", dependency="warehose")
+        with suppress(Exception):
+            await call.step("ship", ask, "/parcels", dependency="removed")
 
     outcome: AttemptOutcome = await run(lost)
-    assert "names the dependency 'warehose', which is not configured" in (outcome.error or "")
+    assert "dependency removed of step ship is not configured here" in (outcome.error or "")
+    assert (outcome.missing, outcome.counted, outcome.category) == (True, False, Category.TRANSIENT)
     assert circuits["payments"].seen == [CallHealth.SILENT]
 
 

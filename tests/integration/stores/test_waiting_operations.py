@@ -9,8 +9,10 @@ from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAK
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import StoredEvent
+from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit.entity import start_release, waiting_page
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators import wake_waiting as release_waiting
@@ -90,6 +92,15 @@ async def test_a_page_shows_only_who_waits_for_this_circuit(task_hub: TaskHubSta
     assert (outboxes.waiting, outboxes.following) == ((), None)
     earlier = await waiting_page(task_hub.binding, "payments", now - timedelta(hours=1), None)
     assert earlier.waiting == ()
+
+
+async def test_a_page_shows_who_waits_since_the_dependency_had_another_name(task_hub: TaskHubStage) -> None:
+    task_hub.answer = held_up_once
+    ids = await waiting(task_hub, "payments", 1)
+    config = parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})
+    with using(config):
+        page = await waiting_page(task_hub.binding, "pay", datetime.now(UTC), None)
+    assert list(page.waiting) == ids
 
 
 async def test_a_page_of_a_limit_key_shows_its_operations_and_that_of_the_dependency_all(

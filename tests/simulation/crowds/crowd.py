@@ -156,6 +156,15 @@ class Crowd:
         return self.seconds_for(self.operations, sum(self.call_seconds) / 2, 0.0)
 
     @property
+    def place_seconds(self) -> float:
+        """The longest that an attempt keeps a place of the hub.
+
+        A handler that has sent what may be sent once only waits for its step in place.
+        """
+        waits_in_place = self.dependency == OF_HANDLER and not self.in_steps
+        return self.attempt_seconds if waits_in_place else self.call_seconds[1]
+
+    @property
     def late_seconds(self) -> float:
         """So long messages may be under way when all have ended."""
         return 5.0 if self.is_quick else 20.0

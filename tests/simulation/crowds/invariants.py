@@ -145,9 +145,9 @@ def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
     if len(ends) < len(story.neighbours.ids):
         yield "a neighbour has not ended"
         return
-    took = (max(ends) - begin).total_seconds()
-    queued = len(story.crowd.ids) * story.shape.call_seconds[1] / (story.shape.workers * story.shape.places)
-    if took > queued * _WITHIN + _RESTARTED_SECONDS and not story.shape.has_flood:
+    took, shape = (max(ends) - begin).total_seconds(), story.shape
+    queued = len(story.crowd.ids) * shape.place_seconds / (shape.workers * shape.places)
+    if took > queued * _WITHIN + _RESTARTED_SECONDS and not shape.has_flood:
         yield f"the neighbours took {took:.1f} s, all of the queue takes {queued:.1f} s"
 
 

@@ -6,6 +6,7 @@ Then it has the ends of what it started counted, until nothing is under way.
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Self
 
 import azure.durable_functions as df
@@ -16,7 +17,7 @@ from durable_retry.engine.base.names import (
     DUE_AT,
     NUDGE_EVENT,
 )
-from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
+from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early, wait_out
 from durable_retry_console.bulk.names import (
     BULK_ACTION,
     BULK_BATCH,
@@ -44,6 +45,10 @@ _LONGEST_COUNT: Final = timedelta(minutes=15)
 # Ends are counted each time the bulk action is an eighth older: what it shows is late by a part of its age,
 # and one that waits for days costs little.
 _AGE_PER_COUNT: Final = 8
+
+
+class _CancelledError(Exception):
+    """Somebody has cancelled the action while our own side fails to do its next step."""
 
 
 @dataclass(slots=True)
@@ -83,13 +88,29 @@ class _Execution:
         self.ctx.set_custom_status(shown)
         return shown
 
+    @property
+    def ends(self) -> list[task.Task[Any]]:
+        """What ends a wait: a cancel, unless the action is cancelled already."""
+        return [] if self.progress.status is BulkState.CANCELLED else [self.cancel]
+
+    def call(self, activity: str, request: dict[str, Any]) -> Turns[Any]:
+        """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels."""
+        wait = partial(self._wait_out, activity)
+        return (yield from call_until_success(self.signals, activity, request, wait=wait))
+
+    def _wait_out(self, activity: str, failures: int, error: str) -> Turns[None]:
+        ends = self.ends
+        yield from wait_out(self.signals, activity, failures, error, ends=ends)
+        if any(each.is_complete for each in ends):
+            raise _CancelledError
+
     def wait(self, until: datetime) -> Turns[None]:
         """Wait for an instant, unless someone cancels what is not cancelled yet."""
         if until <= self.now:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
         timer, early, is_over = self.ctx.create_timer(until), 0, False
-        others = [] if self.progress.status is BulkState.CANCELLED else [self.cancel]
+        others = self.ends
         while not is_over:
             winner = yield task.when_any([timer, *others, self.signals.awaited(NUDGE_EVENT)])
             if winner is timer and fired_early(until, self.now, early):
@@ -118,6 +139,18 @@ def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[
     """
     run = _Execution.begin(ctx, BulkInput.from_json(given))
     run.show(run.progress)
+    try:
+        return (yield from _act_on_page(run))
+    except _CancelledError:
+        return (yield from _end_as_cancelled(run))
+
+
+def _end_as_cancelled(run: _Execution) -> Turns[dict[str, Any] | None]:
+    run.show(replace(run.progress, status=BulkState.CANCELLED))
+    return (yield from _count_until_over(run))
+
+
+def _act_on_page(run: _Execution) -> Turns[dict[str, Any] | None]:
     if run.given.is_over:
         return (yield from _count_until_over(run))
     ids, cursor, held, page = run.given.ids, run.given.cursor, run.given.held, run.pace.page
@@ -131,8 +164,7 @@ def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[
         held = yield from _act_on_all(run, held, LOOKS_PER_HISTORY, are_held=True)
     ids = ids[page:]
     if run.cancel.is_complete:
-        run.show(replace(run.progress, status=BulkState.CANCELLED))
-        return (yield from _count_until_over(run))
+        return (yield from _end_as_cancelled(run))
     if not ids and not held and cursor is None:
         return (yield from _count_until_over(run))
     run.continue_with(ids=ids, cursor=cursor, held=held)
@@ -147,7 +179,7 @@ def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
         "limit": run.pace.page,
         "cursor": given.cursor,
     }
-    page = yield from call_until_success(run.signals, BULK_PAGE, request)
+    page = yield from run.call(BULK_PAGE, request)
     return tuple(page["ids"]), page["cursor"]
 
 
@@ -174,7 +206,7 @@ def _act_on_all(
             options=given.options,
             now=began,
         )
-        answer = yield from call_until_success(run.signals, BULK_BATCH, request.to_json())
+        answer = yield from run.call(BULK_BATCH, request.to_json())
         result = BatchResult.from_json(answer)
         run.show(run.progress.plus(result))
         left += result.left
@@ -213,7 +245,7 @@ def _count_ends(run: _Execution) -> Turns[None]:
             "action": run.given.action.value,
             "cursor": cursor,
         }
-        part = yield from call_until_success(run.signals, BULK_ENDS, request)
+        part = yield from run.call(BULK_ENDS, request)
         cursor = part.pop("cursor")
         sums.update(part)
         is_more = cursor is not None

@@ -89,6 +89,20 @@ def test_while_there_is_trouble_first_attempts_go_within_a_second() -> None:
     assert saved.due_at() == after(0.3)
 
 
+def test_a_worker_with_attempts_in_its_share_is_heard_within_half_of_the_window() -> None:
+    """The others share out what is a worker's once it was silent for all of it."""
+    saved, window = buffer(), SETTINGS.window_seconds
+    saved.holds_share = lambda: True
+    assert saved.due_at() is None, "nobody knows of it yet, so it has no share"
+    saved.take(after(0))
+    assert saved.due_at() == after(window / 2)
+    succeed(saved, 1, times=20)
+    assert saved.due_at() == after(window / 10)
+    saved.take(after(3))
+    saved.holds_share = lambda: False
+    assert saved.due_at() is None
+
+
 def test_calls_keep_the_times_at_which_they_ended() -> None:
     saved = buffer()
     succeed(saved, 0, times=3)

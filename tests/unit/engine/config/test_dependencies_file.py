@@ -454,6 +454,26 @@ def test_what_clients_see_of_a_dependency_has_every_table() -> None:
     assert shown["masking"] == {"show": "masked", "fields": [], "pointers": []}
 
 
+def test_a_dependency_is_found_by_its_earlier_names() -> None:
+    config = parse_config(a('was = ["old", "older"]'), {})
+    assert list(config.dependencies) == ["a"]
+    assert [config.find(name) for name in ("a", "old", "older")] == [config.dependencies["a"]] * 3
+    assert config.find("oldest") is None
+
+
+def test_an_earlier_name_is_that_of_one_dependency_alone() -> None:
+    other = '\n[dependencies.b]\nwas = ["older", "old"]'
+    assert problems_of(a('was = ["b", "old", "a", "old"]') + other) == {
+        "dependencies.a.was.0": "b is a dependency of its own",
+        "dependencies.a.was.2": "a is a dependency of its own",
+        "dependencies.a.was.3": "old is an earlier name of a, too",
+        "dependencies.b.was.1": "old is an earlier name of a, too",
+    }
+    assert problems_of(a('was = ["with space"]')) == {
+        "dependencies.a.was.0": "a name is letters, digits, _, . and -"
+    }
+
+
 def test_masking_is_overridden_key_by_key_and_holds_for_what_has_no_dependency() -> None:
     config = parse_config(
         """

@@ -324,7 +324,7 @@ def test_people_see_the_limits_of_the_moment() -> None:
     assert limits_view(limits, limiter, NOON).to_json() == {
         "max_concurrency": 8,
         "rate_per_second": 3,
-        "shared_concurrency": 4,
+        "shared_concurrency": 0,
         "lent": 1,
         "waiting": 2,
         "waiting_by_priority": {"high": 1, "normal": 1},

@@ -65,11 +65,28 @@ def test_a_worker_starts_none_of_its_own_accord_while_attempts_wait_for_the_rate
     assert [slow.take(after(rest * 5 + more), Part(10, 0)) for more in (-0.1, 0)] == [False, True]
 
 
-def test_a_turn_needs_no_start_of_the_share_and_a_slot_of_it_all_the_same() -> None:
-    share = WorkerShare(LimitSettings(rate_per_second=1))
-    assert share.take(NOON, ALONE, turn_at=NOON)
-    both = WorkerShare(LimitSettings(max_concurrency=2, rate_per_second=1), running=1)
-    assert not both.take(NOON, ALONE, turn_at=NOON)
+def test_a_turn_needs_no_start_of_the_share() -> None:
+    assert WorkerShare(LimitSettings(rate_per_second=1)).take(NOON, ALONE, turn_at=NOON)
+
+
+def test_of_two_limits_nothing_is_shared_out() -> None:
+    """The entity could not grant the slots that workers keep while attempts wait for the rate."""
+    both = LimitSettings(max_concurrency=20, rate_per_second=20)
+    assert (both.shared_concurrency, both.shared_rate) == (0, 0)
+    assert not WorkerShare(both).take(NOON, ALONE)
+    assert not WorkerShare(both).take(NOON, ALONE, turn_at=NOON, ahead=0)
+
+
+@pytest.mark.parametrize(("limits", "holds"), [((4, 0.0), True), ((0, 4.0), False)])
+def test_a_worker_holds_a_part_of_the_attempts_at_once_while_one_is_under_way(
+    limits: tuple[int, float], *, holds: bool
+) -> None:
+    share = WorkerShare(LimitSettings(*limits))
+    assert not share.holds_slots()
+    assert share.take(NOON, ALONE)
+    assert share.holds_slots() is holds
+    share.ended()
+    assert not share.holds_slots()
 
 
 @pytest.mark.parametrize(

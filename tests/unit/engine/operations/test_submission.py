@@ -417,3 +417,14 @@ def test_an_event_says_where_in_a_trace_it_was_made() -> None:
     coded = {name: value for name, value in CLOUD.items() if name != "data"} | {"data_base64": "e30="}
     assert parse_envelope(coded | place.to_json()).trace == place
     assert parse_envelope(CLOUD | {"traceparent": "nowhere"}).trace is None
+
+
+def test_who_still_uses_an_earlier_name_starts_the_operation_under_the_present_one() -> None:
+    """Its key stands for the same request as before."""
+    config = parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})
+    renamed = Targets(config.dependencies, {}, (), config.earlier_names)
+    before, after = resolved(CALL), resolved(CALL, targets=renamed)
+    assert (before.dependency, after.dependency) == ("payments", "pay")
+    assert before.fingerprint == after.fingerprint
+    event = {"type": "t", "dependency": "payments", "path": "/", "data": None}
+    assert resolved(CALL | {"on_success": [event]}, targets=renamed).dependency == "pay"

@@ -2,7 +2,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -581,18 +581,25 @@ class Signals:
 
 
 @pytest.mark.parametrize(
-    ("permitted", "ahead", "leaves"),
+    ("permitted", "ahead", "since", "leaves"),
     [
-        (Permitted(1, in_share=True), 0, True),
-        (Permitted(1, in_share=True), None, False),
-        (Permitted(1), 0, False),
-        (NeedsSlot(LimitSettings(4)), 0, False),
+        (Permitted(1, in_share=True), 0, NOON, True),
+        (Permitted(1, in_share=True), None, None, False),
+        (Permitted(1, in_share=True), 0, None, False),
+        (Permitted(1), 0, NOON, False),
+        (NeedsSlot(LimitSettings(4)), 0, NOON, False),
     ],
-    ids=["waited and is in the share", "never waited", "has a slot", "waits on"],
+    ids=["waited and is in the share", "never waited", "waited in place", "has a slot", "waits on"],
 )
 @pytest.mark.parametrize("is_down", [False, True])
 async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the_share(
-    permitted: Any, ahead: int | None, monkeypatch: pytest.MonkeyPatch, *, leaves: bool, is_down: bool
+    permitted: Any,
+    ahead: int | None,
+    since: datetime | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    leaves: bool,
+    is_down: bool,
 ) -> None:
     async def enter(*_given: Any, **_more: Any) -> Any:
         return permitted
@@ -601,7 +608,7 @@ async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the
     monkeypatch.setattr(CircuitCache, "enter", enter)
     monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
     given: Any = hub
-    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead)
+    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead, slot_since=since)
     assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
     expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
     assert hub.sent == expected

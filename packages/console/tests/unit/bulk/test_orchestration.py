@@ -231,6 +231,36 @@ def test_a_nudge_ends_the_wait_whose_timer_was_lost_once_it_is_over() -> None:
         assert letters.all_replayed == replayed
 
 
+@pytest.mark.parametrize(
+    ("works", "started"), [(0, 0), (1, 0), (2, 5)], ids=["a page", "the first batch", "a later batch"]
+)
+def test_a_cancellation_ends_at_once_the_repetition_of_what_our_own_side_fails_to_do(
+    works: int, started: int
+) -> None:
+    letters, calls = Letters(20), 0
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        nonlocal calls
+        calls += 1
+        return letters(name, given) if calls <= works else ConnectionError("storage is gone")
+
+    stage = staged(letters)
+    stage.answer = answer
+    while calls < works + 4:
+        stage._fire_next_timer() if not stage.inbox else stage.turn()
+    before = stage.now
+    stage.raise_event(CANCEL_BULK_EVENT, {})
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["started"], stage.now) == ("cancelled", started, before)
+    stage.answer = letters
+    document = stage.run()
+    assert (document["status"], document["started"], letters.all_replayed) == (
+        "cancelled",
+        started,
+        letters.ids[:started],
+    )
+
+
 def test_a_cancellation_survives_into_the_next_execution() -> None:
     letters = Letters(300)
     stage = staged(letters, 5)
