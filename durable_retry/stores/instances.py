@@ -32,6 +32,9 @@ class Instance:
     failure: str | None = None  # why it failed or was terminated; None unless it was
     # Why its custom status or output cannot be read; None when they can, or there are none.
     unreadable: str | None = None
+    # Activities that its present execution asked for, by their names in the app; None when that is not known.
+    # Read of an operation that ended badly only.
+    asked_for: frozenset[str] | None = None
 
     @classmethod
     def of(cls, state: OrchestrationState) -> Self:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
@@ -135,6 +135,13 @@ class Client:
             ]
         )
         return pb.QueryInstancesResponse(orchestrationState=found)
+
+    async def StreamInstanceHistory(  # noqa: N802 - gRPC's
+        self, request: pb.StreamInstanceHistoryRequest
+    ) -> AsyncIterator[pb.HistoryChunk]:
+        """Answer a history as one chunk."""
+        instance = await self._asked(lambda: self.hub.instances.get(request.instanceId))
+        yield pb.HistoryChunk(events=[each.encoded() for each in instance.past] if instance else [])
 
     async def QueryEntities(self, request: pb.QueryEntitiesRequest) -> pb.QueryEntitiesResponse:  # noqa: N802 - gRPC's
         """Answer the states of all entities that a query means as one page."""

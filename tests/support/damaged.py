@@ -1,6 +1,6 @@
 """A task hub whose instances and entities are what a test says, whatever that is."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
@@ -70,6 +70,12 @@ class DamagedHub:
 
     def _get_stub(self) -> Self:
         return self
+
+    async def StreamInstanceHistory(  # noqa: N802 # as gRPC
+        self, _request: pb.StreamInstanceHistoryRequest
+    ) -> AsyncIterator[pb.HistoryChunk]:
+        """As the task hub: nothing is left of any history."""
+        yield pb.HistoryChunk()
 
     async def QueryEntities(self, request: pb.QueryEntitiesRequest) -> pb.QueryEntitiesResponse:  # noqa: N802 # as gRPC
         """As the task hub: all that have a state and are of the name that is asked for, on one page."""

@@ -18,7 +18,13 @@ from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, turn_names_of
+from durable_retry.engine.base.names import (
+    ATTEMPT,
+    Category,
+    DeadLetterReason,
+    OperationState,
+    turn_names_of,
+)
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.operations.completion import unreadable_document, written_operation, written_run
@@ -27,7 +33,7 @@ from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import STEPS_RUN, checked_document, is_finished, running_document
 from durable_retry.engine.operations.waits import waits_of
 from durable_retry.engine.outbox import outbox_id_of
-from durable_retry.settings.configuration import app_settings, masking_of
+from durable_retry.settings.configuration import app_settings, function_name, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import steps_shown, with_stored
@@ -205,12 +211,14 @@ def restarts_of(instance: Instance) -> int:
 def is_started_anew(instance: Instance) -> bool:
     """Whether upkeep starts an operation anew that ended badly: nothing of it can have been sent.
 
-    The turn that asks for the first attempt sets the custom status. If that turn's history was lost, and it
-    ran again otherwise, the attempt has left its marker, which the same run meets.
+    Its history shows no attempt; where that is not known, it may have made one. If the history of the turn
+    that asked for the first attempt was lost, and it ran again otherwise, the attempt has left its marker,
+    which the same run meets. What waited before its first attempt was seen, and stays ended.
     """
-    was_tried = instance.custom_status is not None or "history" in instance.input
+    was_seen = instance.custom_status is not None or "history" in instance.input
+    was_tried = instance.asked_for is None or function_name(ATTEMPT) in instance.asked_for
     has_ended_badly = instance.runtime_status in ENDED_BADLY
-    if was_tried or not has_ended_badly or restarts_of(instance) >= MOST_RESTARTS:
+    if was_seen or was_tried or not has_ended_badly or restarts_of(instance) >= MOST_RESTARTS:
         return False
     return read_or(lambda: operation_of(instance) is not None, lambda _: False)
 

@@ -1,22 +1,28 @@
 """Events to instances that have ended: Azure Storage refuses them, other backends drop them in silence."""
 
+import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from unittest.mock import AsyncMock
 
 import azure.functions as func
 import grpc
 import pytest
 from durabletask.client import OrchestrationState, OrchestrationStatus
+from durabletask.internal import orchestrator_service_pb2 as pb
+from durabletask.internal.helpers import new_orchestrator_started_event, new_task_scheduled_event
 from grpc.aio import AioRpcError, Metadata
 
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import ATTEMPT, COMMIT, OperationState
+from durable_retry.engine.operations.operation import start_input
 from durable_retry.services import operations as services
 from durable_retry.stores.circuit.entity import wake
-from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.operations.status import document_of, is_started_anew
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import operations
+from tests.support.builders import an_operation
 
 HUB = TaskHub("hub")
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -95,8 +101,19 @@ class Showing:
         shown |= parts
         self.state = OrchestrationState("op-1", "operation", failed, AT, AT, failure_details=None, **shown)
 
+        self.history: list[pb.HistoryEvent] = []
+
     async def get_orchestration_state(self, _instance_id: str, **_: Any) -> OrchestrationState:
         return self.state
+
+    async def wait_for_orchestration_completion(self, _instance_id: str, **_: Any) -> OrchestrationState:
+        return self.state
+
+    def _get_stub(self) -> Self:
+        return self
+
+    async def StreamInstanceHistory(self, _request: Any) -> AsyncIterator[pb.HistoryChunk]:  # noqa: N802 # as gRPC
+        yield pb.HistoryChunk(events=self.history)
 
 
 @pytest.mark.parametrize("text", ["text", "[1]", "[" * 9_000, "5"], ids=["text", "list", "deep", "number"])
@@ -109,6 +126,33 @@ async def test_whatever_an_instance_holds_it_can_be_read(monkeypatch: pytest.Mon
     assert (instance.input, instance.custom_status, instance.output) == ({"text": text}, None, None)
     assert instance.failure == text
     assert document_of(instance)["status"] == "dead_lettered"
+
+
+@pytest.mark.parametrize(
+    ("history", "asked_for", "goes_on"),
+    [
+        ([new_orchestrator_started_event(), new_task_scheduled_event(1, ATTEMPT)], {ATTEMPT}, False),
+        ([new_orchestrator_started_event(), new_task_scheduled_event(1, COMMIT)], {COMMIT}, True),
+        ([new_orchestrator_started_event()], set(), True),
+        ([], None, False),
+    ],
+    ids=["tried", "asked for another", "untried", "not known"],
+)
+async def test_what_failed_without_a_custom_status_was_tried_unless_its_history_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[pb.HistoryEvent],
+    asked_for: set[str] | None,
+    goes_on: bool,  # noqa: FBT001 - an outcome
+) -> None:
+    """On Azure Storage an instance that fails loses its custom status."""
+    shown = Showing(serialized_input=json.dumps(start_input(an_operation(), "s")))
+    shown.history = history
+    monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
+    for instance in (await HUB.read_instance("op-1"), await HUB.wait_for_end("op-1", 1)):
+        assert instance is not None
+        assert instance.asked_for == asked_for
+        assert is_started_anew(instance) is goes_on
+        assert document_of(instance)["status"] == ("pending" if goes_on else "dead_lettered")
 
 
 @pytest.mark.parametrize(
