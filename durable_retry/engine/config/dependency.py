@@ -13,6 +13,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -243,6 +244,7 @@ class Targets:
     dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
     handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
     platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
+    history_for: timedelta | None = None  # how long histories are kept, from their start; None for ever
 
     def dependency(self, name: str) -> Dependency:
         """Return a dependency; UnknownTargetError where there is none of this name."""

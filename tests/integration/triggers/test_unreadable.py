@@ -412,7 +412,7 @@ async def test_a_key_whose_record_is_damaged_starts_nothing_and_says_so(app: App
     hub.entities[RECORD] = DAMAGED_RECORDS[0]
     hub.instances.clear()
     with pytest.raises(InvalidInputError, match=r"^/key: its record cannot be read: "):
-        await submit(HUB, an_operation(operation_id=OPERATION_ID))
+        await submit(HUB, an_operation(operation_id=OPERATION_ID, keeps_record=True))
 
 
 async def test_a_damaged_record_holds_up_no_upkeep(app: App, hub: DamagedHub) -> None:
