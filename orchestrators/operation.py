@@ -51,6 +51,7 @@ from durable_retry.engine.retry.loop import (
     before_turn,
     lease_expired,
 )
+from durable_retry.runtime.executor_guard import show_at_end
 from durable_retry.runtime.turns import (
     Asking,
     OwnFailureError,
@@ -223,7 +224,7 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     def ask() -> task.Task[Any]:
         if run.now > asked_at:
             run.note_lost_answer(asked_at)
-        run.show(OperationState.RUNNING)
+        run.show_running()
         called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
         return called
 
@@ -321,7 +322,7 @@ def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:
 def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
     """Show the end, complete the record of its key by a signal if it needs one, and return the document."""
     operation, document = run.operation, run.status(state, **more).to_json()
-    run.ctx.set_custom_status(moving_parts(document))
+    show_at_end(run.ctx, partial(moving_parts, document))
     if state is not OperationState.SUCCEEDED:
         run.leave_gates(for_good=True)
     if operation.needs_record(run.now):

@@ -192,6 +192,11 @@ class OperationInput(JsonShape):
         return self.keeps_record is True or _is_long(now - self.created_at, self.ttl_seconds)
 
     @property
+    def begins_at_once(self) -> bool:
+        """Whether nothing can hold it up before it asks for its first attempt."""
+        return self.start_at is None and self.order_key is None
+
+    @property
     def blocks_its_order(self) -> bool:
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP

@@ -34,6 +34,24 @@ def test_a_healthy_operation_costs_two_turns_and_one_activity() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "shown"),
+    [({}, None), ({"start_at": NOON + timedelta(seconds=5)}, "running"), ({"order_key": "a"}, "running")],
+)
+def test_the_first_attempt_is_shown_of_what_may_wait_before_it_only(
+    changes: dict[str, Any], shown: str | None
+) -> None:
+    statuses: list[str | None] = []
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        stage.before_turn = lambda at: statuses.append(at.custom_status and at.custom_status["status"])
+        return failing(2)(name, given)
+
+    stage = Stage(an_operation(order_number=1, **changes), answer)
+    assert stage.run()["status"] == "succeeded"
+    assert statuses == [shown, "waiting_retry", "running", "waiting_retry", "running"]
+
+
+@pytest.mark.parametrize(
     ("changes", "is_recorded"),
     [
         ({"keeps_record": True}, True),
