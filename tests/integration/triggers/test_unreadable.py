@@ -150,7 +150,7 @@ def app(functions: dict[str, Any], hub: DamagedHub, rows: TablesInMemory) -> Ite
 
 
 def whole_instances() -> list[Any]:
-    """Return an operation, a saga and a bulk action, as they are while they run."""
+    """Return an operation that has not begun, and a saga and a bulk action that run."""
     operation = an_operation(
         operation_id=OPERATION_ID, key="key-1", correlation_id="order-42", created_at=NOON
     )
@@ -164,7 +164,11 @@ def whole_instances() -> list[Any]:
         created_at=NOON,
     )
     return [
-        an_instance(OPERATION_ID, serialized_input=json.dumps({"operation": operation.to_json()})),
+        an_instance(
+            OPERATION_ID,
+            runtime_status=OrchestrationStatus.PENDING,
+            serialized_input=json.dumps({"operation": operation.to_json()}),
+        ),
         an_instance(SAGA_ID, serialized_input=json.dumps({"saga": saga.to_json()})),
         an_instance(
             ACTION_ID,
