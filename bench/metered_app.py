@@ -22,7 +22,6 @@ from durable_retry.clock import reading
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.metrics.store import WRITER
@@ -135,7 +134,7 @@ class MeteredApp:
         shown = None if instance is None else instance.custom_status
         if shown is not None and shown["status"] == "waiting_retry" and self.clock.next_due is not None:
             self.clock.advance_to(self.clock.next_due)
-        return await read_record(self.hub, operation_id) is not None
+        return instance is not None and instance.output is not None
 
 
 def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> OperationInput:

@@ -1,6 +1,6 @@
 """The orchestration of one operation: it carries out what `engine.retry.loop` decides.
 
-attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the record of the key
+attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled
 """
 
 from collections.abc import Callable, Mapping
@@ -33,11 +33,9 @@ from durable_retry.engine.operations.completion import (
     Committed,
     Completion,
     Success,
-    unreadable_completion,
     unreadable_document,
     written_operation,
 )
-from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import DeadLetter, Decision, Done, Wait, overdue
@@ -54,6 +52,7 @@ from durable_retry.engine.retry.loop import (
     lease_expired,
 )
 from durable_retry.plugins import plugins
+from durable_retry.runtime.executor_guard import show_at_end
 from durable_retry.runtime.turns import (
     Asking,
     OwnFailureError,
@@ -125,12 +124,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     dead_letter_id = yield from keep_dead_letter(Signals(ctx), entry)
     document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
-    _complete_record(ctx, operation_id, unreadable_completion(given, document, now))
     return document
-
-
-def _complete_record(ctx: task.OrchestrationContext, operation_id: str, completion: KeyCompletion) -> None:
-    ctx.signal_entity(record_id(operation_id), "complete", completion.to_json())
 
 
 @cache
@@ -241,7 +235,7 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     def ask() -> task.Task[Any]:
         if run.now > asked_at:
             run.note_lost_answer(asked_at)
-        run.show(OperationState.RUNNING)
+        run.show_running()
         called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
         return called
 
@@ -340,13 +334,14 @@ def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:
 
 
 def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
-    """Show the end, complete the record of a caller's key by a signal, and return the status document."""
+    """Show the end, complete the record of its key by a signal if it needs one, and return the document."""
     operation, document = run.operation, run.status(state, **more).to_json()
-    run.ctx.set_custom_status(moving_parts(document))
+    show_at_end(run.ctx, partial(moving_parts, document))
     if state is not OperationState.SUCCEEDED:
         run.leave_gates(for_good=True)
-    if not operation.key_is_generated:
-        _complete_record(run.ctx, operation.operation_id, operation.completion(document, run.now))
+    if operation.needs_record(run.now):
+        completion = operation.completion(document, run.now)
+        run.ctx.signal_entity(record_id(operation.operation_id), "complete", completion.to_json())
     give_turn_back(run, (document["dead_letter"] or {}).get("id"))
     return document
 

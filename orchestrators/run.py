@@ -28,6 +28,7 @@ from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after, lease_id_of
+from durable_retry.runtime.executor_guard import show_at_end
 from durable_retry.runtime.turns import (
     ENTITY_CALLS,
     OwnFailureError,
@@ -71,6 +72,7 @@ class Run:
         listener: An event that may end its wait besides, and what says whether it does; None for none.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
+        is_shown: Whether it has shown how it stands, in this execution.
     """
 
     ctx: task.OrchestrationContext
@@ -84,6 +86,7 @@ class Run:
     listener: tuple[str, Callable[[Any], bool]] | None = None
     has_later_deadline: bool = False
     waits_for: str = ""
+    is_shown: bool = False
 
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
@@ -198,14 +201,26 @@ class Run:
         )
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
-        """Set the custom status, which status queries show."""
+        """Let status queries show how it stands now, from the end of the turn on."""
         is_elsewhere = self.waits_for != self.operation.dependency
         is_held = state in _HELD_ELSEWHERE and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
-        moving = self.status(state, next_attempt_at=next_attempt_at).moving(**more)
-        if self.has_later_deadline:
-            moving["deadline_at"] = optional_to_rfc3339(self.operation.deadline_at)
-        self.ctx.set_custom_status(moving)
+        status, later_deadline = self.status(state, next_attempt_at=next_attempt_at), self.has_later_deadline
+
+        def moving() -> dict[str, Any]:
+            shown = status.moving(**more)
+            if later_deadline:
+                shown["deadline_at"] = optional_to_rfc3339(status.operation.deadline_at)
+            return shown
+
+        self.is_shown = True
+        show_at_end(self.ctx, moving)
+
+    def show_running(self) -> None:
+        """Let status queries show that an attempt runs; the first one is what a running instance is at."""
+        is_first = not (self.has_begun or self.is_shown or self.state.history.waits)
+        if not (is_first and self.operation.begins_at_once):
+            self.show(OperationState.RUNNING)
 
     def wait_for_start(self, start_at: datetime) -> Turns[None]:
         """Wait until the operation begins, unless someone cancels it or starts it now."""

@@ -1,4 +1,4 @@
-"""Guards around the SDK's orchestration executor, for events that it does not survive.
+"""Guards around the SDK's orchestration executor, for events that it does not survive, and custom statuses.
 
 What the executor raises outside of the orchestrator's generator fails the whole orchestration, whatever that
 would have done about it. Two kinds of events do so, or worse:
@@ -10,7 +10,8 @@ would have done about it. Two kinds of events do so, or worse:
 The second kind and how it comes about: docs/decisions/entity-messages.md.
 
 The guard also sees of each execution its id, when it began and the orchestrator's name, which the SDK shows
-to no orchestrator.
+to no orchestrator. A custom status that is made by `show_at_end` is made once a turn: a turn replays all that
+was shown before, and its answer must have the last, or Azure Storage would have none.
 """
 
 import functools
@@ -24,7 +25,7 @@ from weakref import WeakKeyDictionary
 from durabletask import task
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
-from durabletask.worker import _OrchestrationExecutor
+from durabletask.worker import _OrchestrationExecutor, _RuntimeOrchestrationContext
 
 # Error type of a failure that the platform gave no type.
 _UNREADABLE: Final = "UnreadableAnswer"
@@ -43,8 +44,28 @@ def guard_executor() -> None:
         if not _is_of_another_kind(ctx, event):
             process(executor, ctx, _readable_event(ctx, event))
 
+    get_actions = _RuntimeOrchestrationContext.get_actions
+
+    @functools.wraps(get_actions)
+    def get_actions_and_status(ctx: Any) -> list[pb.OrchestratorAction]:
+        make = _shown.pop(ctx, None)
+        if make is not None:
+            ctx.set_custom_status(make())
+        return get_actions(ctx)
+
     executors: Any = _OrchestrationExecutor
     executors.process_event = process_event
+    contexts: Any = _RuntimeOrchestrationContext
+    contexts.get_actions = get_actions_and_status
+
+
+# What each context shows when its turn ends.
+_shown: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
+
+
+def show_at_end(context: Any, make: Callable[[], Any]) -> None:
+    """Set the custom status that `make` returns when the turn ends, unless another one is shown by then."""
+    _shown[getattr(context, "_ctx", context)] = make
 
 
 @dataclass(frozen=True, slots=True)

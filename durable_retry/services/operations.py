@@ -61,6 +61,7 @@ from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.entities import read_record
+from durable_retry.stores.operations.lone_records import may_answer_alone
 from durable_retry.stores.operations.status import document_of, find_status, whole_document_of, with_parts
 from durable_retry.stores.operations.writes import commit_success, take_commit
 from durable_retry.stores.order_lanes import join_lane
@@ -110,9 +111,9 @@ async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
     """Start an operation unless its key was used before.
 
     The instance is the record of the key: a start never replaces one, whatever has become of it, and what is
-    there answers. A record answers only where the history is gone. It is read before the start, since nothing
-    refuses that then: the caller would get 202 for what is finished (200 with its document) or is another
-    operation (422). A key that was generated just now needs no look.
+    there answers. A record answers only where the history is gone. Where there may be one, it is read before
+    the start, since nothing refuses that then: the caller would get 202 for what is finished (200 with its
+    document) or is another operation (422).
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
@@ -169,7 +170,17 @@ def _answer_of_instance(instance: Instance, operation: OperationInput) -> Submit
 
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
-    """Answer from the instance, or from the record, of a key that has a record; None of one that has none."""
+    """Answer for a key that was used, where its start alone would not; None otherwise."""
+    if operation.lane_at_start is not None and (instance := await hub.read_instance(operation.operation_id)):
+        # It keeps its place in the order; what has ended would get another one.
+        return _answer_of_instance(instance, operation)
+    if operation.keeps_record or may_answer_alone(operation.created_at):
+        return await _answer_of_record(hub, operation)
+    return None
+
+
+async def _answer_of_record(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
+    """Answer from the record of a key, or from the instance; None of a key that has no record."""
     try:
         record = await read_record(hub, operation.operation_id)
     except UnreadableRecordError as error:

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator
@@ -107,7 +107,7 @@ class RetentionSettings(SettingsGroup):
         """How long archived dead letters are kept; None for ever."""
         return _span_of_days(self.dead_letter_retention_days)
 
-    @property
+    @cached_property  # Each submission asks.
     def history_for(self) -> timedelta | None:
         """How long finished orchestrations and batches are kept, from their start; None for ever."""
         return _span_of_days(self.history_retention_days)

@@ -21,7 +21,7 @@ from durable_retry.engine.config.dependencies_file import Config, key_path, pars
 from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
 from durable_retry.handlers.registry import Handler, registered_handlers, taken_mistakes
-from durable_retry.settings.app import AppSettings
+from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
 
@@ -339,8 +339,14 @@ def present_name(name: str) -> str:
 
 def targets() -> Targets:
     """Return what the operations of this process may name."""
-    known = dependencies()
-    return Targets(known.dependencies, registered_handlers(), platform_queue_prefixes(), known.earlier_names)
+    config = dependencies()
+    return Targets(
+        config.dependencies,
+        registered_handlers(),
+        platform_queue_prefixes(),
+        config.earlier_names,
+        retention_settings().history_for,
+    )
 
 
 def masking_of(dependency: str | None) -> Masking:

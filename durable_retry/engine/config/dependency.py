@@ -13,6 +13,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -250,6 +251,8 @@ class Targets:
     def find_dependency(self, name: str) -> Dependency | None:
         """Return a dependency by its name, or an earlier one; None where there is none."""
         return self.dependencies.get(name) or self.earlier_names.get(name)
+
+    history_for: timedelta | None = None  # how long histories are kept, from their start; None for ever
 
     def dependency(self, name: str) -> Dependency:
         """Return a dependency by its name, or an earlier one; UnknownTargetError where there is none."""

@@ -3,10 +3,10 @@
 Two submissions under one key are compared by their fingerprint, a hash of the request or of chosen parts of
 it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
 
-The orchestration instance of an operation is the record of its key, for as long as its history is kept. When
-that goes, the record of a caller's key answers, which an entity keeps from the end of the operation on.
+The orchestration instance of an operation is the record of its key, for as long as its history is kept. Where
+the key's time outlives that, the record of a caller's key answers, which an entity keeps.
 
-    complete(record, ...)   the end of a run --> the record that answers from then on
+    complete(record, ...)   the end of a run --> the record that answers without the history
     expire(record, ...)     none, when its time is over; see `removes_itself`
 
 Two starts of a key can both be let through where starts are not atomic. Each run has a number, made of the

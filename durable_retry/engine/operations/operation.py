@@ -70,6 +70,21 @@ def run_number(accepted_at: datetime, after: int = 0) -> int:
     return max(after + 1, to_ms(accepted_at))
 
 
+_AN_HOUR: Final = timedelta(hours=1)
+
+
+def _is_long(lasted: timedelta, ttl_seconds: float) -> bool:
+    """Whether a run is longer than an hour and than the time of its key."""
+    return lasted > max(timedelta(seconds=ttl_seconds), _AN_HOUR)
+
+
+def _may_outlive(ttl_seconds: float, history_for: timedelta | None) -> bool:
+    """Whether a key's time may outlive the history also of a run that is not long."""
+    if history_for is None:
+        return False
+    return not _is_long(history_for - timedelta(seconds=ttl_seconds), ttl_seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonShape):
     """What the `operation` orchestration starts with; holds no secret."""
@@ -125,6 +140,9 @@ class OperationInput(JsonShape):
     acted_before: bool | None = None
     # Whether nobody but the app knows its key, so that no record of it is kept; None for not.
     key_is_generated: bool | None = None
+    # Whether its end completes the record of its key, whose time may outlive the history; None for only if it
+    # lasts long.
+    keeps_record: bool | None = None
 
     @property
     def remembered_run(self) -> int:
@@ -164,6 +182,17 @@ class OperationInput(JsonShape):
     def lane_at_start(self) -> str | None:
         """The order key whose lane it joins when it is started; one that begins later joins then."""
         return self.order_key if self.start_at is None else None
+
+    def needs_record(self, now: datetime) -> bool:
+        """Whether its key may have to answer without its history, if it ends now."""
+        if self.key_is_generated:
+            return False
+        return self.keeps_record is True or _is_long(now - self.created_at, self.ttl_seconds)
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether nothing can hold it up before it asks for its first attempt."""
+        return self.start_at is None and self.order_key is None
 
     @property
     def blocks_its_order(self) -> bool:
@@ -228,8 +257,12 @@ def operation_from(
     now: datetime,
     trace: TraceContext | None = None,
     key_is_generated: bool = False,
+    history_for: timedelta | None = None,
 ) -> OperationInput:
     """Resolve what an operation starts with, by the dependency that it or its handler names.
+
+    Args:
+        history_for: How long histories are kept, from the start of an operation; None for ever.
 
     Raises:
         InvalidInputError: The request asks for more than the dependency allows.
@@ -241,6 +274,7 @@ def operation_from(
     policy = _policy_of_request(request, dependency)
     fingerprint = request.fingerprint(dependency.idempotency.fingerprint)
     call = None if request.request is None else request.request.to_json()
+    ttl_seconds = dependency.idempotency.ttl_seconds
     return OperationInput(
         operation_id=operation_id_for(name.scope, name.key),
         key=name.key,
@@ -252,7 +286,7 @@ def operation_from(
         timeouts=timeouts,
         created_at=now,
         deadline_at=deadline_of(start_at or now, timeouts.deadline_seconds),
-        ttl_seconds=dependency.idempotency.ttl_seconds,
+        ttl_seconds=ttl_seconds,
         handler=request.handler,
         request=call,
         input=request.input,
@@ -266,6 +300,7 @@ def operation_from(
         priority=_priority_of_request(request, dependency),
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
+        keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
     )
 
 

@@ -361,13 +361,25 @@ def moving_parts(document: Mapping[str, Any]) -> dict[str, Any]:
     return fitted_status({name: document[name] for name in _MOVING if name in document})
 
 
-def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the status document of an unfinished operation; `moving` is None before its first turn."""
-    pending = OperationStatus(
-        operation=operation, state=OperationState.PENDING, history=History(), updated_at=operation.created_at
+def running_document(
+    operation: OperationInput, moving: Mapping[str, Any] | None, begun_at: datetime | None = None
+) -> dict[str, Any]:
+    """Return the status document of an unfinished operation.
+
+    Args:
+        moving: What it showed last; None before that, which one that begins at once does after its attempt.
+        begun_at: When its first turn was; None before that.
+    """
+    runs = begun_at is not None and operation.begins_at_once
+    begun = OperationStatus(
+        operation=operation,
+        state=OperationState.RUNNING if runs else OperationState.PENDING,
+        history=History(),
+        updated_at=begun_at if begun_at is not None and runs else operation.created_at,
+        may_have_acted=runs and operation.acted_before is True,
     )
     moved = {name: value for name, value in (moving or {}).items() if name not in _NAMES}
-    return pending.to_json() | moved
+    return begun.to_json() | moved
 
 
 def last_error(document: Mapping[str, Any]) -> str:

@@ -146,6 +146,7 @@ def resolve(
             now=now,
             trace=submission.trace,
             key_is_generated=submission.has_new_key,
+            history_for=targets.history_for,
         )
     except InvalidInputError as error:
         raise InvalidInputError([*error.problems, *problems]) from None

@@ -61,6 +61,7 @@ from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import complete_record, expire_record, read_record
+from durable_retry.stores.operations.lone_records import let_answer_alone
 from durable_retry.stores.operations.status import (
     MOST_RESTARTS,
     dead_letter_of_failure,
@@ -186,6 +187,8 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
     kept = await keep_failed(instance, now)
     record = await read_record(hub, instance.instance_id)
     if record is not None and record.run >= kept.completion.run:
+        if not await let_answer_alone(record.expires_at, now):
+            return Recovery.NONE
         # Without its history, retention may not find it.
         await expire_record(hub, instance.instance_id, max(now, record.expires_at))
         await purge_operation(hub, instance, dead_letter_id=kept.dead_letter_id)
@@ -229,6 +232,15 @@ def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
         return operation_of(instance).completion(document, now)
     except CAUSES:
         return unreadable_completion(instance.input, document, now)
+
+
+def completion_of_ended(instance: Instance) -> KeyCompletion | None:
+    """Return what completes the record of a caller's key; None of others, and before its operation's end."""
+    if instance.runtime_status is not OrchestrationStatus.COMPLETED or instance.output is None:
+        return None
+    if written_operation(instance.input).get("key_is_generated") is True:
+        return None
+    return completion_of(instance, instance.updated_at)
 
 
 async def _report_end(hub: TaskHub, instance: Instance, completion: KeyCompletion) -> None:

@@ -8,19 +8,19 @@ from typing import Final
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.upkeep.failures import completion_of, purge_operation
+from durable_retry.services.upkeep.failures import completion_of_ended, purge_operation
 from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import complete_record, expire_record, purge_record, read_record
 from durable_retry.stores.operations.index import OperationEntry, OperationList, remove_older
-from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.operations.lone_records import let_answer_alone
+from durable_retry.stores.operations.status import document_of, operation_of
 from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
@@ -44,40 +44,41 @@ async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | No
 
     Returns:
         Whether the history may go. A record that lacks its end is completed from it: by a signal, which may
-        be lost again. A later round sees what became of that.
+        be lost. One that will answer alone must be looked for by every process. A later round sees what
+        became of that.
     """
-    completion = None if instance is None else _completion_of_ended(instance)
+    completion = None if instance is None else completion_of_ended(instance)
     if completion is None and instance is not None:
         return True  # It keeps no record, or has not ended well; such a history stays.
     is_long_over = completion is not None and completion.expires_at <= now - SETTLED_AFTER
-    if is_long_over and await purge_record(hub, operation_id):
-        return True  # Most records: one that is there has expired, so nobody has to read it.
+    may_have_record = instance is None or _may_have_record(instance)
+    if is_long_over and (not may_have_record or await purge_record(hub, operation_id)):
+        return True  # One that is there has expired, so nobody has to read it.
     try:
         record = await read_record(hub, operation_id)
     except UnreadableRecordError as error:
         _log.warning("the record of %s cannot be read, and stays: %s", operation_id, error)
         return True
-    if (
-        completion is not None
-        and completion.expires_at > now
-        and (record is None or record.run < completion.run)
-    ):
+    is_missing = record is None or (completion is not None and record.run < completion.run)
+    if completion is not None and completion.expires_at > now and is_missing:
         await complete_record(hub, operation_id, completion)
         return False
     if record is not None:
+        answers_on = record.expires_at > now
+        if answers_on and not await let_answer_alone(record.expires_at, now) and instance is not None:
+            return False
         is_settled = record.expires_at <= now - SETTLED_AFTER
         if not is_settled or not await purge_record(hub, operation_id):
             await expire_record(hub, operation_id, max(record.expires_at, now))
     return True
 
 
-def _completion_of_ended(instance: Instance) -> KeyCompletion | None:
-    """Return what completes the record of a key; None where it needs none, or its operation has no end."""
-    if instance.runtime_status is not OrchestrationStatus.COMPLETED or instance.output is None:
-        return None
-    if written_operation(instance.input).get("key_is_generated") is True:
-        return None
-    return completion_of(instance, instance.updated_at)
+def _may_have_record(instance: Instance) -> bool:
+    """Whether the run that ended completed a record, or one before it may have."""
+    operation = read_or(lambda: operation_of(instance), lambda _: None)
+    if operation is None or operation.replay_of is not None:
+        return True
+    return operation.needs_record(instance.updated_at)
 
 
 PARTS_OF_OPERATIONS: Final = 4

@@ -36,6 +36,7 @@ from durable_retry.settings.app import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.entities import complete_record, read_record
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
+from durable_retry.stores.operations.lone_records import let_answer_alone
 from durable_retry.stores.operations.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds
@@ -244,7 +245,7 @@ async def _close_gaps(comparison: Comparison) -> None:
             await close_gap(name)
 
 
-GONE: Final = "its orchestration was purged from outside while it ran, or the task hub lost it"
+GONE: Final = "its orchestration was purged from outside before its end was seen, or the task hub lost it"
 
 _NAMED: Final = ("key", "dependency", "source", "correlation_id")
 
@@ -277,7 +278,9 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     document = unreadable_document(
         entry.operation_id, given, at, dead_letter_id=dead_letter_id, detail=GONE, reason=reason
     ) | marked(GONE)
-    await complete_record(hub, entry.operation_id, unreadable_completion(given, document, clock.now()))
+    completion = unreadable_completion(given, document, clock.now())
+    await complete_record(hub, entry.operation_id, completion)
+    await let_answer_alone(completion.expires_at, completion.now)
     note_document(document, GONE, is_known=True)
     report(OperationEnded(document, None))
     return True

@@ -1,7 +1,7 @@
 """Retention: what each step removes of what is past its time. `services.upkeep.rounds` repeats the steps.
 
     markers         of attempts, when a later attempt was made or the operation has ended
-    steps           rows of an operation whose record is gone, and that no dead letter may replay
+    steps           rows of an operation whose key's time is over, and that no dead letter may replay
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
     sent events     rows of the run --> entry in the list of sent
     commits         commit row --> entry in the list of commits
@@ -23,14 +23,16 @@ from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.keys import is_live
+from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.services.upkeep.failures import completion_of_ended
 from durable_retry.stores import instance_lists
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import remove_results
-from durable_retry.stores.operations.status import has_ended
+from durable_retry.stores.operations.status import document_of, has_ended
 from durable_retry.stores.operations.writes import remove_commit
 from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
@@ -144,13 +146,22 @@ async def remove_steps(past: Past) -> tuple[int, str]:
 
 
 async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:
-    try:
-        record = await read_record(past.hub, operation_id)
-    except UnreadableRecordError:
-        return True
-    if is_live(record, past.now) or not await has_ended(past.hub, operation_id):
+    if await _does_key_answer(past, operation_id):
         return True
     return any([await _may_be_replayed(dead_letter_id) for dead_letter_id in dead_letter_ids])
+
+
+async def _does_key_answer(past: Past, operation_id: str) -> bool:
+    """Whether an operation has not ended, or its key's time is not over."""
+    instance = await past.hub.read_instance(operation_id)
+    if instance is not None:
+        completion = completion_of_ended(instance)
+        is_over = completion is None or completion.expires_at <= past.now
+        return not (is_over and is_finished(document_of(instance)))
+    try:
+        return is_live(await read_record(past.hub, operation_id), past.now)
+    except UnreadableRecordError:
+        return True
 
 
 async def _may_be_replayed(dead_letter_id: str) -> bool:

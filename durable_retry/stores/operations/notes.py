@@ -142,15 +142,10 @@ def _note_attempt(fact: AttemptEnded) -> None:
     operation, outcome = fact.operation, fact.outcome
     if outcome.category is not None:
         _note_state(operation, kind_after(outcome.category).state, outcome.error)
-    elif outcome.number > 1 or fact.was_held or _began_late(operation):
+    elif outcome.number > 1 or fact.was_held or not operation.begins_at_once:
         _note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
         _note_success(operation)
-
-
-def _began_late(operation: OperationInput) -> bool:
-    """Whether a list may show an operation as one that waits to begin."""
-    return operation.start_at is not None or operation.order_key is not None
 
 
 def _note_success(operation: OperationInput) -> None:

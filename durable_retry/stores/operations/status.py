@@ -173,7 +173,8 @@ def document_of(instance: Instance) -> dict[str, Any]:
 def _unfinished_document(instance: Instance) -> dict[str, Any]:
     if instance.unreadable is not None:
         raise ValueError(instance.unreadable)
-    return dict(checked_document(running_document(operation_of(instance), instance.custom_status)))
+    begun_at = instance.updated_at if instance.runtime_status in _ACTIVE else None
+    return dict(checked_document(running_document(operation_of(instance), instance.custom_status, begun_at)))
 
 
 def _unreadable_instance(instance: Instance, reason: str) -> dict[str, Any]:
@@ -287,4 +288,6 @@ def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -
         case OrchestrationStatus.COMPLETED:
             # An orchestration that found its key completed by an earlier run sets no custom status.
             return OperationState(shown["status"]) if shown else None
-    return OperationState(shown["status"]) if shown else OperationState.PENDING
+    if shown:
+        return OperationState(shown["status"])
+    return OperationState.RUNNING if runtime in _ACTIVE else OperationState.PENDING

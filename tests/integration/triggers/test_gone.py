@@ -116,9 +116,9 @@ def a_waiting_document() -> dict[str, Any]:
     return status.to_json()
 
 
-async def test_one_that_was_purged_after_its_end_is_no_dead_letter(hub: TaskHubStage) -> None:
+async def test_one_with_a_record_that_was_purged_after_its_end_is_no_dead_letter(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
-    await begin(hub)
+    await begin(hub, keeps_record=True)
     await hub.binding.wait_for_end("op-test", 20)
     async with asyncio.timeout(20):
         while await read_record(hub.binding, "op-test") is None:  # noqa: ASYNC110 # asks over gRPC

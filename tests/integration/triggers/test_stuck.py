@@ -486,7 +486,8 @@ async def test_what_is_queued_behind_slow_calls_is_called_once_however_late_it_i
             await submitted(hub, operation_id=operation_id, key=operation_id)
 
         async def is_queued() -> bool:
-            return all([(await found(hub, each)).custom_status is not None for each in QUEUED])
+            statuses = {(await found(hub, each)).runtime_status for each in QUEUED}
+            return statuses == {OrchestrationStatus.RUNNING}
 
         await until(is_queued)
         for minutes in range(2, 60, 3):

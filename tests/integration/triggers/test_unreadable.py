@@ -151,7 +151,7 @@ def app(functions: dict[str, Any], hub: DamagedHub, rows: TablesInMemory) -> Ite
 
 
 def whole_instances() -> list[Any]:
-    """Return an operation, a saga and a bulk action, as they are while they run."""
+    """Return an operation that has not begun, and a saga and a bulk action that run."""
     operation = an_operation(
         operation_id=OPERATION_ID, key="key-1", correlation_id="order-42", created_at=NOON
     )
@@ -165,7 +165,11 @@ def whole_instances() -> list[Any]:
         created_at=NOON,
     )
     return [
-        an_instance(OPERATION_ID, serialized_input=json.dumps({"operation": operation.to_json()})),
+        an_instance(
+            OPERATION_ID,
+            runtime_status=OrchestrationStatus.PENDING,
+            serialized_input=json.dumps({"operation": operation.to_json()}),
+        ),
         an_instance(SAGA_ID, serialized_input=json.dumps({"saga": saga.to_json()})),
         an_instance(
             ACTION_ID,
@@ -413,7 +417,7 @@ async def test_a_key_whose_record_is_damaged_starts_nothing_and_says_so(app: App
     hub.entities[RECORD] = DAMAGED_RECORDS[0]
     hub.instances.clear()
     with pytest.raises(InvalidInputError, match=r"^/key: its record cannot be read: "):
-        await submit(HUB, an_operation(operation_id=OPERATION_ID))
+        await submit(HUB, an_operation(operation_id=OPERATION_ID, keeps_record=True))
 
 
 async def test_a_damaged_record_holds_up_no_upkeep(app: App, hub: DamagedHub) -> None:

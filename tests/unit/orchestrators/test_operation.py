@@ -24,20 +24,50 @@ HEALTHY_TURNS = 2
 TURNS_PER_FAILURE = 2
 
 
-def test_a_healthy_operation_costs_two_turns_one_activity_and_one_signal() -> None:
+def test_a_healthy_operation_costs_two_turns_and_one_activity() -> None:
     stage = Stage(an_operation(), failing(0))
     document = stage.run()
     assert document["status"] == "succeeded"
     assert document["result"] == {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
     assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 0)
-    assert [name for name, _ in stage.signals] == ["complete"]
-    assert stage.record["document"] == document
+    assert (stage.signals, stage.record) == ([], None)
 
 
-def test_a_generated_key_costs_no_entity_anything() -> None:
-    stage = Stage(an_operation(key_is_generated=True), failing(0))
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [({}, None), ({"start_at": NOON + timedelta(seconds=5)}, "running"), ({"order_key": "a"}, "running")],
+)
+def test_the_first_attempt_is_shown_of_what_may_wait_before_it_only(
+    changes: dict[str, Any], shown: str | None
+) -> None:
+    statuses: list[str | None] = []
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        stage.before_turn = lambda at: statuses.append(at.custom_status and at.custom_status["status"])
+        return failing(2)(name, given)
+
+    stage = Stage(an_operation(order_number=1, **changes), answer)
     assert stage.run()["status"] == "succeeded"
-    assert (stage.turns, stage.signals, stage.record) == (HEALTHY_TURNS, [], None)
+    assert statuses == [shown, "waiting_retry", "running", "waiting_retry", "running"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_recorded"),
+    [
+        ({"keeps_record": True}, True),
+        ({"created_at": NOON - timedelta(days=1)}, False),
+        ({"created_at": NOON - timedelta(days=1, microseconds=1)}, True),
+        ({"created_at": NOON - timedelta(days=3), "key_is_generated": True}, False),
+    ],
+)
+def test_an_end_completes_the_record_of_its_key_where_that_may_outlive_the_history(
+    changes: dict[str, Any], is_recorded: object
+) -> None:
+    stage = Stage(an_operation(**changes), failing(0))
+    document = stage.run()
+    assert (stage.turns, len(stage.activities)) == (HEALTHY_TURNS, 1)
+    assert [name for name, _ in stage.signals] == ["complete"] * bool(is_recorded)
+    assert (stage.record is not None and stage.record["document"] == document) is is_recorded
 
 
 def test_an_end_is_reported_once_however_often_its_history_is_replayed(
@@ -177,7 +207,6 @@ def test_an_input_that_cannot_be_read_is_a_dead_letter_with_the_input() -> None:
     ((name, entry),) = stage.activities
     assert (name, entry["unreadable"]) == ("dead_letter", {"operation": written})
     assert stage.custom_status["status"] == "dead_lettered"
-    assert stage.record["document"] == document
     assert [where for where, _, _ in stage.sent] == ["saga-1"]
 
 
@@ -188,14 +217,12 @@ def test_whatever_the_input_is_the_operation_ends_as_a_dead_letter(given: Any) -
     assert stage.run()["dead_letter"]["id"] == "dl-1"
 
 
-def test_a_later_input_that_cannot_be_read_completes_the_key_of_its_run() -> None:
+def test_a_later_input_that_cannot_be_read_may_have_acted() -> None:
     stage = Stage(an_operation(replay_of="dl-0"), failing(99))
     stage.run_until_waiting()
     written = an_operation(replay_of="dl-0").to_json()
     stage._begin(json.dumps({"operation": written, "history": {"attempts": [{}]}}))
-    document = stage.run()
-    assert (stage.record["run"], stage.record["document"]) == (an_operation().run, document)
-    completion = Completion.of(document)
+    completion = Completion.of(stage.run())
     assert completion is not None
     assert completion.may_have_acted
 
@@ -209,7 +236,7 @@ def test_the_waits_are_the_policys() -> None:
 def test_the_late_end_of_the_run_before_a_replay_does_not_speak_for_the_replay() -> None:
     failed = Stage(an_operation(), failing(99))
     failed.run()
-    replay = replace(an_operation(), replay_of="dl-1").restarted(NOON + timedelta(seconds=1))
+    replay = an_operation(replay_of="dl-1", keeps_record=True).restarted(NOON + timedelta(seconds=1))
     replayed = Stage(replay, failing(0))
     replayed.run()
     replayed.signal("complete", an_operation().completion(failed.output, NOON).to_json())
@@ -325,8 +352,7 @@ def test_cancelling_ends_the_wait() -> None:
     stage.run_until_waiting()
     stage.raise_event("cancel", {})
     assert stage.run_until_waiting()["status"] == "cancelled"
-    assert stage.now == NOON
-    assert stage.record["document"]["status"] == "cancelled"
+    assert (stage.now, stage.output["status"]) == (NOON, "cancelled")
 
 
 def test_cancelling_during_an_attempt_lets_it_end_first() -> None:
@@ -432,7 +458,7 @@ def test_a_replaced_operation_ends_as_cancelled_and_says_by_what() -> None:
     stage.raise_event("replaced", request_of("op-later", 3))
     document = stage.run()
     assert (document["status"], document["replaced_by"]) == ("cancelled", "op-later")
-    assert (stage.now, stage.activities, stage.record["document"]) == (NOON, [], document)
+    assert (stage.now, stage.activities) == (NOON, [])
 
 
 def test_one_that_no_event_reached_learns_at_the_end_of_its_wait_that_it_was_replaced() -> None:
@@ -664,7 +690,7 @@ def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
 
 
 def test_the_record_is_kept_as_long_as_the_dependency_says() -> None:
-    stage = Stage(an_operation(ttl_seconds=60.0), failing(0))
+    stage = Stage(an_operation(ttl_seconds=60.0, keeps_record=True), failing(0))
     stage.run()
     assert stage.signals[-1] == ("expire", NOON + timedelta(seconds=60))
     stage.signal("expire", {"now": "2026-11-21T12:01:00Z"})
@@ -760,7 +786,7 @@ def test_an_operation_goes_on_in_the_run_of_the_start_that_came_first() -> None:
         answered = failing(25)(name, given)
         return answered | {"run": 7} if given["attempt"] == 1 else answered
 
-    stage = Stage(an_operation(**unlimited()), answer)
+    stage = Stage(an_operation(**unlimited(), keeps_record=True), answer)
     stage.run()
     runs = [given["operation"]["run"] for _, given in stage.activities]
     assert runs == [an_operation().run, *25 * [7]]
@@ -829,7 +855,6 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
         "detail": "the app itself failed: KeyError: 'no such rule'",
     }
     assert stage.made("attempt") == 1
-    assert [name for name, _ in stage.signals] == ["complete"]
 
 
 LARGE = an_operation(

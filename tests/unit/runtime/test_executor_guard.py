@@ -1,4 +1,4 @@
-"""Events that the SDK's executor does not survive, fed to small orchestrators as a host does it."""
+"""What the SDK's executor does not survive, and custom statuses, of small orchestrators in a host's turns."""
 
 import base64
 import json
@@ -16,6 +16,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 import durable_retry
 from durable_retry.app import harden_runtime
+from durable_retry.runtime.executor_guard import show_at_end
 from tests.support.builders import NOON
 from tests.support.stage import dead_answer
 
@@ -32,6 +33,7 @@ class Instance:
         harden_runtime()
         self.orchestrator = orchestrator
         self.past: list[pb.HistoryEvent] = []
+        self.custom_status: str | None = None
 
     def begin(self, input_: str = "null", execution: str | None = None) -> list[pb.OrchestratorAction]:
         started = helpers.new_execution_started_event("o", "id-1", input_)
@@ -45,7 +47,9 @@ class Instance:
         encoded = base64.b64encode(request.SerializeToString()).decode()
         answer = DurableFunctionsWorker().execute_orchestration_request(self.orchestrator, encoded)
         self.past.extend(new)
-        return list(pb.OrchestratorResponse.FromString(base64.b64decode(answer)).actions)
+        response = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        self.custom_status = response.customStatus.value if response.HasField("customStatus") else None
+        return list(response.actions)
 
 
 def end_of(actions: list[pb.OrchestratorAction]) -> Any:
@@ -227,3 +231,32 @@ def test_a_call_has_the_same_id_in_every_replay(monkeypatch: pytest.MonkeyPatch)
     again.past = instance.past[:3]
     (replayed,) = again.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
     assert replayed.createSubOrchestration.instanceId == second.createSubOrchestration.instanceId
+
+
+def test_the_latest_of_all_statuses_is_made_once_when_a_turn_ends() -> None:
+    made: list[str] = []
+
+    def show(ctx: task.OrchestrationContext, text: str) -> None:
+        def make() -> str:
+            made.append(text)
+            return text
+
+        show_at_end(ctx, make)
+
+    def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        yield ctx.wait_for_external_event("first")
+        show(ctx, "replaced in the turn")
+        show(ctx, "one")
+        yield ctx.wait_for_external_event("second")
+        yield ctx.wait_for_external_event("third")
+        show(ctx, "two")
+
+    instance = Instance(orchestrator)
+    instance.begin()
+    shown = [instance.custom_status]
+    for name in ("first", "second", "third"):
+        instance.go_on(helpers.new_event_raised_event(name))
+        shown.append(instance.custom_status)
+    # A turn that shows nothing shows what was shown before: a task hub may keep nothing of it.
+    assert shown == [None, '"one"', '"one"', '"two"']
+    assert made == ["one", "one", "two"]

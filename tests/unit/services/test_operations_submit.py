@@ -58,10 +58,7 @@ class AzureStorage:
 def storage(monkeypatch: pytest.MonkeyPatch) -> AzureStorage:
     storage = AzureStorage()
 
-    async def no_record(_hub: TaskHub, _operation_id: str) -> None:
-        return None
-
-    monkeypatch.setattr(operations, "read_record", no_record)
+    monkeypatch.setattr(operations, "may_answer_alone", lambda _now: False)
     monkeypatch.setattr(TaskHub, "start_operation", storage.start_operation)
     monkeypatch.setattr(TaskHub, "read_instance", storage.read_instance)
     return storage
@@ -71,6 +68,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, record: KeyRecord) -> None:
     async def read(_hub: TaskHub, _operation_id: str) -> KeyRecord:
         return record
 
+    monkeypatch.setattr(operations, "may_answer_alone", lambda _now: True)
     monkeypatch.setattr(operations, "read_record", read)
 
 
@@ -90,6 +88,28 @@ async def test_a_record_is_alive_or_not_at_the_instant_of_the_submission(
         assert await submit(AZURE, operation) == Replayed({"a": 1}, finished=True)
         assert await submit(AZURE, replace(operation, created_at=expires_at)) == Started()
     assert storage.reads == 2
+
+
+async def test_a_record_is_read_where_it_may_answer_without_its_history_only(
+    storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(monkeypatch, a_key_record())
+    monkeypatch.setattr(operations, "may_answer_alone", lambda _now: False)
+    assert await submit(AZURE, an_operation()) == Started()
+    storage.rows.clear()
+    assert await submit(AZURE, an_operation(keeps_record=True)) == Replayed({"a": 1}, finished=True)
+
+
+async def test_what_has_ended_takes_no_other_place_in_its_order(
+    storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_place(*_: Any) -> OperationInput:
+        raise AssertionError
+
+    ordered = an_operation(order_key="customer-1")
+    storage.rows["op-test"] = {"operation": ordered.to_json()}
+    monkeypatch.setattr(operations, "with_place", no_place)
+    assert isinstance(await submit(AZURE, ordered), Replayed)
 
 
 @pytest.mark.parametrize(

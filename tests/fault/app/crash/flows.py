@@ -26,6 +26,10 @@ initial_seconds = 0.05
 jitter = "none"
 max_attempts = 2
 
+# Longer than histories are kept: each end completes a record.
+[defaults.idempotency]
+ttl_seconds = 604800
+
 [defaults.timeouts]
 connect_seconds = 20
 attempt_seconds = 30

@@ -17,6 +17,10 @@ _DEPENDENCIES = """
 [defaults.circuit]
 enabled = false
 
+# Longer than histories are kept: each end completes a record.
+[defaults.idempotency]
+ttl_seconds = 604800
+
 [defaults.timeouts]
 connect_seconds = 10
 attempt_seconds = 20

@@ -343,6 +343,37 @@ def test_the_fingerprint_may_cover_chosen_parts_only() -> None:
     assert submitted(chosen).fingerprint == submitted(chosen, request=changed).fingerprint
 
 
+@pytest.mark.parametrize(
+    ("ttl_seconds", "history_for", "is_new_key", "keeps"),
+    [
+        (86_400, None, False, None),
+        (86_400, timedelta(days=7), False, None),
+        (86_400, timedelta(days=2, seconds=1), False, None),
+        (86_400, timedelta(days=2), False, True),
+        (86_400, timedelta(hours=1), False, True),
+        (86_400, timedelta(hours=1), True, None),
+        (60, timedelta(minutes=61), False, True),
+        (60, timedelta(minutes=61, seconds=1), False, None),
+    ],
+)
+def test_an_operation_keeps_a_record_where_its_history_may_not_last_for_its_key_and_a_run_as_long(
+    ttl_seconds: float,
+    history_for: timedelta | None,
+    is_new_key: bool,  # noqa: FBT001 - of the submission
+    keeps: object,
+) -> None:
+    operation = operation_from(
+        parse_operation(BODY),
+        replace(PAYMENTS, idempotency=IdempotencySettings(ttl_seconds=ttl_seconds)),
+        ScopedKey("s", "k"),
+        source="http",
+        now=NOON,
+        key_is_generated=is_new_key,
+        history_for=history_for,
+    )
+    assert operation.keeps_record is keeps
+
+
 def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
     def of(handler: str, input_: Any) -> OperationInput:
         request = parse_operation({"handler": handler, "input": input_})

@@ -3,10 +3,12 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.status import (
     MAX_BYTES,
@@ -22,6 +24,8 @@ from durable_retry.engine.operations.status import (
 )
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History, PastAction
 from tests.support.builders import NOON, a_history, a_record, after, an_operation
+
+LATER = after(2)
 
 
 def a_status(error: str = "", *, events: int = 0, detail: str = "") -> dict[str, Any]:
@@ -172,6 +176,24 @@ def test_an_operation_without_a_first_turn_is_pending() -> None:
     document = running_document(an_operation(), None)
     assert document["status"] == "pending"
     assert document.keys() == CONTRACT
+
+
+@pytest.mark.parametrize(
+    ("changes", "begun_at", "shown"),
+    [
+        ({"acted_before": True}, None, ("pending", NOON, False)),
+        ({"acted_before": True}, LATER, ("running", LATER, True)),
+        ({}, LATER, ("running", LATER, False)),
+        ({"order_key": "customer-1"}, LATER, ("pending", NOON, False)),
+        ({"start_at": LATER}, LATER, ("pending", NOON, False)),
+    ],
+)
+def test_one_that_has_begun_and_shown_nothing_makes_its_first_attempt_if_nothing_comes_before(
+    changes: dict[str, Any], begun_at: datetime | None, shown: tuple[str, datetime, bool]
+) -> None:
+    document = running_document(an_operation(**changes), None, begun_at)
+    updated_at, may_have_acted = from_rfc3339(document["updated_at"]), document.get("may_have_acted", False)
+    assert (document["status"], updated_at, may_have_acted) == shown
 
 
 def test_both_halves_make_the_whole_document() -> None:

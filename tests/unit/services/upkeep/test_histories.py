@@ -103,7 +103,9 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
 
 def an_instance(operation_id: str, *, ended_for: timedelta = DAY, **changes: Any) -> Instance:
     """An operation that ended so long ago; `op-waits` has not. Its key answers for an hour."""
-    operation = an_operation(operation_id=operation_id, ttl_seconds=3_600, **changes)
+    operation = an_operation(
+        operation_id=operation_id, ttl_seconds=3_600, created_at=NOON - 10 * DAY, **changes
+    )
     waits = operation_id == "op-waits"
     status = OperationStatus(
         operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=NOON
@@ -133,7 +135,9 @@ class Records:
         self.record: KeyRecord | None = None
         self.purges = True
         self.done: list[Any] = []
-        for stand_in in (self.read_record, self.purge_record, self.expire_record, self.complete_record):
+        self.are_looked_for = True
+        stand_ins = (self.read_record, self.purge_record, self.expire_record, self.complete_record)
+        for stand_in in (*stand_ins, self.let_answer_alone):
             monkeypatch.setattr(operation_index, stand_in.__name__, stand_in)
 
     async def read_record(self, _hub: TaskHub, _operation_id: str) -> KeyRecord | None:
@@ -150,6 +154,10 @@ class Records:
     async def complete_record(self, _hub: TaskHub, _operation_id: str, completion: KeyCompletion) -> None:
         self.done.append(("complete", completion.run))
 
+    async def let_answer_alone(self, until: datetime, now: datetime) -> bool:
+        self.done.append(("alone", until - now))
+        return self.are_looked_for
+
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> Records:
@@ -165,7 +173,7 @@ HOUR = timedelta(hours=1)
         (HOUR, True, ["read", "purge"]),
         (HOUR, False, ["read", "purge", NOON]),
         (timedelta(minutes=59), True, ["read", NOON]),
-        (-2 * HOUR, True, ["read", NOON + 2 * HOUR]),
+        (-2 * HOUR, True, ["read", ("alone", 2 * HOUR), NOON + 2 * HOUR]),
         (None, True, ["read"]),
     ],
 )
@@ -186,7 +194,7 @@ async def test_a_record_without_a_history_is_purged_when_its_time_is_over_and_el
         (2 * HOUR, None, False, ["purge", "read"]),
         (HOUR, None, True, ["read"]),
         # It still has to answer.
-        (HOUR / 2, a_key_record(-HOUR / 2), True, ["read", NOON + HOUR / 2]),
+        (HOUR / 2, a_key_record(-HOUR / 2), True, ["read", ("alone", HOUR / 2), NOON + HOUR / 2]),
         # Its completion was lost.
         (HOUR / 2, None, True, ["read", ("complete", RUN)]),
         (HOUR / 2, a_key_record(-HOUR / 2, RUN - 1), True, ["read", ("complete", RUN)]),
@@ -201,6 +209,39 @@ async def test_a_record_that_lacks_the_end_is_completed_before_the_history_goes(
     instance = an_instance("op-1", ended_for=ended_for)
     may_go = await remove_record(TaskHub(""), "op-1", instance, NOON)
     assert (records.done, may_go) == (expected, ("complete", RUN) not in expected)
+
+
+async def test_a_history_stays_until_every_process_looks_for_the_record_that_answers_without_it(
+    records: Records,
+) -> None:
+    records.record, records.are_looked_for = a_key_record(-HOUR / 2), False
+    assert not await remove_record(TaskHub(""), "op-1", an_instance("op-1", ended_for=HOUR / 2), NOON)
+    assert records.done == ["read", ("alone", HOUR / 2)]
+    # What is gone already is not waited for.
+    assert await remove_record(TaskHub(""), "op-1", None, NOON)
+    assert records.done[2:] == ["read", ("alone", HOUR / 2), NOON + HOUR / 2]
+
+
+SHORT = an_operation(operation_id="op-1", ttl_seconds=3_600, created_at=NOON - HOUR * 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, []), ({"replay_of": "dl-1"}, ["purge"]), ({"keeps_record": True}, ["purge"])],
+)
+async def test_nobody_looks_for_the_record_of_a_run_that_completed_none(
+    records: Records, changes: dict[str, Any], expected: list[str]
+) -> None:
+    given = {"operation": replace(SHORT, **changes).to_json()}
+    instance = replace(an_instance("op-1", ended_for=2 * HOUR), input=given)
+    assert await remove_record(TaskHub(""), "op-1", instance, NOON)
+    assert records.done == expected
+
+
+async def test_a_record_is_looked_for_where_the_input_cannot_be_read(records: Records) -> None:
+    instance = replace(an_instance("op-1", ended_for=2 * DAY), input={"operation": {}})
+    assert await remove_record(TaskHub(""), "op-1", instance, NOON)
+    assert records.done == ["purge"]
 
 
 @pytest.mark.parametrize("instance", [an_instance("op-waits"), an_instance("op-1", key_is_generated=True)])
