@@ -178,11 +178,15 @@ class ReportBuffer:
     def is_fresh(self, snapshot: Snapshot, now: datetime) -> bool:
         """Whether a snapshot need not be read anew: it is valid, and lacks no trouble that was reported."""
         # The circuit may be about to open: the process that sees failures then stops calling soon after.
-        lacks_trouble = any(
+        is_young = not self.has_sent_trouble or now < snapshot.taken_at + FRESH_AFTER_FAILURE
+        return is_young and snapshot.is_valid(now)
+
+    @property
+    def has_sent_trouble(self) -> bool:
+        """Whether trouble was reported that no snapshot has shown yet."""
+        return any(
             sent.window.everything().failures or sent.probes or sent.throttled_until for sent in self._sent
         )
-        is_young = not lacks_trouble or now < snapshot.taken_at + FRESH_AFTER_FAILURE
-        return is_young and snapshot.is_valid(now)
 
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, assert_never
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
+from durable_retry.engine.circuit.key_changes import NO_KEY_CHANGES, KeyChanges
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 
@@ -87,6 +88,12 @@ class Snapshot:
     throttled_by: str | None = None  # what asked for the throttling pause
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
+    key_changes: KeyChanges = NO_KEY_CHANGES  # of the circuits of the dependency's limit keys
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether every call is let through, and none has failed lately."""
+        return self.state is CircuitState.CLOSED and self.throttled_until is None and not self.troubled
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""
