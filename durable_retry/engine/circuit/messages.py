@@ -90,6 +90,7 @@ def snapshot_of(
     sharing = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
     is_held = current.state is CircuitState.FORCED_OPEN
     reopened_at = _reopened_at(current, clock)
+    counts = current.window.totals(clock)
     return Snapshot(
         taken_at=now,
         state=current.state,
@@ -100,7 +101,9 @@ def snapshot_of(
         waiting=current.waiting,
         reopened_at=reopened_at,
         reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
-        troubled=current.window.totals(clock).failures > 0,
+        counts=counts,
+        failures_in_a_row=current.failures_in_a_row,
+        near_trip=is_near_trip(counts, current.failures_in_a_row, settings),
         reason=current.reason_of_wait,
         failure=current.failing(clock),
         throttled_by=current.throttled_by,
