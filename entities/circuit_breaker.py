@@ -13,7 +13,8 @@ from durabletask.entities import DurableEntity
 from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, KEY_CHANGED
 from durable_retry.engine.circuit.breaker import FREE, Breaker
-from durable_retry.engine.circuit.messages import KeyChange, PermitMessage, ReportMessage
+from durable_retry.engine.circuit.key_changes import KeyChange
+from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import Gone, ManualAction
 from durable_retry.engine.facts import CircuitChanged
@@ -31,8 +32,15 @@ class CircuitBreaker(DurableEntity):
 
     def report(self, message: dict[str, Any]) -> None:
         """Count a worker's calls. Input: `ReportMessage`."""
-        before, report = self._stored_breaker(), ReportMessage.from_json(message)
-        self._store_breaker(before, report.apply(before, clock.now()))
+        before, report, now = self._stored_breaker(), ReportMessage.from_json(message), clock.now()
+        breaker = report.apply(before, now)
+        self._store_breaker(before, breaker)
+        if (
+            breaker.limit_key is not None
+            and breaker.state is before.state
+            and report.alerts(before, breaker, now)
+        ):
+            self._tell_dependency(breaker.limit_key, is_closed=True)
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `PermitAnswer`."""
@@ -52,10 +60,8 @@ class CircuitBreaker(DurableEntity):
         self._store_breaker(before, Gone.from_json(message).apply(before, clock.now()))
 
     def key_changed(self, message: dict[str, Any]) -> None:
-        """Note which limit keys have a circuit that is not closed. Input: `KeyChange`."""
-        change = KeyChange.from_json(message)
-        breaker = self._stored_breaker().with_key(change.limit_key, is_closed=change.is_closed)
-        self.set_state(breaker.to_json())
+        """Note which circuits of limit keys have changed, and which are not closed. Input: `KeyChange`."""
+        self.set_state(self._stored_breaker().with_key(KeyChange.from_json(message)).to_json())
 
     def forget(self, _message: dict[str, Any]) -> None:
         """Remove the circuit of a limit key, if nobody uses it."""

@@ -1,17 +1,21 @@
 """`python -m scripts.package [--backend storage|scheduler] TARGET`: what is deployed, as a folder or .zip.
 
-It holds the files that .funcignore lets through. The backend stands in host.json, because the scale
-controller reads that file and nothing else (docs/decisions/durable-backend.md).
+It holds the files that .funcignore lets through, and each module compiled for the Python that runs this. The
+backend stands in host.json, because the scale controller reads that file and nothing else
+(docs/decisions/durable-backend.md).
 """
 
 import argparse
 import json
 import os
+import py_compile
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
@@ -46,6 +50,25 @@ def deployed_files() -> Iterator[Path]:
         here = Path(folder).relative_to(ROOT)
         folders[:] = [name for name in folders if not ignored.match_file(f"{here / name}/")]
         yield from (here / name for name in names if not ignored.match_file(str(here / name)))
+
+
+def compiled_modules(files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+    """Yield what `import` reads in place of each module among the files, by its path.
+
+    It is not compared with the source: a deployment is read-only, so it could not be written anew either.
+    """
+    with TemporaryDirectory() as folder:
+        compiled = Path(folder, "compiled.pyc")
+        for file in files:
+            if file.suffix == ".py":
+                py_compile.compile(
+                    str(ROOT / file),
+                    cfile=str(compiled),
+                    dfile=file.as_posix(),
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+                yield Path(cache_from_source(file)), compiled.read_bytes()
 
 
 def host_json(backend: str) -> bytes:
@@ -98,6 +121,7 @@ def write(target: Path, backend: str) -> None:
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
     contents[Path("host.json")] = host_json(backend)
     check_bundle(contents[Path("host.json")])
+    contents |= dict(compiled_modules(contents))
     if target.suffix == ".zip":
         with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
             for file, content in contents.items():

@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, override
 
 import grpc
 from azure.durable_functions import DurableFunctionsClient
+from azure.durable_functions.internal.serialization import FunctionsDataConverter
 from durabletask.client import OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
+from pydantic_core import PydanticSerializationError, to_json
 
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import STARTED_OPERATION
@@ -71,6 +73,20 @@ _CONFIGURATION: Final = (
     "maxGrpcMessageSizeInBytes",
 )
 """Attributes of a durable client that make up the configuration that its binding gave it."""
+
+
+class _PlainJson(FunctionsDataConverter):
+    """Writes what this app sends, which is JSON already, in a third of the time."""
+
+    @override
+    def serialize(self, value: Any) -> str | None:
+        try:
+            return None if value is None else to_json(value).decode()
+        except PydanticSerializationError:  # half a surrogate pair, which has no UTF-8 form
+            return super().serialize(value)
+
+
+_PLAIN_JSON: Final = _PlainJson()
 
 _clients: Final = LoopOwned[dict[str, DurableFunctionsClient]](dict)
 
@@ -134,7 +150,8 @@ class TaskHub:
         if self.configuration not in clients:
             while len(clients) >= _CLIENTS_PER_LOOP:
                 await clients.pop(next(iter(clients))).close()
-            clients[self.configuration] = DurableFunctionsClient(self.configuration)
+            client = clients[self.configuration] = DurableFunctionsClient(self.configuration)
+            client._data_converter = _PLAIN_JSON  # noqa: SLF001 - its constructor takes none
         return clients[self.configuration]
 
     def _asked_client(self) -> "_AskedClient":

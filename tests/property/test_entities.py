@@ -18,6 +18,7 @@ import entities
 from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
+from durable_retry.engine.circuit.key_changes import KeyChange
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -185,7 +186,7 @@ def test_a_circuit_lists_each_key_once_however_often_and_in_whatever_order_it_he
 ) -> None:
     circuit = Breaker()
     for number in (*order, *again):
-        circuit = circuit.with_key(f"k-{number}", is_closed=number == 0)
+        circuit = circuit.with_key(KeyChange(f"k-{number}", is_closed=number == 0))
     assert sorted(circuit.keys or ()) == ["k-1", "k-2", "k-3"]
 
 

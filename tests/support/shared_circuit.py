@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.key_changes import KeyChange
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.stores.circuit.cache import CircuitCache
 from durable_retry.stores.circuit.entity import AdmissionSettings
@@ -43,6 +44,7 @@ class CircuitInMemory:
         delivers: Whether a report arrives at once; else it stays under way, as a signal may.
         reads: How often it was read, failed reads included.
         sent_reports: Every report that was sent, also those that did not arrive.
+        whole: The circuit of the dependency, where this one is of a limit key.
         reads_may_go: While it is set to an event, reads wait for it.
         now: The clock of the machine that runs it.
     """
@@ -53,6 +55,7 @@ class CircuitInMemory:
     reads: int = 0
     sent_reports: list[ReportMessage] = field(default_factory=list)
     reads_may_go: asyncio.Event | None = None
+    whole: "CircuitInMemory | None" = None
     now: Callable[[], datetime] = lambda: NOON
 
     async def read(self) -> Breaker:
@@ -68,7 +71,12 @@ class CircuitInMemory:
         if self.is_down:
             raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
         if self.delivers:
-            self.breaker = message.apply(self.breaker, self.now())
+            before, self.breaker = self.breaker, message.apply(self.breaker, self.now())
+            is_moved = before.state is not self.breaker.state
+            if self.whole is not None and (is_moved or message.alerts(before, self.breaker, self.now())):
+                is_closed = self.breaker.state is CircuitState.CLOSED
+                change = KeyChange(self.breaker.limit_key or "", is_closed)
+                self.whole.breaker = self.whole.breaker.with_key(change)
 
 
 @dataclass

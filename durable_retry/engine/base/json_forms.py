@@ -27,6 +27,7 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Final,
     Literal,
     Self,
@@ -184,9 +185,11 @@ class _Stored:
 
     __slots__ = ()
 
-    def _written(self, *, exclude_none: bool = True) -> Any:
+    def _written(self, *, exclude_none: bool = True, exclude: tuple[str, ...] = ()) -> Any:
         serializer = _codec_of(type(self))[1]
-        return serializer.to_python(self, mode="json", exclude_none=exclude_none, warnings=False)
+        return serializer.to_python(
+            self, mode="json", exclude_none=exclude_none, exclude={*exclude} or None, warnings=False
+        )
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
@@ -207,8 +210,14 @@ class JsonShape(_Stored):
 
     __slots__ = ()
 
+    NOT_COPIED: ClassVar[tuple[str, ...]] = ()
+    """Members that are JSON already and may be large: the stored form refers to their values."""
+
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = self._written()
+        document: dict[str, Any] = self._written(exclude=self.NOT_COPIED)
+        for name in self.NOT_COPIED:
+            if (value := getattr(self, name)) is not None:
+                document[name] = value
         return document
 
     def to_answer(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from durable_retry.engine.base.asks import Ask, with_ask
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.text import failing_text, time_text
 from durable_retry.engine.circuit.calls import SlidingWindow
+from durable_retry.engine.circuit.key_changes import NO_KEY_CHANGES, KeyChange, KeyChanges, latest_keys
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
 from durable_retry.engine.circuit.snapshot import RELEASE
@@ -29,8 +30,6 @@ KEPT_BYTES = 3_000
 OVERTAKEN_WITHIN: Final = timedelta(minutes=2)
 """A message that a dead host had fetched comes back after a minute and some seconds."""
 REASON_CHARACTERS = 200
-KEPT_KEYS: Final = 50
-"""Limit keys whose circuits are not closed: that of the dependency lists the latest, 3,000 bytes at most."""
 IDLE_AFTER: Final = timedelta(hours=1)
 """The circuit of a limit key is forgotten when no message came for so long. Its budget is full by then."""
 BY_CHARACTERS = 64
@@ -160,6 +159,7 @@ class Breaker(JsonShape):
     # The limit keys whose own circuits are not closed, the latest change last, as far as they are kept; None
     # while none has one, as far as known.
     keys: tuple[str, ...] | None = None
+    key_changes: KeyChanges | None = None  # of their circuits; None while none has changed
     version: Literal[1] = 1  # of the stored form: an engine that cannot read a later one refuses it
 
     @property
@@ -194,13 +194,12 @@ class Breaker(JsonShape):
         """Why it is in this state, for the status of an operation that waits for it."""
         return self.reason if self.limit_key is None else f"{self.reason} (limit key {self.limit_key})"
 
-    def with_key(self, limit_key: str, *, is_closed: bool) -> "Breaker":
+    def with_key(self, change: KeyChange) -> "Breaker":
         """Return the dependency's circuit after a change of the circuit of one of its limit keys."""
-        keys = [key for key in self.keys or () if key != limit_key]
-        keys += [] if is_closed else [limit_key]
-        while len(keys) > KEPT_KEYS or len(json.dumps(keys)) > KEPT_BYTES:
-            del keys[0]
-        return replace(self, keys=tuple(keys))
+        keys = [key for key in self.keys or () if key != change.limit_key]
+        keys += [] if change.is_closed else [change.limit_key]
+        changes = (self.key_changes or NO_KEY_CHANGES).with_key(change.limit_key)
+        return replace(self, keys=latest_keys(keys), key_changes=changes)
 
     def is_idle(self, now: datetime) -> bool:
         """Whether nobody uses it: what waits for it would have asked again."""

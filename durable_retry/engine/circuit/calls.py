@@ -29,6 +29,12 @@ class Counts(JsonRow):
     def __add__(self, other: Self) -> "Counts":
         return Counts(self.calls + other.calls, self.failures + other.failures, self.slow + other.slow)
 
+    def __mul__(self, times: int) -> "Counts":
+        return Counts(self.calls * times, self.failures * times, self.slow * times)
+
+
+NO_CALLS: Final = Counts()
+
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow(JsonShape):

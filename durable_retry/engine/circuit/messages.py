@@ -14,18 +14,19 @@ from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_
 from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.circuit.breaker import (
     FREE,
-    KEPT_KEYS,
     AuditEntry,
     Breaker,
     ManualControl,
     advanced,
 )
 from durable_retry.engine.circuit.calls import Report, SlidingWindow
+from durable_retry.engine.circuit.key_changes import KEPT_KEYS, NO_KEY_CHANGES
 from durable_retry.engine.circuit.reporters import name_of
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ProbeRequest, apply_report, probe_requested, probes_free
+from durable_retry.engine.circuit.trips import is_near_trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,15 @@ class ReportMessage(JsonShape):
             budget_settings=self.budget_settings,
         )
 
+    def alerts(self, before: Breaker, after: Breaker, now: datetime) -> bool:
+        """Whether it paused the circuit or brought it near a trip, which all workers must see soon."""
+        return self._is_calm(before, now) and not self._is_calm(after, now)
+
+    def _is_calm(self, breaker: Breaker, now: datetime) -> bool:
+        counts = breaker.window.totals(now)
+        is_near = is_near_trip(counts, breaker.failures_in_a_row, self.settings)
+        return breaker.state is CircuitState.CLOSED and not (is_near or breaker.is_throttled(now))
+
 
 @dataclass(frozen=True, slots=True)
 class PermitMessage(JsonShape):
@@ -58,14 +68,6 @@ class PermitMessage(JsonShape):
     def apply(self, breaker: Breaker, received_at: datetime) -> tuple[Breaker, Permitted | Refused]:
         """Return the state after it, and the answer; `received_at` is the present by the circuit's clock."""
         return probe_requested(breaker, self.request, self.settings, received_at)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange(JsonShape):
-    """Signal `key_changed` to the circuit of a dependency: that of a limit key has changed its state."""
-
-    limit_key: str
-    is_closed: bool
 
 
 type PermitAnswer = Permitted | Refused
@@ -88,6 +90,7 @@ def snapshot_of(
     sharing = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
     is_held = current.state is CircuitState.FORCED_OPEN
     reopened_at = _reopened_at(current, clock)
+    counts = current.window.totals(clock)
     return Snapshot(
         taken_at=now,
         state=current.state,
@@ -98,7 +101,9 @@ def snapshot_of(
         waiting=current.waiting,
         reopened_at=reopened_at,
         reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
-        troubled=current.window.totals(clock).failures > 0,
+        counts=counts,
+        failures_in_a_row=current.failures_in_a_row,
+        near_trip=is_near_trip(counts, current.failures_in_a_row, settings),
         reason=current.reason_of_wait,
         failure=current.failing(clock),
         throttled_by=current.throttled_by,
@@ -113,6 +118,7 @@ def snapshot_of(
             is_known=sharing.has_reader,
             rank=sharing.rank,
         ),
+        key_changes=current.key_changes or NO_KEY_CHANGES,
     )
 
 

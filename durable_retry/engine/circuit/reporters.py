@@ -1,7 +1,8 @@
 """The buffer of what a process reports to a circuit, and what a circuit knows of its reporters.
 
 Each report is counted once, although it may be delivered twice: `Reporters` remembers which were counted.
-While a dependency is healthy, successes are held back and sent with the next failure, or in batches.
+Successes are held back and sent with the next failure, or in batches. A failure is gathered for a second, and
+one after which the circuit may open goes at once, with all that follows.
 """
 
 from collections.abc import Callable
@@ -10,9 +11,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.circuit.calls import BUCKETS, CallHealth, Counts, ProbeResult, Report, SlidingWindow
+from durable_retry.engine.circuit.calls import (
+    BUCKETS,
+    NO_CALLS,
+    CallHealth,
+    Counts,
+    ProbeResult,
+    Report,
+    SlidingWindow,
+)
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.trips import is_near_trip
 
 KEPT = 32
 """Reporters that are remembered, the most recent ones. Duplicates of a forgotten one would count again."""
@@ -24,14 +34,14 @@ LATE = 32
 QUIET_CALLS = 20
 """With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
 GATHER = timedelta(milliseconds=100)
-"""The first failure is reported at once; those of the next tenth of a second go together."""
+"""Near a trip a failure is reported at once; those of the next tenth of a second go together."""
 KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
 KNOWN_PART: Final = 0.5
 """A worker with attempts in its share of a limit reports within this part of the window: the others share out
 among themselves what it has once it was silent for all of it."""
-TROUBLED_INTERVAL = timedelta(seconds=1)
-"""While the shared window shows failures, nothing is held back for longer."""
+INTERVAL = timedelta(seconds=1)
+"""Failures and retries, and all else near a trip, are held back no longer."""
 
 FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
 """Maximum age of a snapshot once a failure was reported that it does not contain yet; else it is valid for a
@@ -116,10 +126,10 @@ class ReportBuffer:
     epoch: int = 0
     last_report_at: datetime | None = None
     here: TakenHere = field(default_factory=TakenHere)
-    _troubled: bool = False
-    _snapshot_at: datetime | None = None
+    _snapshot: Snapshot | None = None
     _window: SlidingWindow = field(init=False)
     _oldest_at: datetime | None = None
+    _gathered_since: datetime | None = None
     _trailing_failures: int = 0
     _unauthorized: int = 0
     _unauthorized_by: str | None = None
@@ -145,10 +155,9 @@ class ReportBuffer:
         What `reporters` does not contain yet still counts as taken here; None means that it contains all.
         """
         # Two readers may overlap: an older snapshot must not undo a newer one.
-        if self._snapshot_at is not None and snapshot.taken_at <= self._snapshot_at:
+        if self._snapshot is not None and snapshot.taken_at <= self._snapshot.taken_at:
             return
-        self._snapshot_at = snapshot.taken_at
-        self._troubled = snapshot.troubled
+        self._snapshot = snapshot
         # Not by the highest number alone: reports overtake each other.
         self._sent = [
             sent
@@ -184,23 +193,27 @@ class ReportBuffer:
     def is_fresh(self, snapshot: Snapshot, now: datetime) -> bool:
         """Whether a snapshot need not be read anew: it is valid, and lacks no trouble that was reported."""
         # The circuit may be about to open: the process that sees failures then stops calling soon after.
-        lacks_trouble = any(
+        is_young = not self.has_sent_trouble or now < snapshot.taken_at + FRESH_AFTER_FAILURE
+        return is_young and snapshot.is_valid(now)
+
+    @property
+    def has_sent_trouble(self) -> bool:
+        """Whether trouble was reported that no snapshot has shown yet."""
+        return any(
             sent.window.everything().failures or sent.probes or sent.throttled_until for sent in self._sent
         )
-        is_young = not lacks_trouble or now < snapshot.taken_at + FRESH_AFTER_FAILURE
-        return is_young and snapshot.is_valid(now)
 
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
         if attempt == 1:
             self._first_attempts += 1
         elif not promised:
-            self._take_token()
+            self._take_token(at)
         self._note_oldest(at)
 
     def postponed(self, at: datetime) -> None:
         """Count a retry that the budget promised for later."""
-        self._take_token()
+        self._take_token(at)
         self._note_oldest(at)
 
     def refused(self, at: datetime) -> None:
@@ -260,23 +273,21 @@ class ReportBuffer:
     def _due_by_counts(self) -> datetime | None:
         if self._oldest_at is None:
             return None
-        last = self.last_report_at or self._oldest_at - TROUBLED_INTERVAL
+        last = self.last_report_at or self._oldest_at - INTERVAL
         # These change the circuit for every worker, so they are sent at once.
         if self._probes or self._throttled_until is not None:
             return self._oldest_at
-        if self._failures:
-            return max(self._oldest_at, last + GATHER)
-        calls = self._window.everything().calls
-        if (
-            self._refused
-            or self._retries
-            or self._is_announcing
-            or (self._troubled and (calls or self._first_attempts))
-        ):
-            return max(self._oldest_at, last + TROUBLED_INTERVAL)
-        if max(calls, self._first_attempts) >= QUIET_CALLS:
-            return max(self._oldest_at, last + timedelta(seconds=self.settings.window_seconds / BUCKETS))
-        return None
+        calls = max(self._window.everything().calls, self._first_attempts)
+        is_near = self._snapshot is not None and self._snapshot.near_trip
+        gathered_since = self._oldest_at if is_near and calls else self._gathered_since
+        due = None if gathered_since is None else gathered_since + INTERVAL
+        if self._failures and self._may_trip():
+            due = max(self._oldest_at, last + GATHER)
+        elif self._refused or self._is_announcing:
+            due = max(self._oldest_at, last + INTERVAL)
+        elif due is None and calls >= QUIET_CALLS:
+            due = max(self._oldest_at, last + timedelta(seconds=self.settings.window_seconds / BUCKETS))
+        return due
 
     def take(self, at: datetime) -> Report:
         """Empty the buffer into a report. If sending fails, the same report may be sent again."""
@@ -306,7 +317,7 @@ class ReportBuffer:
         self._is_announcing = False
         self._probes = []
         self._last_error = self._unauthorized_by = None
-        self._oldest_at = None
+        self._oldest_at = self._gathered_since = None
         self.last_report_at = at
         return report
 
@@ -322,7 +333,21 @@ class ReportBuffer:
         elif self.taken_as_newcomer(snapshot.taken_at) is None:
             self._taken_as_newcomer = 0
 
-    def _take_token(self) -> None:
+    def _may_trip(self) -> bool:
+        """Whether its failures may open the circuit, if the other workers hold back as much."""
+        mine = sum((sent.window.everything() for sent in self._sent), self._window.everything())
+        shared, workers, in_a_row = NO_CALLS, 1, 0
+        if self._snapshot is not None:
+            shared, in_a_row = self._snapshot.counts, self._snapshot.failures_in_a_row
+            workers = 1 if self._snapshot.budget is None else self._snapshot.budget.workers
+        in_a_row += self._trailing_failures * workers
+        return self._unauthorized > 0 or is_near_trip(shared + mine * workers, in_a_row, self.settings)
+
+    def _take_token(self, at: datetime) -> None:
+        if self.taken_as_newcomer(at) is None:
+            self._gathered_since = self._gathered_since or at
+        else:
+            self.announce(at)
         self._retries += 1
         self._taken_as_newcomer += 1
         self.here = replace(self.here, retries=self.here.retries + 1)
@@ -334,10 +359,11 @@ class ReportBuffer:
     def _count_call(self, at: datetime, health: CallHealth, *, slow: bool) -> None:
         counts = Counts(calls=1, failures=int(health.is_failure), slow=int(slow))
         self._window = self._window.add(at, counts).trimmed(at)
-        self._failures += counts.failures
         if not health.is_failure:
             self._trailing_failures = self._unauthorized = 0
             return
+        self._failures += 1
+        self._gathered_since = self._gathered_since or at
         self._trailing_failures += 1
         self._unauthorized += health is CallHealth.UNAUTHORIZED
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, assert_never
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
+from durable_retry.engine.circuit.calls import NO_CALLS, Counts
+from durable_retry.engine.circuit.key_changes import NO_KEY_CHANGES, KeyChanges
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 
@@ -80,13 +82,21 @@ class Snapshot:
     reopened_at: datetime | None = None
     # Whether that was the end of a throttling pause.
     reopened_by_pause: bool = False
-    troubled: bool = False  # the window holds failures, so workers hold no results back
+    counts: Counts = NO_CALLS  # calls in the window, as far as reported
+    failures_in_a_row: int = 0  # as far as reported
+    near_trip: bool = False  # half of what opens it is reached, so workers hold no results back
     reason: str = ""  # why it is in this state, for a person
     # How the dependency fails and since when, while calls are not let through; None when that is not known.
     failure: str | None = None
     throttled_by: str | None = None  # what asked for the throttling pause
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
+    key_changes: KeyChanges = NO_KEY_CHANGES  # of the circuits of the dependency's limit keys
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether every call is let through, and few have failed lately."""
+        return self.state is CircuitState.CLOSED and self.throttled_until is None and not self.near_trip
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""

@@ -20,7 +20,7 @@ from durable_retry.engine.circuit.breaker import (
     moved,
     opened,
 )
-from durable_retry.engine.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
+from durable_retry.engine.circuit.calls import CallHealth, ProbeResult, Report, SlidingWindow
 from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings, account
 from durable_retry.engine.circuit.snapshot import (
     ALL_PROBES_UNDER_WAY,
@@ -32,6 +32,7 @@ from durable_retry.engine.circuit.snapshot import (
     throttled,
 )
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState
+from durable_retry.engine.circuit.trips import trip_reason
 
 LONGEST_PAUSE = timedelta(days=1)
 """A throttling pause beyond this is taken for a mistake of the dependency, or of a clock."""
@@ -179,21 +180,6 @@ def _tripped_if_sick(
         return opened(breaker, CircuitMove.TRIP, now, settings, reason="", unauthorized_by=unauthorized_by)
     reason = trip_reason(breaker.window.totals(now), breaker.failures_in_a_row, settings)
     return breaker if reason is None else opened(breaker, CircuitMove.TRIP, now, settings, reason=reason)
-
-
-def trip_reason(counts: Counts, failures_in_a_row: int, settings: CircuitSettings) -> str | None:
-    """Return why these counts open a circuit, for a person; None when they do not."""
-    if 0 < settings.consecutive_failures <= failures_in_a_row:
-        return f"{failures_in_a_row} failures in a row"
-    if counts.calls < settings.minimum_calls or counts.calls == 0:
-        return None
-    within = f"of {counts.calls} calls in {settings.window_seconds:g} s"
-    if counts.failures and counts.failures >= settings.failure_ratio * counts.calls:
-        return f"{counts.failures} {within} failed"
-    watches_slow_calls = settings.slow_call_seconds > 0 and counts.slow > 0
-    if watches_slow_calls and counts.slow >= settings.slow_call_ratio * counts.calls:
-        return f"{counts.slow} {within} took {settings.slow_call_seconds:g} s or longer"
-    return None
 
 
 SHORTEST_LEASE_SECONDS = 1.0

@@ -20,7 +20,7 @@ orchestration's input, an activity's answer, an entity's state or a table row.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from durable_retry.engine.base.documents import is_longer_than
 from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339, to_ms
@@ -88,6 +88,8 @@ def _may_outlive(ttl_seconds: float, history_for: timedelta | None) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonShape):
     """What the `operation` orchestration starts with; holds no secret."""
+
+    NOT_COPIED: ClassVar = ("request", "input")
 
     operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id
     key: str  # the caller's idempotency key, from which the id is derived; see `sent_key`

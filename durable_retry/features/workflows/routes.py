@@ -1,6 +1,5 @@
 """HTTP: batches and sagas: many operations submitted at once, each validated like any other."""
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -68,6 +67,7 @@ from durable_retry.http.routes import (
     url_of,
 )
 from durable_retry.runtime.binding import TaskHub
+from durable_retry.runtime.concurrency import read_beside
 from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings
 
@@ -86,8 +86,6 @@ saga_routes = Routes(
 
 _LEVELS_AROUND: Final = 4
 """What stands around a saga's operation: the body, its steps, a step."""
-
-_QUICK_BYTES: Final = 256 * 1024
 
 ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
@@ -135,8 +133,7 @@ async def _read_document(request: func.HttpRequest) -> Any:
         levels=MAX_DEPTH + _LEVELS_AROUND,
         has_parts=True,
     )
-    # A large one takes longer than others should wait.
-    return read() if len(request.get_body()) <= _QUICK_BYTES else await asyncio.to_thread(read)
+    return await read_beside(read, len(request.get_body()))
 
 
 async def _submit_workflow(

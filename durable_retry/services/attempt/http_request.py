@@ -35,6 +35,7 @@ from durable_retry.engine.retry.retry_after import (
     parse_used_up,
 )
 from durable_retry.engine.retry.rules import ruled_answer
+from durable_retry.runtime.concurrency import read_beside
 from durable_retry.services.attempt.bodies import body_text
 from durable_retry.services.attempt.excerpts import (
     FAILURE_CHARS,
@@ -157,7 +158,7 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
         return plan.outcome(category=Category.MALFORMED, error=str(error))
     except _SEND_FAILURES as error:
         return _outcome_of_failure(plan, error, progress)
-    return _outcome_of_answer(plan, answer)
+    return await read_beside(partial(_outcome_of_answer, plan, answer), len(answer.body))
 
 
 def needs_marker(plan: Plan) -> bool:

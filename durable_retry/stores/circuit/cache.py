@@ -306,7 +306,7 @@ class CircuitCache:
             return
         async with self._reading:
             if not self._is_fresh():
-                await self._read_snapshot()
+                await self.read_snapshot()
 
     def _is_fresh(self) -> bool:
         now = self.now()
@@ -314,7 +314,8 @@ class CircuitCache:
             return True  # A read has just failed; do not make every caller wait for the next timeout.
         return self.snapshot is not None and self.buffer.is_fresh(self.snapshot, now)
 
-    async def _read_snapshot(self) -> None:
+    async def read_snapshot(self) -> None:
+        """Read the circuit. Where that fails the snapshot stays as it is."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 breaker = await self.shared.read()

@@ -20,12 +20,17 @@ from durable_retry.stores.circuit.cache import CircuitCache
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.task_hub import TaskHub
 
+_KEPT: Final = timedelta(seconds=30)
+"""A circuit is read anew after this even if nothing says that it has changed: a signal may be lost."""
+
 
 @dataclass(slots=True, kw_only=True)
 class KeyCircuit(CircuitCache):
     """The cached circuit of one limit key of a dependency."""
 
     whole: CircuitCache  # the dependency's own circuit
+    _changes_seen: int = 0  # by the dependency's own circuit, before the last read
+    _kept_until: datetime | None = None  # how long that read counts while nothing changes
 
     def __post_init__(self) -> None:
         CircuitCache.__post_init__(self)
@@ -42,11 +47,37 @@ class KeyCircuit(CircuitCache):
     ) -> Permitted | Blocked:
         """See `CircuitCache.enter`; a hold of the whole dependency comes first."""
         await self.whole.refresh_snapshot()
+        # A retry needs the level of the budget, and who waited the number of those who wait.
+        if attempt == 1 and not admission.waiting:
+            self._keep_snapshot()
         answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission)
         if answer is None:
             answer = await CircuitCache.enter(self, operation_id, attempt, admission, limit_key=limit_key)
         await self.whole.reporting.flush()
         return answer
+
+    async def read_snapshot(self) -> None:
+        """See `CircuitCache.read_snapshot`."""
+        whole, now = self.whole.snapshot, self.now()
+        await CircuitCache.read_snapshot(self)
+        self._kept_until = None
+        if self._read_again_at is None and whole is not None and whole.is_valid(now):
+            self._changes_seen, self._kept_until = whole.key_changes.count, now + _KEPT
+
+    def _keep_snapshot(self) -> None:
+        """Take a snapshot for one of now where the dependency's own circuit says that nothing has changed."""
+        whole, kept, now = self.whole.snapshot, self.snapshot, self.now()
+        if (
+            whole is not None
+            and whole.is_valid(now)
+            and kept is not None
+            and kept.is_calm
+            and not self.buffer.has_sent_trouble
+            and self._kept_until is not None
+            and now < self._kept_until
+            and not whole.key_changes.concern(self.settings.limit_key or "", self._changes_seen)
+        ):
+            self.snapshot = replace(kept, taken_at=max(kept.taken_at, whole.taken_at))
 
     def _held_by_hand(self, operation_id: str, admission: AdmissionState) -> Refused | None:
         whole, now = self.whole, self.now()

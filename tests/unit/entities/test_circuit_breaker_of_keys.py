@@ -1,6 +1,7 @@
 """The entity `circuit_breaker` of a limit key, and what it tells that of its dependency."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from azure.durable_functions.testing import EntityTestResult, execute_entity
@@ -9,7 +10,8 @@ from azure.durable_functions.testing.entity import EntitySignalAction
 from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, FORGET, KEY_CHANGED, MANUAL_CONTROL, REPORT
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import KeyChange, ReportMessage
+from durable_retry.engine.circuit.key_changes import KeyChange
+from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.stores.circuit.entity import circuit_id
@@ -54,6 +56,22 @@ def test_a_change_of_state_names_the_key_and_reaches_the_dependencys_circuit() -
     close = ManualAction(ManualControl.CLOSE, after(5), "ada", "renewed", limit_key=KEY)
     closed = of_key(MANUAL_CONTROL, close.to_json(), result.get_state(dict), 5)
     assert signals(closed) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+
+
+def test_a_pause_of_a_key_and_a_key_near_a_trip_reach_the_dependencys_circuit_once() -> None:
+    desk = Desk()
+    for report in (desk.report(0, throttled_until=60), desk.report(0, failures=5, successes=5)):
+        settings = replace(SETTINGS, failure_ratio=1.0)
+        message = ReportMessage(report, settings, BUDGET, KEY).to_json()
+        first = of_key(REPORT, message, None, 0)
+        assert signals(first) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+        more = replace(report, sequence=9)
+        again = of_key(
+            REPORT, replace(ReportMessage.from_json(message), report=more).to_json(), first.get_state(dict), 1
+        )
+        assert signals(again) == []
+    lone = ReportMessage(desk.report(0, failures=1, successes=2), SETTINGS, BUDGET, KEY)
+    assert signals(of_key(REPORT, lone.to_json(), None, 0)) == []
 
 
 def test_the_dependencys_circuit_lists_the_key() -> None:

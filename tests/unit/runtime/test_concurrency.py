@@ -1,11 +1,19 @@
 """What belongs to one event loop, and how much a function does at once."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from durable_retry.runtime.concurrency import LoopOwned, map_bounded, run_each, settle_all
+from durable_retry.runtime.concurrency import (
+    QUICK_BYTES,
+    LoopOwned,
+    map_bounded,
+    read_beside,
+    run_each,
+    settle_all,
+)
 
 
 def test_each_loop_has_a_value_of_its_own() -> None:
@@ -24,6 +32,12 @@ async def test_what_was_taken_is_made_anew() -> None:
     owned.get().append(1)
     assert owned.take() == [1]
     assert owned.get() == []
+
+
+@pytest.mark.parametrize(("size_bytes", "is_here"), [(QUICK_BYTES, True), (QUICK_BYTES + 1, False)])
+async def test_what_takes_long_is_read_in_a_thread(size_bytes: int, is_here: bool) -> None:  # noqa: FBT001 # drawn
+    reader = await read_beside(threading.current_thread, size_bytes)
+    assert (reader is threading.current_thread()) == is_here
 
 
 async def test_no_more_run_at_once_and_results_keep_their_order() -> None:

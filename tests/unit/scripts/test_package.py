@@ -1,7 +1,10 @@
 """What is deployed, and which host.json it has."""
 
 import json
+import subprocess
+import sys
 import zipfile
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +86,27 @@ def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
         for file in (tmp_path / "app").rglob("*")
         if file.is_file()
     }
-    assert packed.keys() == {file.as_posix() for file in deployed_files()}
+    files = {file.as_posix() for file in deployed_files()}
+    assert packed.keys() == files | {cache_from_source(file) for file in files if file.endswith(".py")}
     assert packed["host.json"] == host_json("scheduler")
+
+
+def test_a_deployed_module_is_not_compiled_when_it_is_imported(tmp_path: Path) -> None:
+    write(tmp_path / "app", "storage")
+    module = tmp_path / "app" / "durable_retry" / "clock.py"
+    module.write_text("compiled = 'here'")
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import durable_retry.clock as m; print(m.__file__, m.now.__code__.co_filename)",
+        ],
+        cwd=tmp_path / "app",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == [str(module), str(module)]
 
 
 def test_what_exists_is_not_written_over(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.breaker import IDLE_AFTER, KEPT_BYTES, KEPT_KEYS, Breaker, ManualControl
+from durable_retry.engine.circuit.breaker import IDLE_AFTER, Breaker, ManualControl
 from durable_retry.engine.circuit.calls import CallHealth, call_health
+from durable_retry.engine.circuit.key_changes import KEPT_KEYS, KEPT_KEYS_BYTES, KeyChange, KeyChanges
 from durable_retry.engine.circuit.messages import ReportMessage, view_of
 from durable_retry.engine.circuit.snapshot import Refused, held_by_hand, release_at
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -75,21 +76,37 @@ def test_a_change_by_hand_is_for_one_key() -> None:
 def test_the_dependency_lists_the_keys_whose_circuits_are_not_closed() -> None:
     breaker = Breaker()
     for key in ("a", "b", "a"):
-        breaker = breaker.with_key(key, is_closed=False)
+        breaker = breaker.with_key(KeyChange(key, is_closed=False))
     assert breaker.keys == ("b", "a")
-    assert breaker.with_key("b", is_closed=True).keys == ("a",)
-    assert breaker.with_key("c", is_closed=True) == breaker
+    assert breaker.with_key(KeyChange("b", is_closed=True)).keys == ("a",)
+    assert breaker.with_key(KeyChange("c", is_closed=True)).keys == ("b", "a")
 
 
 @pytest.mark.parametrize("characters", [3, 255])
 def test_the_list_of_keys_is_bounded_and_has_the_latest(characters: int) -> None:
     breaker, names = Breaker(), [f"{number:0{characters}d}" for number in range(2 * KEPT_KEYS)]
     for name in names:
-        breaker = breaker.with_key(name, is_closed=False)
+        breaker = breaker.with_key(KeyChange(name, is_closed=False))
     keys = breaker.keys or ()
     assert 0 < len(keys) <= KEPT_KEYS
-    assert len(json.dumps(keys)) <= KEPT_BYTES
+    assert len(json.dumps(keys)) <= KEPT_KEYS_BYTES
     assert keys == tuple(names[-len(keys) :])
+    assert breaker.key_changes == KeyChanges(len(names), keys)
+
+
+def test_a_worker_sees_which_circuits_changed_since_it_looked() -> None:
+    changes = KeyChanges()
+    for key in ("a", "b", "a"):
+        changes = changes.with_key(key)
+    assert [seen for seen in range(4) if changes.concern("a", seen)] == [0, 1, 2]
+    assert [seen for seen in range(4) if changes.concern("b", seen)] == [0, 1]
+
+
+def test_what_is_not_known_of_changes_may_concern_every_key() -> None:
+    changes = KeyChanges(KEPT_KEYS + 1, ("a",) * KEPT_KEYS)
+    assert changes.concern("b", 0)
+    assert not changes.concern("b", 1)
+    assert changes.concern("b", changes.count + 1)  # the circuit of the dependency lost its state
 
 
 def test_a_hold_of_the_dependency_holds_every_key_until_it_ends() -> None:

@@ -1,5 +1,6 @@
 """"""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -27,10 +28,12 @@ def fail(saved: ReportBuffer, at: float, epoch: int = 1) -> None:
     saved.ended(CallHealth.FAILURE, after(at), epoch=epoch, duration_seconds=0.1)
 
 
-def troubled() -> Desk:
+def near_a_trip() -> ReportBuffer:
     desk = Desk()
-    desk.fail(0, failures=1)
-    return desk
+    desk.fail(0, failures=5, successes=9)
+    saved = buffer()
+    saved.see(desk.read(0.2))
+    return saved
 
 
 def test_nothing_to_report_is_never_due() -> None:
@@ -51,21 +54,55 @@ def test_twenty_successes_go_once_in_a_tenth_of_the_window() -> None:
     assert saved.due_at() == after(3)
 
 
-def test_a_failure_goes_at_once_with_the_successes_so_far() -> None:
+def test_a_lone_failure_goes_within_a_second_with_the_successes_so_far() -> None:
     saved = buffer()
     succeed(saved, 1, times=7)
     fail(saved, 4)
-    due = saved.due_at()
-    assert due is not None
-    assert due <= after(4)
+    fail(saved, 4.5)
+    assert saved.due_at() == after(5)
+    report = saved.take(after(5))
+    assert report.window.everything() == Counts(calls=9, failures=2)
+    assert saved.due_at() is None
+
+
+def test_a_failure_near_a_trip_goes_at_once_with_the_successes_so_far() -> None:
+    saved = near_a_trip()
+    succeed(saved, 1, times=7)
+    fail(saved, 4)
+    assert saved.due_at() == after(1)
     report = saved.take(after(4))
     assert report.window.everything() == Counts(calls=8, failures=1)
     assert report.trailing_failures == 1
     assert report.epoch == 1
 
 
-def test_failures_of_the_next_tenth_of_a_second_go_together() -> None:
+def test_failures_near_a_trip_by_what_other_workers_hold_back_go_at_once() -> None:
+    desk = Desk()
+    for number in range(3):
+        desk.hear(desk.report(0, successes=1, reporter=f"other-{number}"))
     saved = buffer()
+    saved.see(desk.read(0.2))
+    fail(saved, 0.3)
+    assert saved.due_at() == after(0.3)
+
+
+@pytest.mark.parametrize(("in_a_row", "due"), [(2, 0.3), (3, 1.3)])
+def test_a_failure_goes_at_once_where_as_many_again_in_a_row_open_the_circuit(
+    in_a_row: int, due: float
+) -> None:
+    saved = ReportBuffer("w1", with_settings(consecutive_failures=in_a_row))
+    fail(saved, 0.3)
+    assert saved.due_at() == after(due)
+
+
+def test_a_refused_credential_goes_at_once() -> None:
+    saved = buffer()
+    saved.ended(CallHealth.UNAUTHORIZED, after(0.3), epoch=1, duration_seconds=0.1, failure="401")
+    assert saved.due_at() == after(0.3)
+
+
+def test_failures_of_the_next_tenth_of_a_second_go_together() -> None:
+    saved = near_a_trip()
     fail(saved, 0)
     saved.take(after(0))
     for _ in range(50):
@@ -74,19 +111,17 @@ def test_failures_of_the_next_tenth_of_a_second_go_together() -> None:
     assert saved.take(after(0.1)).window.everything().failures == 50
 
 
-def test_while_there_is_trouble_successes_go_within_a_second() -> None:
-    saved = buffer()
+def test_near_a_trip_successes_go_within_a_second() -> None:
+    saved = near_a_trip()
     saved.take(after(0))
-    saved.see(troubled().read(0.2))
     succeed(saved, 0.3)
-    assert saved.due_at() == after(1)
+    assert saved.due_at() == after(1.3)
 
 
-def test_while_there_is_trouble_first_attempts_go_within_a_second() -> None:
-    saved = buffer()
-    saved.see(troubled().read(0.2))
+def test_near_a_trip_first_attempts_go_within_a_second() -> None:
+    saved = near_a_trip()
     saved.started(1, after(0.3))
-    assert saved.due_at() == after(0.3)
+    assert saved.due_at() == after(1.3)
 
 
 def test_a_worker_with_attempts_in_its_share_is_heard_within_half_of_the_window() -> None:
@@ -202,7 +237,7 @@ def test_throttling_is_reported_at_once_and_the_longest_counts() -> None:
 
 @pytest.mark.parametrize("what", ["refused", "postponed", "retried"])
 def test_waiting_and_retrying_are_reported_within_a_second(what: str) -> None:
-    saved = buffer()
+    saved = buffer()  # a newcomer, whose retries the others must hear of at once
     saved.take(after(0))
     at = after(0.2)
     match what:
@@ -213,6 +248,17 @@ def test_waiting_and_retrying_are_reported_within_a_second(what: str) -> None:
         case _:
             saved.started(2, at)
     assert saved.due_at() == after(1)
+
+
+def test_retries_of_a_worker_that_the_others_know_of_are_gathered_for_a_second() -> None:
+    desk = Desk()
+    saved = buffer()
+    desk.hear(replace(desk.report(0, successes=1), reporter="w1"))
+    for second in (0.1, 1.2):
+        saved.see(desk.read(second))
+    saved.started(2, after(1.5))
+    saved.postponed(after(1.7))
+    assert saved.due_at() == after(2.5)
 
 
 def test_attempts_are_counted_for_the_budget() -> None:

@@ -91,7 +91,7 @@ def test_disabling_ends_closed_with_an_empty_window() -> None:
     desk.control(0, ManualControl.DISABLE, for_seconds=60)
     desk.fail(59, failures=50)
     assert desk.read(60).state is C.CLOSED
-    assert not desk.read(60).troubled
+    assert desk.read(60).counts.calls == 0
 
 
 def test_closing_by_hand_ends_a_break_and_forgets_the_failures() -> None:

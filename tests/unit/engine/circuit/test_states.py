@@ -83,8 +83,8 @@ def test_failures_that_left_the_window_do_not_count() -> None:
     desk.fail(0, failures=9)
     desk.fail(30, failures=1, successes=9)
     assert desk.breaker.state is C.CLOSED
-    assert desk.read(30).troubled
-    assert not desk.read(61).troubled
+    assert desk.read(30).counts.failures == 1
+    assert desk.read(61).counts.failures == 0
 
 
 def test_failures_in_a_row_open_it_below_the_least_number_of_calls() -> None:

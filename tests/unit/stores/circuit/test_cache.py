@@ -92,8 +92,8 @@ async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
     assert not answer.fail_open
 
 
-async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
-    stage = Copies()
+async def test_a_failure_near_a_trip_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
+    stage = Copies(FRAGILE)
     await fail(stage, times=4)
     assert len(stage.shared.sent_reports) == 1
     stage.moment.pass_(0.1)
@@ -103,7 +103,7 @@ async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_to
 
 
 async def test_what_is_due_later_goes_by_itself() -> None:
-    stage = Copies()
+    stage = Copies(FRAGILE)
     await fail(stage, times=2)
     stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
     async with asyncio.timeout(60):
@@ -218,7 +218,7 @@ async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost
 
 
 async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
-    stage = Copies()
+    stage = Copies(FRAGILE)
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     stage.shared.delivers = False
@@ -317,7 +317,7 @@ async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
 
 
 async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
-    stage = Copies()
+    stage = Copies(FRAGILE)
     await ask(stage)
     stage.shared.is_down = True
     await fail(stage)
@@ -333,7 +333,7 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
 
 
 async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
-    stage = Copies()
+    stage = Copies(FRAGILE)
     await ask(stage)
     stage.shared.is_down = True
     await fail(stage)
@@ -365,7 +365,7 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
 
 
 async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
-    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(FRAGILE, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     await fail(stage)
     other = stage.another("w2")
     answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
@@ -404,6 +404,8 @@ async def test_a_process_that_fell_silent_is_new_again() -> None:
     other = stage.another("w2")
     stage.moment.pass_(60)
     await fail(stage, copy=other)
+    stage.moment.pass_(1)
+    await other.reporting.flush()
     answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(3)]
     assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False]
     stage.copy.reporting.close()

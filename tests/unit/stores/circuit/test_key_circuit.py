@@ -42,10 +42,23 @@ class Keys:
     def moment(self) -> Moment:
         return self.whole.moment
 
-    def key(self, name: str) -> KeyCircuit:
-        shared = self.shared[name] = CircuitInMemory(now=self.moment.now)
-        settings, buffer = replace(self.whole.copy.settings, limit_key=name), ReportBuffer("w1", FRAGILE)
+    def key(self, name: str, reporter: str = "w1") -> KeyCircuit:
+        """Return the circuit of a key in a process; each has the dependency's in common."""
+        new = CircuitInMemory(now=self.moment.now, whole=self.whole.shared)
+        shared = self.shared.setdefault(name, new)
+        settings, buffer = replace(self.whole.copy.settings, limit_key=name), ReportBuffer(reporter, FRAGILE)
         return KeyCircuit(settings, shared, buffer, self.moment.now, whole=self.whole.copy)
+
+    async def calls(self, circuit: KeyCircuit, seconds: int, attempt: int = 1) -> int:
+        """Let an attempt through each second; return how often the circuit was read."""
+        shared = self.shared[circuit.settings.limit_key or ""]
+        before = shared.reads
+        for number in range(seconds):
+            self.moment.pass_(1.1)
+            permitted = await circuit.enter(f"op-{number}", attempt, FIRST)
+            assert isinstance(permitted, Permitted)
+            assert not permitted.fail_open
+        return shared.reads - before
 
     def control(self, control: ManualControl, for_seconds: float | None = None) -> None:
         action = ManualAction(control, self.moment.at, "ada", "maintenance", for_seconds, by_key=True)
@@ -77,7 +90,7 @@ async def test_the_failures_of_a_key_open_its_circuit_alone() -> None:
     assert isinstance(await ask(good), Permitted)
     assert [keys.shared[name].breaker.state for name in ("bad", "good")] == ["open", "closed"]
     assert keys.shared["bad"].breaker.limit_key == "bad"
-    assert keys.whole.shared.breaker == Breaker()
+    assert replace(keys.whole.shared.breaker, keys=None, key_changes=None) == Breaker()
 
 
 async def test_a_half_open_circuit_of_a_key_sends_its_operation_to_that_keys_entity() -> None:
@@ -129,6 +142,89 @@ async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
     await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)
     keys.moment.pass_(1.1)
     assert isinstance(await ask(second), Permitted)
+
+
+async def test_the_circuit_of_a_healthy_key_is_read_once_in_half_a_minute() -> None:
+    keys = Keys()
+    healthy = keys.key("healthy")
+    assert await keys.calls(healthy, 27) == 1
+    assert await keys.calls(healthy, 2) == 1
+
+
+async def test_a_retry_reads_the_level_of_its_keys_budget() -> None:
+    keys = Keys()
+    assert await keys.calls(keys.key("healthy"), 3, attempt=2) == 3
+
+
+async def test_a_key_is_read_each_second_while_its_calls_fail() -> None:
+    keys = Keys()
+    failing = keys.key("failing")
+    await fail(failing, keys.moment, 1)
+    assert await keys.calls(failing, 3) == 3
+    keys.moment.pass_(31)
+    assert await keys.calls(failing, 3) == 1
+
+
+async def test_what_one_process_opens_holds_up_the_others_within_a_second() -> None:
+    keys = Keys()
+    failing, other = keys.key("a", "w1"), keys.key("a", "w2")
+    await ask(other)
+    await fail(failing, keys.moment, 4)
+    assert isinstance(await ask(other), Refused)
+
+
+async def test_a_pause_of_a_key_holds_up_the_other_processes_within_a_second() -> None:
+    keys = Keys()
+    paused, other = keys.key("a", "w1"), keys.key("a", "w2")
+    await ask(other)
+    permitted = await ask(paused)
+    assert isinstance(permitted, Permitted)
+    until = keys.moment.at + timedelta(seconds=100)
+    await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    keys.moment.pass_(1.1)
+    held = await ask(other)
+    assert isinstance(held, Refused)
+    assert held.throttled
+
+
+async def test_while_a_key_is_near_a_trip_every_process_reports_its_successes() -> None:
+    keys = Keys()
+    failing, other = keys.key("a", "w1"), keys.key("a", "w2")
+    permitted = await ask(other)
+    assert isinstance(permitted, Permitted)
+    await other.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    await fail(failing, keys.moment, 1)
+    await ask(other)
+    assert keys.shared["a"].breaker.window.everything().calls == 2
+
+
+async def test_a_change_that_gets_lost_is_seen_with_the_next_read() -> None:
+    keys = Keys()
+    failing, other = keys.key("a", "w1"), keys.key("a", "w2")
+    keys.shared["a"].whole = None
+    await ask(other)
+    await fail(failing, keys.moment, 4)
+    assert isinstance(await ask(other), Permitted)
+    keys.moment.pass_(29)
+    assert isinstance(await ask(other), NeedsProbe | Refused)
+
+
+async def test_a_failed_read_keeps_nothing_for_later() -> None:
+    keys = Keys()
+    key = keys.key("a")
+    await ask(key)
+    keys.moment.pass_(31)
+    keys.shared["a"].is_down = True
+    assert await ask(key) == Permitted(1, fail_open=True)
+    keys.moment.pass_(1.1)
+    assert await ask(key) == Permitted(1, fail_open=True)
+
+
+async def test_where_the_dependencys_circuit_cannot_be_read_that_of_the_key_is() -> None:
+    keys = Keys()
+    key = keys.key("a")
+    keys.whole.shared.is_down = True
+    assert await keys.calls(key, 3) == 3
 
 
 @pytest.fixture
