@@ -16,12 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("console", "onebox", "retryctl")))
+PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("client", "console", "onebox", "retryctl")))
 PLACES: Final = {
     "pyproject.toml": (r'(?m)^version = "(.+)"$', r'"retryctl==(.+)"', r'"durable-retry-console==(.+)"'),
     "durable_retry/api.py": (r'(?m)^VERSION: Final = "(.+)"$',),
+    "packages/client/durable_retry_client/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/console/durable_retry_console/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/onebox/onebox/__init__.py": (r'(?m)^__version__ = "(.+)"$',),
+    "packages/retryctl/pyproject.toml": (r'"durable-retry-client==(.+?)"',),
     "packages/retryctl/retryctl/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
 }
 """Every place of the version, which the packages share: each is built and run by itself."""
