@@ -1,7 +1,7 @@
 """`python -m scripts.package [--backend storage|scheduler] TARGET`: what is deployed, as a folder or .zip.
 
-It holds the files that .funcignore lets through. The backend stands in host.json, because the scale
-controller reads that file and nothing else (docs/decisions/durable-backend.md).
+It holds the files that .funcignore lets through, and the description of the API. The backend stands in
+host.json, because the scale controller reads that file and nothing else (docs/decisions/durable-backend.md).
 """
 
 import argparse
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
+
+from durable_retry.api import documents
 
 ROOT: Final = Path(__file__).parents[1]
 PATCHES: Final = {"storage": None, "scheduler": ROOT / "infra" / "host.scheduler.json"}
@@ -96,6 +98,7 @@ def write(target: Path, backend: str) -> None:
         OldBundleError: host.json lets in an extension bundle that the app does not run on.
     """
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
+    contents |= {Path("durable_retry/openapi") / name: content for name, content in documents().items()}
     contents[Path("host.json")] = host_json(backend)
     check_bundle(contents[Path("host.json")])
     if target.suffix == ".zip":

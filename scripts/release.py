@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from durable_retry.api import documents
+
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("client", "console", "onebox", "retryctl")))
 PLACES: Final = {
@@ -91,7 +93,7 @@ def check(tag: str | None) -> None:
 
 
 def stage(folder: Path, repository: str, tag: str) -> None:
-    """Copy what the repository holds, with the links of the packages' pages made absolute."""
+    """Copy what the repository holds, with absolute links in the packages' pages, and describe the API."""
     listed = subprocess.run(  # the repository's own, not a package's
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],  # noqa: S607 # git as it is found
         cwd=ROOT,
@@ -107,6 +109,10 @@ def stage(folder: Path, repository: str, tag: str) -> None:
         page = folder / package / "README.md"
         text = absolute_links(page.read_text(encoding="utf-8"), package, repository, tag)
         page.write_text(text, encoding="utf-8")
+    shipped = folder / "durable_retry" / "openapi"
+    shipped.mkdir()
+    for name, content in documents().items():
+        (shipped / name).write_bytes(content)
 
 
 def build(dist: Path, repository: str, tag: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from durable_retry.api import documents
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from scripts.release import build
 
@@ -81,6 +82,16 @@ def test_each_package_has_a_wheel_and_an_sdist_whose_page_leads_to_the_tag(dist:
     with zipfile.ZipFile(next(dist.glob("durable_retry-*.whl"))) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         assert f"{URL}/raw/v1/docs/pictures/operation-light.png" in archive.read(name).decode()
+
+
+def test_the_engines_wheel_ships_the_description_of_the_api_with_the_console_and_without(dist: Path) -> None:
+    with zipfile.ZipFile(next(dist.glob("durable_retry-*.whl"))) as archive:
+        shipped = {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if name.startswith("durable_retry/openapi/")
+        }
+    assert shipped == {f"durable_retry/openapi/{name}": content for name, content in documents().items()}
 
 
 def test_a_foreign_app_is_served_from_the_wheels(python: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.api import documents
 from durable_retry.stores.task_hub import LIGHT_ROWS
 from scripts.package import (
     PATCHES,
@@ -83,7 +84,8 @@ def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
         for file in (tmp_path / "app").rglob("*")
         if file.is_file()
     }
-    assert packed.keys() == {file.as_posix() for file in deployed_files()}
+    described = {f"durable_retry/openapi/{name}" for name in documents()}
+    assert packed.keys() == {file.as_posix() for file in deployed_files()} | described
     assert packed["host.json"] == host_json("scheduler")
 
 
