@@ -13,6 +13,7 @@ from durable_retry import api
 from durable_retry.api import described, table
 from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.base.validation import validated
+from durable_retry.http.descriptions import MEMBERS
 from durable_retry.http.dispatch import responder
 from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
@@ -167,6 +168,17 @@ def test_the_example_of_a_problem_is_read_by_its_class(route: Route) -> None:
         content = documented(route)["responses"][str(status.value)]["content"]
         example = content["application/problem+json"]["example"]
         assert ProblemDocument.model_validate_json(json.dumps(example)).status == status
+
+
+def test_every_sentence_about_a_name_is_needed() -> None:
+    """A class that says of its member what it is leaves none to be said for all."""
+    schemas = described()["components"]["schemas"].values()
+    said = {
+        (name, member.get("description"))
+        for schema in schemas
+        for name, member in schema.get("properties", {}).items()
+    }
+    assert MEMBERS.items() <= said
 
 
 async def answer(**headers: str) -> func.HttpResponse:
