@@ -20,7 +20,7 @@ class History(Answer):
     instance_id: Annotated[str, Field(description="Of the orchestration.")]
     events: Annotated[
         list[dict[str, Any]],
-        Field(description="Events of its present execution, `durabletask.protobuf.HistoryEvent` in JSON."),
+        Field(description="Events of its present execution, `HistoryEvent` of durabletask in JSON."),
     ]
 
 

@@ -268,6 +268,7 @@ OF_THE_WHOLE_TREE: Final = {
     "layering",
     "operation_states",
     "project_files",
+    "references",
     "retryctl_routes",
     "types",
 }
