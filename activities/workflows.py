@@ -6,7 +6,7 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.calls import Call, begin_call, look_at
+from durable_retry.services.calls import PendingCall, begin_call, look_at
 from durable_retry.services.sagas import begin_run, end_run
 from durable_retry.services.workflows import advance_batch, end_batch, refuse_item, start_item
 
@@ -84,7 +84,7 @@ async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
         `operation_id`; or `problems`: why it can never start, pointer and detail of each; or `is_taken`:
         another call has this key.
     """
-    call = Call(request["instance"], from_rfc3339(request["since"]), request["key"])
+    call = PendingCall(request["instance"], from_rfc3339(request["since"]), request["key"])
     return await begin_call(hub, request["document"], call, clock.now())
 
 

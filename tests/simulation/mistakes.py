@@ -48,7 +48,7 @@ from durable_retry.engine.retry.loop import WorkerFailed
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.runtime import executor_guard
-from durable_retry.runtime.executor_guard import Execution
+from durable_retry.runtime.executor_guard import InstanceExecution
 from durable_retry.services import operations, order_lanes
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import functions, handler
@@ -202,8 +202,8 @@ def _nothing_reported(_record: Any, execution: Any, attempt: int) -> Any:
     return begin_heartbeats(None, execution, attempt)
 
 
-def _the_same_execution(_context: Any) -> Execution:
-    return Execution("", datetime.min.replace(tzinfo=UTC), "")
+def _the_same_execution(_context: Any) -> InstanceExecution:
+    return InstanceExecution("", datetime.min.replace(tzinfo=UTC), "")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from tests.support.builders import NOON
 
 def a_context(instance_id: str = "order-7", execution: str = "e-1", name: str = "checkout") -> Any:
     context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
-    executor_guard._executions[context] = executor_guard.Execution(execution, NOON, name)
+    executor_guard._executions[context] = executor_guard.InstanceExecution(execution, NOON, name)
     return context
 
 
