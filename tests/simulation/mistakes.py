@@ -47,7 +47,7 @@ from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import WorkerFailed
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
-from durable_retry.runtime import executor_guard
+from durable_retry.runtime import executor_guard, turns
 from durable_retry.runtime.executor_guard import InstanceExecution
 from durable_retry.services import operations, order_lanes
 from durable_retry.services.attempt import call as handler_calls
@@ -66,7 +66,7 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
 from entities import debounce as debounce_entity
 from entities import order_lane
-from orchestrators import operation, run
+from orchestrators import operation
 from orchestrators.run import Run
 
 
@@ -154,7 +154,7 @@ ONCE: Final = (
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
-    Mistake("early timer", lambda: patch.object(run, "fired_early", _is_never), 200),
+    Mistake("early timer", lambda: patch.object(turns, "_MAX_EARLY", 0), 200),
     Mistake("slot lent again", lambda: patch.object(limiter, "was_answered", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),

@@ -19,9 +19,8 @@ from durable_retry.engine.base.names import (
     BULK_PAGE,
     CANCEL_BULK_EVENT,
     DUE_AT,
-    NUDGE_EVENT,
 )
-from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
+from durable_retry.runtime.turns import Alarm, Signals, Turns, call_until_success
 from durable_retry_console.bulk.shapes import (
     BatchInput,
     BatchPace,
@@ -86,17 +85,8 @@ class _Execution:
         if until <= self.now:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
-        timer, early, is_over = self.ctx.create_timer(until), 0, False
-        others = [] if self.progress.status is BulkState.CANCELLED else [self.cancel]
-        while not is_over:
-            winner = yield task.when_any([timer, *others, self.signals.awaited(NUDGE_EVENT)])
-            if winner is timer and fired_early(until, self.now, early):
-                timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
-            elif winner is timer or winner in others:
-                is_over = True
-            else:
-                self.signals.take(NUDGE_EVENT)
-                is_over = self.now >= until
+        is_cancelled = self.progress.status is BulkState.CANCELLED
+        yield from Alarm(self.signals, until).event(*(() if is_cancelled else (CANCEL_BULK_EVENT,)))
         self.show(self.progress)
 
     def continue_with(self, **changes: Any) -> None:
