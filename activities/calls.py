@@ -5,7 +5,7 @@ from typing import Any
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.calls import Call, begin_call, look_at
+from durable_retry.services.calls import PendingCall, begin_call, look_at
 
 
 async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
@@ -19,7 +19,7 @@ async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
         `operation_id`; or `problems`: why it can never start, pointer and detail of each; or `is_taken`:
         another call has this key.
     """
-    call = Call(request["instance"], from_rfc3339(request["since"]), request["key"])
+    call = PendingCall(request["instance"], from_rfc3339(request["since"]), request["key"])
     return await begin_call(hub, request["document"], call, clock.now())
 
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
-    from durable_retry.client.documents import OperationFailed
     from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
     from durable_retry.handlers.registry import operation, wrap
-    from durable_retry.in_process import Operations, call
+    from durable_retry.in_process import OperationFailed, Operations, call
 
 __all__ = [
     "Call",
@@ -35,13 +34,12 @@ __all__ = [
 # The module of each name.
 _HOMES: Final = {
     "register": "durable_retry.app",
-    "OperationFailed": "durable_retry.client.documents",
     **dict.fromkeys(("operation", "wrap"), "durable_retry.handlers.registry"),
     **dict.fromkeys(
         ("Call", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",
     ),
-    **dict.fromkeys(("Operations", "call"), "durable_retry.in_process"),
+    **dict.fromkeys(("OperationFailed", "Operations", "call"), "durable_retry.in_process"),
 }
 
 

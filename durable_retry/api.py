@@ -1,25 +1,37 @@
 """The API as a whole: every route, and the OpenAPI document. Whoever imports it imports all routes."""
 
 import json
+from collections.abc import Iterable, Mapping
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.http.answers import etag_of
+from durable_retry.http.answers import etag_of_text
 from durable_retry.http.openapi import openapi_document
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
+from durable_retry.plugins import Collection
 from durable_retry.routing import collections, routes_of
-from durable_retry.settings.configuration import api_path
+from durable_retry.settings.configuration import api_path, registration
 
 VERSION: Final = "0.1.0"
 
 routes = Routes("the app")
 
 
-def table() -> list[Route]:
-    """Return every declared route that this app has."""
-    return [route for collection in collections() for route in routes_of(collection)]
+SHIPPED: Final = Path(__file__).with_name("openapi")
+"""Documents that a build wrote; an app without one that fits makes its own."""
+
+
+def table(listed: Iterable[Collection] | None = None) -> list[Route]:
+    """Return every declared route of collections; None means those of this app."""
+    return [
+        route
+        for collection in (collections() if listed is None else listed)
+        for route in routes_of(collection)
+    ]
 
 
 @cache
@@ -28,15 +40,36 @@ def described() -> dict[str, Any]:
     return openapi_document(table(), VERSION, api_path())
 
 
+def document_name(listed: Iterable[Collection]) -> str:
+    """Return the name of the file that describes collections here: what changes it, changes the name."""
+    sources = registration().sources
+    parts = (VERSION, api_path(), [*listed], None if sources is None else sorted(sources))
+    return f"{sha256(repr(parts).encode()).hexdigest()[:24]}.json"
+
+
+def documents() -> dict[str, bytes]:
+    """Return what a build ships, by the names of files: with the plugins that are installed, and without."""
+    apps = ([*collections()], [*collections(())])
+    return {
+        document_name(listed): _text_of(openapi_document(table(listed), VERSION, api_path()))
+        for listed in apps
+    }
+
+
 @routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), errors=(), anonymous=True)
 async def get_openapi() -> func.HttpResponse:
     """This document."""
-    content, etag = _written()
+    content, etag = _sent()
     return func.HttpResponse(content, headers={"ETag": etag}, mimetype="application/json")
 
 
 @cache
-def _written() -> tuple[bytes, str]:
+def _sent() -> tuple[bytes, str]:
     """Return the document as it is sent, and its entity tag: nobody needs a key to ask for it."""
-    content = json.dumps(described()).encode()
-    return content, etag_of(described())
+    shipped = SHIPPED / document_name(collections())
+    content = shipped.read_bytes() if shipped.exists() else _text_of(described())
+    return content, etag_of_text(content)
+
+
+def _text_of(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode()

@@ -1,6 +1,6 @@
 """The collections of routes that the app has: those of the core and of its plugins."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ import azure.durable_functions as df
 
 from durable_retry.deferred import imported
 from durable_retry.http.collection import add_collection
-from durable_retry.plugins import Collection, plugins
+from durable_retry.plugins import Collection, Plugin, plugins
 from durable_retry.settings.configuration import registration
 
 CORE: Final = (
@@ -36,10 +36,14 @@ CORE: Final = (
 _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)
 
 
-def collections() -> Iterator[Collection]:
-    """Yield the collections of this app; a plugin may add routes to those that there are."""
+def collections(added: Iterable[Plugin] | None = None) -> Iterator[Collection]:
+    """Yield the collections of an app; a plugin may add routes to those that there are.
+
+    Args:
+        added: Its plugins; None means those that are installed.
+    """
     found = {each.path: each for each in CORE}
-    for more in (each for plugin in plugins() for each in plugin.collections):
+    for more in (each for plugin in (plugins() if added is None else added) for each in plugin.collections):
         known = found.get(more.path, replace(more, routes=()))
         found[more.path] = replace(known, routes=(*known.routes, *more.routes))
     yield from found.values()

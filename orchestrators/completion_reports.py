@@ -10,9 +10,9 @@ from typing import Any, Final
 from durabletask import task
 
 from durable_retry.engine.base.json_forms import optional_to_rfc3339
-from durable_retry.engine.base.names import DUE_AT, ENDED_EVENT, NUDGE_EVENT
+from durable_retry.engine.base.names import DUE_AT, ENDED_EVENT
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.runtime.turns import Signals, Turns
+from durable_retry.runtime.turns import Alarm, Signals, Turns
 
 LOOKS_PER_HISTORY: Final = 20
 """Starts and looks after which the orchestration continues as new, so that its history stays short."""
@@ -38,42 +38,31 @@ class CompletionReports:
     quiet_looks: int = 0
     shown: dict[str, Any] = field(default_factory=dict)
     signals: Signals = field(init=False)
-    _look: task.Task[Any] | None = None
-    _look_at: datetime | None = None
+    _look: Alarm | None = None
 
     def __post_init__(self) -> None:
         self.signals = Signals(self.ctx)
 
     def wait(self) -> Turns[list[Completion]]:
         """Wait until ends are reported, and return them; none when it is time to look."""
-        if self._look is None:
-            # One timer at a time: each abandoned one would cost a turn.
-            self._look_at = self._now + min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK)
-            self._look = self.ctx.create_timer(self._look_at)
-        self.ctx.set_custom_status({**self.shown, DUE_AT: optional_to_rfc3339(self._look_at)})
-        completions: list[Completion] = []
-        while not completions and not self._is_time_to_look:
-            events = [self.signals.awaited(name) for name in (ENDED_EVENT, NUDGE_EVENT)]
-            yield task.when_any([self._look, *events])
-            if self.signals.has_come(NUDGE_EVENT):
-                self.signals.take(NUDGE_EVENT)
+        # One timer at a time: each abandoned one would cost a turn.
+        look = self._look = self._look or Alarm(self.signals, self._next_look_at)
+        self.ctx.set_custom_status({**self.shown, DUE_AT: optional_to_rfc3339(look.until)})
+        completions, is_due = list[Completion](), look.is_over
+        while not completions and not is_due:
+            is_due = (yield from look.event(ENDED_EVENT)) is None
             completions = self.arrived()
         self.ctx.set_custom_status(self.shown)
-        if self._is_time_to_look:
+        if is_due or look.is_over:
             self._look = None
         self.quiet_looks = 0 if completions else self.quiet_looks + 1
         return completions
 
     @property
-    def _is_time_to_look(self) -> bool:
-        # The message of the timer may have been lost: then a nudge comes.
-        if self._look is None or self._look_at is None:
-            return False
-        return self._look.is_complete or self._now >= self._look_at
-
-    @property
-    def _now(self) -> datetime:
-        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+    def _next_look_at(self) -> datetime:
+        now: datetime = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        wait: timedelta = min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK)
+        return now + wait
 
     def arrived(self) -> list[Completion]:
         """Return the reports that arrived and were not returned yet.

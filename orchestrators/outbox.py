@@ -19,7 +19,6 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     CIRCUIT_EVENT,
     DUE_AT,
-    NUDGE_EVENT,
     OUTBOX,
     OUTBOX_GIVE_UP,
     OUTBOX_PENDING,
@@ -37,7 +36,7 @@ from durable_retry.engine.retry.loop import (
     lease_id_of,
 )
 from durable_retry.runtime.turns import (
-    EARLY_BY,
+    Alarm,
     Asking,
     Signals,
     Turns,
@@ -64,7 +63,6 @@ class Sending:
     Attributes:
         scope: `operation_id`, and `event_id` when only that event is to be sent.
         place: The location of their rows, as JSON.
-        waited_for: The instant of the latest wait; None before the first.
     """
 
     ctx: task.OrchestrationContext
@@ -72,7 +70,6 @@ class Sending:
     place: Mapping[str, Any]
     deliveries: list[Delivery]
     signals: Signals
-    waited_for: datetime | None = None
 
     @property
     def now(self) -> datetime:
@@ -108,14 +105,7 @@ class Sending:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""
         due_at = next_due_at(self.deliveries)
         self.show(**{DUE_AT: to_rfc3339(due_at)})
-        # Waiting again for the same instant means that the timer before fired early.
-        timer = self.ctx.create_timer(due_at + EARLY_BY if due_at == self.waited_for else due_at)
-        self.waited_for = due_at
-        events = [self.signals.awaited(name) for name in (CIRCUIT_EVENT, NUDGE_EVENT)]
-        winner = yield task.when_any([timer, *events])
-        if self.signals.has_come(NUDGE_EVENT):
-            self.signals.take(NUDGE_EVENT)
-        if winner is events[0]:
+        if (yield from Alarm(self.signals, due_at).event(CIRCUIT_EVENT)) is not None:
             self._release_waiting()
             self.show()
 

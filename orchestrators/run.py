@@ -11,7 +11,6 @@ from durable_retry.engine.base.json_forms import instant_in, optional_to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
-    NUDGE_EVENT,
     PAUSE_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
@@ -31,11 +30,10 @@ from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.runtime.executor_guard import show_at_end
 from durable_retry.runtime.turns import (
     ENTITY_CALLS,
+    Alarm,
     OwnFailureError,
     Signals,
     Turns,
-    after_early,
-    fired_early,
     leave_gates,
     wait_after,
 )
@@ -292,28 +290,20 @@ class Run:
         # Nobody can say when whoever is in front will have ended.
         shown_until = None if in_order else until
         self.show(state, next_attempt_at=shown_until)
-        timer, early = self.ctx.create_timer(until), 0
-        # The SDK returns the first that is complete, and its order is part of what a replay repeats.
+        alarm = Alarm(self.signals, until)
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TURN_EVENT] if in_order else []
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
         names += [] if self.listener is None else [self.listener[0]]
-        names += [NUDGE_EVENT]
-        while True:
-            awaited = {name: self.signals.awaited(name) for name in names}
-            winner = yield task.when_any([timer, *awaited.values()])
-            if winner is timer:
-                if not fired_early(until, self.now, early):
-                    return
-                timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
-            elif winner is awaited[PAUSE_EVENT]:
+        while (name := (yield from alarm.event(*names))) is not None:
+            if name == PAUSE_EVENT:
                 goes_on = yield from self.hold()
                 self.show(state, next_attempt_at=shown_until)
                 if not goes_on:
                     return
-            elif self._ends_wait(next(name for name in names if awaited[name] is winner), state, began_at):
+            elif self._ends_wait(name, state, began_at):
                 return
-            if self.now >= until:
+            if alarm.is_over:
                 return  # The message of the timer is late, or lost.
 
     def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
@@ -344,21 +334,15 @@ class Run:
         self.note_action(PAUSE_EVENT, request)
         self.leave_gates(for_good=False)
         self.show(OperationState.PAUSED, next_attempt_at=until)
-        ends: list[task.Task[Any]] = [self.signals.awaited(CANCEL_EVENT)]
-        ends += [] if until is None else [self.ctx.create_timer(until)]
-        ends += [] if self.listener is None else [self.signals.awaited(self.listener[0])]
+        alarm = Alarm(self.signals, until)
+        names = [CANCEL_EVENT, *([] if self.listener is None else [self.listener[0]]), RESUME_EVENT]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):
-            resumed, nudged = (self.signals.awaited(name) for name in (RESUME_EVENT, NUDGE_EVENT))
-            winner = yield task.when_any([*ends, resumed, nudged])
-            if winner is nudged:
-                self.signals.take(NUDGE_EVENT)
-                if until is None or self.now < until:
-                    continue
-            end = self.signals.take(RESUME_EVENT) if winner is resumed else {"by": None}
-            if winner is not resumed:
+            if (yield from alarm.event(*names)) != RESUME_EVENT:
+                end = {"by": None}
                 break
+            end = self.signals.take(RESUME_EVENT)
         self.note_action(RESUME_EVENT, end)
         if self.state.due_at is not None:
             # What was due meanwhile is not late.

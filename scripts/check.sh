@@ -20,7 +20,7 @@ $py -m sphinx -q -W --keep-going -E -b html docs .site &
 site=$!
 trap 'kill "$types" "$site" 2>/dev/null || true' EXIT
 # Those that need no other process. The rest waits: for timers, for processes.
-fast=(tests/unit tests/property packages/console/tests/unit packages/onebox/tests/unit packages/retryctl/tests)
+fast=(tests/unit tests/property packages/client/tests packages/console/tests/unit packages/onebox/tests/unit packages/retryctl/tests)
 # The rules are covered branch by branch, and a branch that no fast test takes fails the check.
 $py -m coverage erase
 $py -m coverage run -m pytest -m "not long" -n 2 --dist worksteal "${fast[@]}"

@@ -1,8 +1,8 @@
 """`python -m scripts.package [--backend storage|scheduler] TARGET`: what is deployed, as a folder or .zip.
 
-It holds the files that .funcignore lets through, and each module compiled for the Python that runs this. The
-backend stands in host.json, because the scale controller reads that file and nothing else
-(docs/decisions/durable-backend.md).
+It holds the files that .funcignore lets through, the description of the API, and each module compiled for the
+Python that runs this. The backend stands in host.json, because the scale controller reads that file and
+nothing else (docs/decisions/durable-backend.md).
 """
 
 import argparse
@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
+
+from durable_retry.api import documents
 
 ROOT: Final = Path(__file__).parents[1]
 PATCHES: Final = {"storage": None, "scheduler": ROOT / "infra" / "host.scheduler.json"}
@@ -119,6 +121,7 @@ def write(target: Path, backend: str) -> None:
         OldBundleError: host.json lets in an extension bundle that the app does not run on.
     """
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
+    contents |= {Path("durable_retry/openapi") / name: content for name, content in documents().items()}
     contents[Path("host.json")] = host_json(backend)
     check_bundle(contents[Path("host.json")])
     contents |= dict(compiled_modules(contents))

@@ -15,13 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from durable_retry.api import documents
+
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("console", "onebox", "retryctl")))
+PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("client", "console", "onebox", "retryctl")))
 PLACES: Final = {
     "pyproject.toml": (r'(?m)^version = "(.+)"$', r'"retryctl==(.+)"', r'"durable-retry-console==(.+)"'),
     "durable_retry/api.py": (r'(?m)^VERSION: Final = "(.+)"$',),
+    "packages/client/durable_retry_client/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/console/durable_retry_console/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/onebox/onebox/__init__.py": (r'(?m)^__version__ = "(.+)"$',),
+    "packages/retryctl/pyproject.toml": (r'"durable-retry-client==(.+?)"',),
     "packages/retryctl/retryctl/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
 }
 """Every place of the version, which the packages share: each is built and run by itself."""
@@ -89,7 +93,7 @@ def check(tag: str | None) -> None:
 
 
 def stage(folder: Path, repository: str, tag: str) -> None:
-    """Copy what the repository holds, with the links of the packages' pages made absolute."""
+    """Copy what the repository holds, with absolute links in the packages' pages, and describe the API."""
     listed = subprocess.run(  # the repository's own, not a package's
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],  # noqa: S607 # git as it is found
         cwd=ROOT,
@@ -105,6 +109,10 @@ def stage(folder: Path, repository: str, tag: str) -> None:
         page = folder / package / "README.md"
         text = absolute_links(page.read_text(encoding="utf-8"), package, repository, tag)
         page.write_text(text, encoding="utf-8")
+    shipped = folder / "durable_retry" / "openapi"
+    shipped.mkdir()
+    for name, content in documents().items():
+        (shipped / name).write_bytes(content)
 
 
 def build(dist: Path, repository: str, tag: str) -> None:

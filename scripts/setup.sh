@@ -59,7 +59,7 @@ install_packages() {
     echo "setup: installing the Python packages"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-        -e packages/console -e packages/onebox -e packages/retryctl
+        -e packages/client -e packages/console -e packages/onebox -e packages/retryctl
     rm -rf packages/console/build # of the install by requirements.txt, which the line above took the place of
 }
 

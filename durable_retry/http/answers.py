@@ -133,8 +133,12 @@ def etag_of(document: Any, without: Collection[str] = ()) -> str:
     Args:
         without: Names of fields, at any depth, that change with the time of asking alone.
     """
-    text = json.dumps(_without_members(document, without) if without else document)
-    return f'W/"{sha256(text.encode()).hexdigest()[:24]}"'
+    return etag_of_text(json.dumps(_without_members(document, without) if without else document).encode())
+
+
+def etag_of_text(text: bytes) -> str:
+    """Return the weak entity tag of a document as it is sent."""
+    return f'W/"{sha256(text).hexdigest()[:24]}"'
 
 
 def _without_members(value: Any, without: Collection[str]) -> Any:

@@ -39,7 +39,7 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
     "path": "Name of a file of the dashboard.",
 }
 
-_MEMBERS: Final[Mapping[str, str]] = {
+MEMBERS: Final[Mapping[str, str]] = {
     "acknowledged_at": "When somebody began to look into it; null while nobody did.",
     "acknowledged_by": "Who looks into it; null where it is not known.",
     "action": "What was done.",
@@ -70,7 +70,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "circuits": "The circuits, the worst first.",
     "cleared_at": "When the condition ended; null while it holds.",
     "compensation": "The operation that undoes the step; null when there is none.",
-    "complete": "Whether everything was counted; false at a limit.",
     "condition": "What the alert is about.",
     "correlation_id": "The caller's own reference, sent to the dependency and written in logs.",
     "count": "How many there are.",
@@ -91,8 +90,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "dependency": "Name of the dependency.",
     "detail": "What is wrong, for a person.",
     "diagnosis_id": "Id of the diagnosis.",
-    "done": "How many were acted on.",
-    "dry_run": "Whether to count only.",
     "duration_ms": "How long it took, in milliseconds.",
     "effect": "Whether what the step did stands, was undone, or is not known.",
     "ended_by_status": "How many operations ended, by status.",
@@ -111,7 +108,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "finished_at": "When it ended; null while it runs.",
     "first_failed_at": "When it failed first.",
     "for_seconds": "How long it holds; null until somebody changes it.",
-    "format": "In which form the receiver gets it.",
     "from": "The beginning of the span.",
     "group": "Stable for the same root cause.",
     "groups": "The causes with the most dead letters.",
@@ -128,7 +124,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "jitter": "How the waits are spread.",
     "key": "The caller's name for it; the same key is the same work.",
     "kind": "The kind of the entry.",
-    "latest": "The newest of them.",
     "latest_failed": "The newest events that could not be sent.",
     "least_seconds": "At least.",
     "limits": "The limits of the dependency, and how far they are used.",
@@ -152,7 +147,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "operations": "How many operations.",
     "order_key": "Operations with it run one after the other; null without one.",
     "outbox": "Events that are not sent.",
-    "outcome": "What became of it.",
     "p50": "Half of them took at most this long.",
     "p95": "95 of 100 took at most this long.",
     "parts": "Each part that was looked at.",
@@ -168,7 +162,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "reason": "Why, in a word or a sentence.",
     "receiver": "Name of the receiver.",
     "receivers": "Who is told.",
-    "remaining": "How many are left.",
     "replay_of": "Id of the dead letter whose replay this is; null when it is of none.",
     "replays": "Its replays, the oldest first.",
     "requested_at": "When it was asked for.",
@@ -179,7 +172,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "sample": "One of them.",
     "schedule_seconds": "The waits one by one, for the strategy `schedule`.",
     "seconds": "How long, in seconds.",
-    "selected": "How many were chosen.",
     "sent_at": "When it was sent; null while it is not.",
     "skipped": "How many needed nothing.",
     "slow_calls": "Calls that took too long.",
@@ -220,7 +212,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "window": "The calls that the circuit counts.",
 }
 
-_MEMBERS_OF: Final[Mapping[tuple[str, str], str]] = {
+MEMBERS_OF: Final[Mapping[tuple[str, str], str]] = {
     ("Auth", "value"): "A placeholder: the value is never shown.",
     ("BulkActionDocument", "failures"): "The first failures, each with its id.",
     ("OperationShare", "attempts"): "How many attempts.",
@@ -237,7 +229,7 @@ def with_members_described(name: str, schema: Mapping[str, Any]) -> dict[str, An
     described = {"description": "A page of a list."} if name.endswith("Page") else {}
     members = {
         member: {"description": text, **shape}
-        if (text := _MEMBERS_OF.get((name, member), _MEMBERS.get(member)))
+        if (text := MEMBERS_OF.get((name, member), MEMBERS.get(member)))
         else shape
         for member, shape in schema.get("properties", {}).items()
     }

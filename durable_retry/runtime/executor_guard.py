@@ -69,7 +69,7 @@ def show_at_end(context: Any, make: Callable[[], Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class InstanceExecution:
     """One execution of an instance: it has one for each time that it is started or continues as new.
 
     Attributes:
@@ -84,15 +84,15 @@ class Execution:
 
 
 # The execution of each context.
-_executions: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()
+_executions: WeakKeyDictionary[Any, InstanceExecution] = WeakKeyDictionary()
 
 
-def begin_execution(context: Any, execution: Execution) -> None:
+def begin_execution(context: Any, execution: InstanceExecution) -> None:
     """Note the execution that a context is made for."""
     _executions[context] = execution
 
 
-def execution_of(context: Any) -> Execution:
+def execution_of(context: Any) -> InstanceExecution:
     """Return the execution that a context belongs to.
 
     Raises:
@@ -101,11 +101,11 @@ def execution_of(context: Any) -> Execution:
     return _executions[getattr(context, "_ctx", context)]
 
 
-def _execution_in(ctx: Any, event: pb.HistoryEvent) -> Execution:
+def _execution_in(ctx: Any, event: pb.HistoryEvent) -> InstanceExecution:
     began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
     # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
     given = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
-    return Execution(str(given), began_at, event.executionStarted.name)
+    return InstanceExecution(str(given), began_at, event.executionStarted.name)
 
 
 _ANSWERS: Final = frozenset(

@@ -130,29 +130,52 @@ def wait_after(failures: int) -> timedelta:
     return timedelta(seconds=min(doubled, _LONGEST_WAIT_SECONDS))
 
 
-def fired_early(until: datetime, now: datetime, times: int) -> bool:
-    """Whether a timer fired before its instant, so that another one must follow.
+class Alarm:
+    """An instant to wait for, and events before it: one timer, however often it is waited for.
 
-    Args:
-        times: How many timers of this wait fired early before.
+    A timer may fire early; then another one follows. Its message may be lost; then upkeep sends a nudge.
+
+    Attributes:
+        until: The instant; None waits for events alone.
     """
-    return now < until and times < _MAX_EARLY
+
+    def __init__(self, signals: Signals, until: datetime | None) -> None:
+        self.until, self._signals, self._early = until, signals, 0
+        self._timers = [] if until is None else [signals.ctx.create_timer(until)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the instant has come."""
+        return self.until is not None and self._now >= self.until
+
+    def event(self, *names: str) -> Turns[str | None]:
+        """Wait, and return the name of the event that has come, which is to be taken; None at the instant."""
+        while True:
+            # The SDK returns the first that is complete, and its order is part of what a replay repeats.
+            awaited = {name: self._signals.awaited(name) for name in (*names, NUDGE_EVENT)}
+            winner = yield task.when_any([*self._timers, *awaited.values()])
+            if winner in self._timers:
+                if self.until is None or self.is_over or self._early == _MAX_EARLY:
+                    return None
+                # No timer fires earlier than `EARLY_BY`. A clock that sees it earlier is behind the one that
+                # set the timer, and must not wait for as long as the two differ.
+                fires_at = min(self.until, self._now + EARLY_BY) + EARLY_BY
+                self._timers, self._early = [self._signals.ctx.create_timer(fires_at)], self._early + 1
+            elif winner is awaited[NUDGE_EVENT]:
+                self._signals.take(NUDGE_EVENT)
+                if self.is_over:
+                    return None
+            else:
+                return next(name for name in names if awaited[name] is winner)
+
+    @property
+    def _now(self) -> datetime:
+        return self._signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
 
-def after_early(until: datetime, now: datetime) -> datetime:
-    """Return when the timer fires that follows one which fired early.
-
-    No timer fires earlier than `EARLY_BY`. A clock that sees it earlier is behind the one that set the timer,
-    and must not wait for as long as the two differ.
-    """
-    return min(until, now + EARLY_BY) + EARLY_BY
-
-
-def pause(signals: Signals, seconds: timedelta, *ends: task.Task[Any]) -> Turns[None]:
-    """Wait for so long, for one of the ends, or for a nudge: what follows bears to come early."""
-    yield task.when_any([signals.ctx.create_timer(seconds), signals.awaited(NUDGE_EVENT), *ends])
-    if signals.has_come(NUDGE_EVENT):
-        signals.take(NUDGE_EVENT)
+def pause(signals: Signals, seconds: timedelta, *ends: str) -> Turns[None]:
+    """Wait for so long, or for one of the events, which is not taken."""
+    yield from Alarm(signals, signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + seconds).event(*ends)
 
 
 class OwnFailureError(Exception):
@@ -171,13 +194,13 @@ Raises `OwnFailureError` where that is enough.
 
 
 def wait_out(
-    signals: Signals, what: str, failures: int, error: str, *, ends: Sequence[task.Task[Any]] = ()
+    signals: Signals, what: str, failures: int, error: str, *, ends: Sequence[str] = ()
 ) -> Turns[None]:
     """Wait after a failure of our own side, as an `OwnWait` for nobody in particular.
 
     Args:
         what: What is tried, as the subject of a sentence.
-        ends: What ends the wait.
+        ends: Events that end the wait.
     """
     if failures >= MAX_OWN_FAILURES:
         raise OwnFailureError(f"{what} failed {failures} times in a row: {error}")

@@ -22,7 +22,7 @@ CALL_SOURCE: Final = "call"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PendingCall:
     """A call by an orchestration.
 
     Attributes:
@@ -41,13 +41,13 @@ class Call:
         return ScopedKey(f"source:{CALL_SOURCE}", visible(self.key))
 
 
-def operation_of_call(document: Any, call: Call, now: datetime) -> OperationInput:
+def operation_of_call(document: Any, call: PendingCall, now: datetime) -> OperationInput:
     """Return the operation of a call from its body, as `POST /api/operations` takes it."""
     naming = Naming(own=call.own_name)
     return read_operation(ParsedEnvelope(document), naming, targets(), source=CALL_SOURCE, now=now)
 
 
-async def begin_call(hub: TaskHub, document: Any, call: Call, now: datetime) -> dict[str, Any]:
+async def begin_call(hub: TaskHub, document: Any, call: PendingCall, now: datetime) -> dict[str, Any]:
     """Start the operation of a call; it reports its end to the orchestration that waits. Idempotent.
 
     Args:
@@ -82,7 +82,7 @@ async def _reports_to(hub: TaskHub, operation_id: str) -> str | None:
 
 
 async def _is_of_another_call(
-    hub: TaskHub, operation_id: str, outcome: Replayed | KeyReused, call: Call
+    hub: TaskHub, operation_id: str, outcome: Replayed | KeyReused, call: PendingCall
 ) -> bool:
     caller = await _reports_to(hub, operation_id)
     if caller is not None:
@@ -91,7 +91,7 @@ async def _is_of_another_call(
     return isinstance(outcome, KeyReused) or _ended_before(outcome.document, call.since)
 
 
-async def _why_refused(hub: TaskHub, outcome: Replayed | KeyReused, call: Call) -> str | None:
+async def _why_refused(hub: TaskHub, outcome: Replayed | KeyReused, call: PendingCall) -> str | None:
     """Return why the operation of a key is not taken; None when it is none of before, or that of this call.
 
     A call whose start was repeated finds its own operation, which ended before by a clock that is behind.

@@ -14,17 +14,17 @@ from durable_retry.stores.task_hub import Selection, TaskHub
 _UNDER_WAY: Final = frozenset({OrchestrationStatus.RUNNING, OrchestrationStatus.SUSPENDED})
 
 
-class History(Answer):
+class InstanceHistory(Answer):
     """The history of one orchestration."""
 
     instance_id: Annotated[str, Field(description="Of the orchestration.")]
     events: Annotated[
         list[dict[str, Any]],
-        Field(description="Events of its present execution, `durabletask.protobuf.HistoryEvent` in JSON."),
+        Field(description="Events of its present execution, `HistoryEvent` of durabletask in JSON."),
     ]
 
 
-async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[History]:
+async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[InstanceHistory]:
     """Read a page of the histories of what is under way; with `completed` also of what has completed."""
     statuses = _UNDER_WAY | ({OrchestrationStatus.COMPLETED} if completed else set())
     # With payloads for the size of the page: a history is no smaller than they are.
@@ -38,5 +38,7 @@ async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) ->
     # Azure Storage lists entities among the instances.
     ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]
     histories = await asyncio.gather(*map(hub.read_history, ids))
-    items = (History(instance_id=name, events=events) for name, events in zip(ids, histories, strict=True))
+    items = (
+        InstanceHistory(instance_id=name, events=events) for name, events in zip(ids, histories, strict=True)
+    )
     return Page(items=tuple(items), next_cursor=page.following)

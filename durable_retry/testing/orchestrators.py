@@ -20,8 +20,8 @@ from durable_retry.engine.base.names import CALL
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.handlers.registry import registered_handlers, user_function
-from durable_retry.runtime.executor_guard import Execution, begin_execution
-from durable_retry.services.calls import Call, operation_of_call
+from durable_retry.runtime.executor_guard import InstanceExecution, begin_execution
+from durable_retry.services.calls import PendingCall, operation_of_call
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
 from durable_retry.testing.handlers import HandlerRun, Play, world
@@ -98,7 +98,7 @@ async def run_orchestrator(
         needed = {handler.dependency for handler in registered_handlers().values()}
         now = own_time.now()
         async with world(own_time, dependencies, needed, config, settings):
-            call = Call(instance_id, now, given["keys"][0])
+            call = PendingCall(instance_id, now, given["keys"][0])
             try:
                 operation = operation_of_call(given["document"], call, now)
             except InvalidInputError as error:
@@ -197,7 +197,7 @@ class _Context(task.OrchestrationContext):
 
     async def play(self, orchestrator: Callable[[Any, Any], Any], given: Any) -> Any:
         begin_execution(
-            self, Execution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
+            self, InstanceExecution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
         )
         turns = orchestrator(self, given)
         if not inspect.isgenerator(turns):

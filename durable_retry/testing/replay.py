@@ -35,7 +35,7 @@ from durable_retry.testing.orchestrators import orchestrator_function
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RecordedHistory:
     """What one execution of an orchestration has done so far.
 
     Attributes:
@@ -86,7 +86,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Replay:
+class ReplayResult:
     """What came of a history's replay.
 
     Attributes:
@@ -98,10 +98,10 @@ class Replay:
     result: str | None = None
 
 
-def replayed(orchestrator: Any, history: History) -> Replay:
+def replayed(orchestrator: Any, history: RecordedHistory) -> ReplayResult:
     """Replay a history against an orchestrator: the function, or what `orchestration_trigger` made of it."""
     if not history.events:
-        return Replay()
+        return ReplayResult()
     guard_executor()
     watch = _Watch(history, _OrchestrationExecutor.process_event)
     *past, last = history.events
@@ -118,7 +118,7 @@ def replayed(orchestrator: Any, history: History) -> Replay:
 class _Watch:
     """Sees each event that the executor takes, where it refuses one, and where the code ends."""
 
-    def __init__(self, history: History, process_event: Callable[..., None]) -> None:
+    def __init__(self, history: RecordedHistory, process_event: Callable[..., None]) -> None:
         self._history = history
         self._process_event = process_event
         self._number = 0
@@ -157,7 +157,7 @@ class _Watch:
     def _difference(self, number: int, history: str, code: str) -> Difference:
         return Difference(self._history.instance_id, self._history.orchestrator, number, history, code)
 
-    def judged(self, actions: Iterable[pb.OrchestratorAction]) -> Replay:
+    def judged(self, actions: Iterable[pb.OrchestratorAction]) -> ReplayResult:
         """Return what came of the replay, by what the code would do next."""
         ends = [action for action in actions if action.HasField("completeOrchestration")]
         further = [
@@ -165,14 +165,14 @@ class _Watch:
         ]
         result = ends[0].completeOrchestration.result.value if ends else None
         if self._refused is not None:
-            return Replay(self._refused)
+            return ReplayResult(self._refused)
         if ends and not (self._history.has_completed and self._ended_at > self._last_turn):
-            return Replay(self._difference(self._ended_at, "goes on", "ends"))
+            return ReplayResult(self._difference(self._ended_at, "goes on", "ends"))
         if further:
-            return Replay(self._difference(self._number, "no further step", further[0]))
+            return ReplayResult(self._difference(self._number, "no further step", further[0]))
         if self._history.has_completed and not ends:
-            return Replay(self._difference(self._number, "the end", "waits"))
-        return Replay(result=result)
+            return ReplayResult(self._difference(self._number, "the end", "waits"))
+        return ReplayResult(result=result)
 
 
 def _code_at(context: Any, number: int) -> str:
@@ -242,7 +242,7 @@ def orchestrators_in(folder: Path) -> dict[str, Any]:
     }
 
 
-def histories_in(folder: Path) -> list[History]:
+def histories_in(folder: Path) -> list[RecordedHistory]:
     """Read the histories in the files of a folder and of those in it.
 
     Raises:
@@ -251,13 +251,15 @@ def histories_in(folder: Path) -> list[History]:
     histories = []
     for file in sorted(folder.rglob("*.json")):
         try:
-            histories.append(History.read(json.loads(file.read_text(encoding="utf-8"))))
+            histories.append(RecordedHistory.read(json.loads(file.read_text(encoding="utf-8"))))
         except ValueError as error:
             raise ValueError(f"{file} {error}") from None
     return histories
 
 
-def differences(orchestrators: Mapping[str, Any], histories: Iterable[History]) -> Iterator[Difference]:
+def differences(
+    orchestrators: Mapping[str, Any], histories: Iterable[RecordedHistory]
+) -> Iterator[Difference]:
     """Yield the first difference of each history that does not fit."""
     for history in histories:
         if history.events and history.orchestrator not in orchestrators:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
-from durable_retry.client import AsyncClient, Client, OperationFailed
+from durable_retry_client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.app import SERVER
 from tests.support.azurite import Storage
@@ -28,7 +28,7 @@ from tests.support.target import Target
 SHOP = Path(__file__).parent / "apps" / "shop"
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
-CONSOLE = "packages/console"
+CONSOLE, CLIENT = "packages/console", "packages/client"
 COMING_FROM = Document("docs/coming-from.md")
 ADOPTING = Document("docs/adopting.md")
 ENDED = {"succeeded", "dead_lettered", "cancelled"}
@@ -40,10 +40,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         shutil.copy(ROOT / name, source)
-    for name in (*FOLDERS, CONSOLE):
+    for name in (*FOLDERS, CONSOLE, CLIENT):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
     built = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"))
-    _pip("wheel", *built, str(source), str(source / CONSOLE))
+    _pip("wheel", *built, str(source), str(source / CONSOLE), str(source / CLIENT))
     return source
 
 
@@ -60,8 +60,8 @@ def python(source: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) 
     installed = sysconfig.get_path("purelib")
     (site / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
     _type_the_install_line(found, source)
-    (console,) = (source / "dist").glob("durable_retry_console-*.whl")
-    _pip("--python", str(found), "install", "--no-deps", "--force-reinstall", str(console))
+    others = (*(source / "dist").glob("durable_retry_c*.whl"),)
+    _pip("--python", str(found), "install", "--no-deps", "--force-reinstall", *map(str, others))
     _pip("--python", str(found), "install", f"{wheel}[cli,console,telemetry]")
     return found
 
@@ -165,12 +165,17 @@ def test_the_wheel_takes_one_name_and_has_everything_but_the_apps_own_handlers(w
     assert names == kept - {"durable_retry/activities/handlers.py"}
 
 
-def test_the_consoles_wheel_takes_one_name_and_has_the_page(source: Path) -> None:
-    (wheel,) = (source / "dist").glob("durable_retry_console-*.whl")
+@pytest.mark.parametrize(
+    ("folder", "name"), [(CONSOLE, "durable_retry_console"), (CLIENT, "durable_retry_client")]
+)
+def test_the_wheel_of_a_package_takes_one_name_and_has_all_of_its_folder(
+    source: Path, folder: str, name: str
+) -> None:
+    (wheel,) = (source / "dist").glob(f"{name}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    kept = (file for file in (ROOT / CONSOLE / "durable_retry_console").rglob("*") if file.is_file())
-    assert names == {str(file.relative_to(ROOT / CONSOLE)) for file in kept if file.suffix != ".pyc"}
+    kept = (file for file in (ROOT / folder / name).rglob("*") if file.is_file())
+    assert names == {str(file.relative_to(ROOT / folder)) for file in kept if file.suffix != ".pyc"}
 
 
 def test_it_asks_for_what_the_repository_installs(python: Path) -> None:

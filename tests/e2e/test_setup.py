@@ -15,6 +15,7 @@ NEEDED = [
     "requirements.txt",
     "requirements-dev.txt",
     "constraints.txt",
+    "packages/client/pyproject.toml",
     "packages/console/pyproject.toml",
     "packages/onebox/pyproject.toml",
     "packages/retryctl/pyproject.toml",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.stores import task_hub as hub
-from durable_retry.testing.replay import History
+from durable_retry.testing.replay import RecordedHistory
 from scripts.processes import ROOT
 from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -35,14 +35,14 @@ type Steer = Callable[[TaskHubStage], Awaitable[None]]
 class Recording:
     """One execution of an orchestration, from its start to its completion, and what it returned."""
 
-    history: History
+    history: RecordedHistory
     output: Any
 
 
 def load(shape: str, folder: Path = FOLDER) -> Recording:
     """Read a recording: `operation/healthy`."""
     document = json.loads((folder / f"{shape}.json").read_text(encoding="utf-8"))
-    return Recording(History.read(document), document["output"])
+    return Recording(RecordedHistory.read(document), document["output"])
 
 
 def shapes(folder: Path = FOLDER) -> list[str]:

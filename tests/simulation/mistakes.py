@@ -48,8 +48,8 @@ from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga
-from durable_retry.runtime import executor_guard
-from durable_retry.runtime.executor_guard import Execution
+from durable_retry.runtime import executor_guard, turns
+from durable_retry.runtime.executor_guard import InstanceExecution
 from durable_retry.services import operations, order_lanes
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import functions, handler
@@ -67,7 +67,7 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
 from entities import debounce as debounce_entity
 from entities import order_lane
-from orchestrators import operation, run
+from orchestrators import operation
 from orchestrators.run import Run
 
 
@@ -155,7 +155,7 @@ ONCE: Final = (
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
-    Mistake("early timer", lambda: patch.object(run, "fired_early", _is_never), 200),
+    Mistake("early timer", lambda: patch.object(turns, "_MAX_EARLY", 0), 200),
     Mistake("slot lent again", lambda: patch.object(limiter, "was_answered", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
@@ -203,8 +203,8 @@ def _nothing_reported(_record: Any, execution: Any, attempt: int) -> Any:
     return begin_heartbeats(None, execution, attempt)
 
 
-def _the_same_execution(_context: Any) -> Execution:
-    return Execution("", datetime.min.replace(tzinfo=UTC), "")
+def _the_same_execution(_context: Any) -> InstanceExecution:
+    return InstanceExecution("", datetime.min.replace(tzinfo=UTC), "")
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import REFUSING_QUEUE, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
+CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
 ROUTES = {
     "submit": operations.submit_operation,
     "cancel": operations.cancel_operation,
@@ -46,10 +47,10 @@ ROUTES = {
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "act on many": bulk_actions.start_action_on_many,
-    "circuit": circuits.get_circuit,
-    "open": circuits.open_circuit,
-    "close": circuits.close_circuit,
-    "reset": circuits.reset_circuit,
+    "circuit": CIRCUITS["get_circuit"],
+    "open": CIRCUITS["open_circuit"],
+    "close": CIRCUITS["close_circuit"],
+    "reset": CIRCUITS["reset_circuit"],
 }
 _FINISHED = 200
 _ACCEPTED = 202

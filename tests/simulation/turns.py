@@ -20,7 +20,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import DATETIME_STRING_FORMAT
 
 from durable_retry.runtime import executor_guard
-from durable_retry.runtime.executor_guard import Execution
+from durable_retry.runtime.executor_guard import InstanceExecution
 from tests.simulation.history import (
     Action,
     CallActivity,
@@ -296,7 +296,7 @@ class Session:
                 self._raise(event)
             case Started():
                 began_at = context.now.replace(tzinfo=UTC)
-                executor_guard._executions[context] = Execution(
+                executor_guard._executions[context] = InstanceExecution(
                     event.execution, began_at, self.orchestrator.__name__
                 )
                 self._generator = self.orchestrator(context, _parsed(event.input))

@@ -12,12 +12,11 @@ from durabletask import task
 
 import durable_retry
 from durable_retry import in_process
-from durable_retry.client.documents import operation_document
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.request import Event
-from durable_retry.in_process import Operations
+from durable_retry.in_process import Operations, operation_document
 from durable_retry.runtime import executor_guard
 from durable_retry.services import operations
 from durable_retry.services.operations import KeyReused
@@ -29,7 +28,7 @@ from tests.support.builders import NOON
 
 def a_context(instance_id: str = "order-7", execution: str = "e-1", name: str = "checkout") -> Any:
     context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
-    executor_guard._executions[context] = executor_guard.Execution(execution, NOON, name)
+    executor_guard._executions[context] = executor_guard.InstanceExecution(execution, NOON, name)
     return context
 
 

@@ -13,6 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 
+import durable_retry_client
 import durable_retry_console
 import onebox
 import retryctl
@@ -29,7 +30,13 @@ LIBRARY = "durable_retry"
 CONSOLE = "packages/console/durable_retry_console"
 PYTHON_FOLDERS = (
     *(LIBRARY, "orchestrators", "activities", "entities", "bench", "scripts", "examples", "tests"),
-    *("packages/console", "packages/onebox/onebox", "packages/onebox/tests", "packages/retryctl"),
+    *(
+        "packages/client",
+        "packages/console",
+        "packages/onebox/onebox",
+        "packages/onebox/tests",
+        "packages/retryctl",
+    ),
 )
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
@@ -44,6 +51,22 @@ def test_the_description_of_the_api_has_the_version_of_the_project() -> None:
 
 def test_retryctl_has_the_version_of_the_project() -> None:
     assert retryctl.__version__ == version("retryctl") == VERSION
+
+
+def test_the_client_has_the_version_of_the_project_and_retryctl_stands_on_it() -> None:
+    assert durable_retry_client.__version__ == version("durable-retry-client") == VERSION
+    asked = tomllib.loads((ROOT / "packages/retryctl/pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"durable-retry-client=={VERSION}" in asked
+
+
+def test_the_client_is_tried_on_every_python_that_it_is_for() -> None:
+    project = tomllib.loads((ROOT / "packages/client/pyproject.toml").read_text())["project"]
+    jobs = yaml_of(".github/workflows/parts.yml")["jobs"]
+    tried = {*jobs["client"]["strategy"]["matrix"]["python"], (ROOT / ".python-version").read_text().strip()}
+    said = {each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each}
+    assert said == tried
+    assert project["requires-python"] == f">={min(said)}"
+    assert {Requirement(each).name for each in project["dependencies"]} == {"httpx", "pydantic"}
 
 
 def test_the_console_has_the_version_of_the_project() -> None:
@@ -80,14 +103,18 @@ def test_every_workflow_may_only_read_unless_a_job_asks_for_more() -> None:
 def test_the_parts_run_every_test_folder_and_the_fast_ones_also_elsewhere() -> None:
     jobs = yaml_of(".github/workflows/parts.yml")["jobs"]
     runs = " ".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
-    tops = (ROOT / "tests", *(ROOT / "packages" / name / "tests" for name in ("console", "onebox")))
+    tops = (
+        ROOT / "tests",
+        ROOT / "packages" / "client",
+        *(ROOT / "packages" / name / "tests" for name in ("console", "onebox")),
+    )
     folders = {
         folder.relative_to(ROOT).as_posix()
         for top in tops
         for folder in top.iterdir()
         if any(folder.rglob("test_*.py"))
     }
-    assert jobs.keys() == {"lint", "types", "unit", "integration", "e2e"}
+    assert jobs.keys() == {"lint", "types", "unit", "client", "integration", "e2e"}
     assert all(check in runs for check in ("ruff format --check .", "ruff check .", "mypy ."))
     assert len(folders) > 8
     assert folders - set(runs.split()) == set()
@@ -234,6 +261,7 @@ def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None
 
 
 OF_THE_WHOLE_TREE: Final = {
+    "client_contract",
     "cold_start",
     "documents",
     "durable_names",
@@ -241,6 +269,7 @@ OF_THE_WHOLE_TREE: Final = {
     "operation_states",
     "project_files",
     "features",
+    "references",
     "retryctl_routes",
     "types",
 }

@@ -8,10 +8,9 @@ from durabletask import task
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry.client import AsyncClient, Client, Operation, Submitted
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.handlers import Call, Outcome
 from durable_retry.in_process import Accepted
+from durable_retry_client import AsyncClient, Client, DeadLetter, Operation, Submitted
 
 
 class Receipt(BaseModel):
@@ -52,18 +51,16 @@ async def in_the_app(client: df.DurableFunctionsClient, receipt: Receipt) -> Non
     await operations.submit(ship, "o-1")  # type: ignore[call-overload]
 
 
-async def elsewhere(client: Client, asynchronous: AsyncClient, receipt: Receipt) -> None:
-    assert_type(client.submit(charge, "o-1", amount=5), Submitted)
-    assert_type(await asynchronous.submit(ship, receipt, key="k"), Submitted)
+async def elsewhere(client: Client, asynchronous: AsyncClient) -> None:
     assert_type(client.submit(dependency="payments", order_key="c"), Submitted)
-    client.submit(dependency="payments", order_key=7)  # type: ignore[call-overload]
-    client.submit(charge, amount="five")  # type: ignore[call-overload]
-    await asynchronous.submit(ship)  # type: ignore[call-overload]
+    assert_type(await asynchronous.submit(handler="charge", wait_seconds=3), Submitted)
+    client.submit(dependency="payments", order_key=7)  # type: ignore[arg-type]
+    await asynchronous.submit(dependncy="payments")  # type: ignore[call-arg]
     assert_type(client.get("op-1"), Operation)
     assert_type(await asynchronous.get("op-1"), Operation)
     assert_type(await asynchronous.replay("dl-1", note="mended"), str)
-    assert_type(client.dead_letters(status="open"), Iterator[DeadLetterDocument])
-    assert_type(asynchronous.dead_letters(status="open"), AsyncIterator[DeadLetterDocument])
+    assert_type(client.dead_letters(status="open"), Iterator[DeadLetter])
+    assert_type(asynchronous.dead_letters(status="open"), AsyncIterator[DeadLetter])
     client.dead_letters(statuss="open")  # type: ignore[call-arg]
     client.replay("dl-1", nte="mended")  # type: ignore[call-arg]
     await asynchronous.request("GET")  # type: ignore[call-arg]

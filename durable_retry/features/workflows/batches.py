@@ -150,7 +150,7 @@ async def start_item(
         azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written, or a
             result could not be read.
         ValueError: Nobody can read its result, which a saga must not take for one without the values; or
-            another of `unreadable.CAUSES`.
+            another of `answers.CAUSES`.
     """
     pointers = tuple(needed)
     match await submit(hub, replace(operation.restarted(now), wanted=pointers or None)):

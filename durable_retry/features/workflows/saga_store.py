@@ -90,7 +90,7 @@ def saga_of(instance: Instance) -> Saga:
     """Return a saga as far as its instance shows it: without the values of results.
 
     Raises:
-        ValueError: Nobody can read it, or another of `unreadable.CAUSES`.
+        ValueError: Nobody can read it, or another of `answers.CAUSES`.
     """
     return _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
 

@@ -253,7 +253,8 @@ async def finish_left_over(hub: TaskHub, now: datetime) -> int:
     finished, errors = list[bool](), list[Exception]()
     async for intents in rounds.pages_from_place("intents", partial(left_over, INTENTS_PER_RUN)):
         due = [intent for intent in intents if intent.begun_at <= now - SETTLED_AFTER]
-        finished, errors = await settle_all(partial(_finish_change, hub), due, 1)
+        done, failed = await settle_all(partial(_finish_change, hub), due, 1)
+        finished, errors = finished + done, errors + failed
     if any(finished):
         _log.info("finished %d changes", sum(finished))
     raise_first(errors)

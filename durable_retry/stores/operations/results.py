@@ -94,7 +94,7 @@ async def whole_result(result: Any) -> Any:
     """Return a result with what was stored apart; with `expired` in place of that when the row was removed.
 
     Raises:
-        ValueError: Nobody can read it, or another of `unreadable.CAUSES`.
+        ValueError: Nobody can read it, or another of `answers.CAUSES`.
     """
     if not isinstance(result, Mapping) or STORED not in result:
         return result

@@ -4,7 +4,7 @@ A run writes a marker down before it does what must not be done twice.
 
     partition   who owns them, `OperationInput.owner`; of a commit the operation
     row key     number of the attempt, or `commit`
-    run         of the run that wrote it, by which another one knows whose it is, see `idempotency.Life`
+    run         of the run that wrote it, by which another one knows whose it is, see `keys.Life`
 
 A marker of an earlier life is replaced, on condition of the version that was read. One of a later life ends
 the run that meets it.

@@ -43,9 +43,9 @@ MOST_CHANGES: Final = 100
 """The most changes that one transaction takes."""
 
 MERGE: Final = "merge"
-"""Sets some properties of a row: the SDK's `UpdateMode.MERGE`."""
+"""Sets some properties of a row: `azure.data.tables.UpdateMode.MERGE`."""
 REPLACE: Final = "replace"
-"""Leaves a row with these properties alone: the SDK's `UpdateMode.REPLACE`."""
+"""Leaves a row with these properties alone: `azure.data.tables.UpdateMode.REPLACE`."""
 
 KEYS: Final = ("PartitionKey", "RowKey")
 """The properties that name a row."""

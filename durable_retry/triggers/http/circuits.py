@@ -14,7 +14,7 @@ from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import text
-from durable_retry.http.routes import Declaration, Query, Routes, accepted, page, shown
+from durable_retry.http.routes import Query, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import ManualControlBody, control_circuit, every_circuit, find_circuit
 
@@ -45,70 +45,50 @@ async def get_circuit(dependency: str, query: Query, hub: TaskHub) -> func.HttpR
     return json_answer(await find_circuit(hub, dependency, query[LIMIT_KEY]), moving=MOVING)
 
 
-def _control(verb: str) -> Declaration:
+_CONTROLS: Final = (
+    ("open_circuit", ManualControl.OPEN, "Hold a circuit open: no attempt goes through."),
+    ("close_circuit", ManualControl.CLOSE, "Close a circuit; what waits for it goes in its turn."),
+    ("disable_circuit", ManualControl.DISABLE, "Let everything through, whatever fails."),
+    (
+        "reset_circuit",
+        ManualControl.RESET,
+        "Close a circuit and forget what it counted.\n\nIts audit of manual changes stays.",
+    ),
+    (
+        "pause_dependency",
+        ManualControl.OPEN,
+        "Pause a dependency: the same as holding its circuit open.",
+    ),
+    (
+        "resume_dependency",
+        ManualControl.CLOSE,
+        "Let a paused dependency go on: the same as closing its circuit.",
+    ),
+)
+"""The function of each route, which begins with its verb; what it does, and its description."""
+
+
+def _add_control(function: str, control: ManualControl, description: str) -> None:
+    verb = function.partition("_")[0]
+
     def words(body: ManualControlBody) -> str:
         whose = "" if body.limit_key is None else f" for {body.limit_key}"
         return f"asked to {verb} the circuit{whose}"
 
-    return {
-        "body": ManualControlBody,
-        "answers": accepted(CircuitChange, "The change was sent to the circuit."),
-        "act": Act(words, TargetType.CIRCUIT),
-    }
+    async def change(
+        dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
+    ) -> func.HttpResponse:
+        changed = await control_circuit(hub, dependency, control, body, who.name)
+        return json_answer(changed, HTTPStatus.ACCEPTED)
+
+    change.__name__, change.__doc__ = function, description
+    routes.post(
+        f"circuits/{{dependency}}/{verb}",
+        body=ManualControlBody,
+        answers=accepted(CircuitChange, "The change was sent to the circuit."),
+        act=Act(words, TargetType.CIRCUIT),
+    )(change)
 
 
-@routes.post("circuits/{dependency}/open", **_control("open"))
-async def open_circuit(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Hold a circuit open: no attempt goes through."""
-    return await _control_circuit(dependency, body, who, hub, ManualControl.OPEN)
-
-
-@routes.post("circuits/{dependency}/close", **_control("close"))
-async def close_circuit(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Close a circuit; what waits for it goes in its turn."""
-    return await _control_circuit(dependency, body, who, hub, ManualControl.CLOSE)
-
-
-@routes.post("circuits/{dependency}/disable", **_control("disable"))
-async def disable_circuit(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Let everything through, whatever fails."""
-    return await _control_circuit(dependency, body, who, hub, ManualControl.DISABLE)
-
-
-@routes.post("circuits/{dependency}/reset", **_control("reset"))
-async def reset_circuit(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Close a circuit and forget what it counted.
-
-    Its audit of manual changes stays.
-    """
-    return await _control_circuit(dependency, body, who, hub, ManualControl.RESET)
-
-
-@routes.post("circuits/{dependency}/pause", **_control("pause"))
-async def pause_dependency(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Pause a dependency: the same as holding its circuit open."""
-    return await _control_circuit(dependency, body, who, hub, ManualControl.OPEN)
-
-
-@routes.post("circuits/{dependency}/resume", **_control("resume"))
-async def resume_dependency(
-    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Let a paused dependency go on: the same as closing its circuit."""
-    return await _control_circuit(dependency, body, who, hub, ManualControl.CLOSE)
-
-
-async def _control_circuit(
-    name: str, body: ManualControlBody, who: Caller, hub: TaskHub, control: ManualControl
-) -> func.HttpResponse:
-    return json_answer(await control_circuit(hub, name, control, body, who.name), HTTPStatus.ACCEPTED)
+for _control in _CONTROLS:
+    _add_control(*_control)

@@ -21,7 +21,7 @@ COMPLETED: Final = flag("completed", "`true`: also of what has completed.")
     "histories",
     for_operators=True,
     parameters=(COMPLETED, CURSOR),
-    answers=page(Page[histories.History]),
+    answers=page(Page[histories.InstanceHistory]),
 )
 async def list_histories(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List the histories of the orchestrations that are under way, with all that they were given and gave."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from http import HTTPStatus
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from urllib.parse import quote
+from urllib.parse import urlsplit
 
-from retryctl.errors import ApiError, UnreachableError, UsageError
+from retryctl.errors import ApiError, CommandError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     import httpx
 
-_FUNCTION_KEY_HEADER: Final = "x-functions-key"
-_TIMEOUT_SECONDS: Final = 60.0
-"""More than the 30 s that `Prefer: wait` can take."""
+    from durable_retry_client import Client, RefusedError
+
 _PAGE_ITEMS: Final = 200
 """The API's largest `limit`."""
 MOST_EMPTY: Final = 10
@@ -50,29 +49,27 @@ VARIABLES: Final = (URL, KEY, NO_COLOR, TERM, COLUMNS)
 
 
 class Api:
-    """Client of the API at one base URL."""
+    """The API at one URL, asked once for each answer.
+
+    Raises:
+        UsageError: It is not the URL of an app.
+    """
 
     def __init__(
         self, url: str, function_key: str | None, transport: httpx.BaseTransport | None = None
     ) -> None:
-        import ssl  # noqa: PLC0415 - httpx loads it
+        # The slowest import, which `--help` and `--version` do without.
+        import durable_retry_client  # noqa: PLC0415
 
-        import httpx  # noqa: PLC0415 - the slowest import, which `--help` and `--version` do without
+        self._package = durable_retry_client
+        self.url, self._function_key, self._transport = url.rstrip("/"), function_key, transport
+        try:
+            self._client = self._client_of(self.url, function_key)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
-        self._httpx = httpx
-        is_tls = url.lower().startswith("https:")
-        # Without TLS nothing is verified: do not load the trusted certificates.
-        tls = is_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.url = url.rstrip("/")
-        has_path = "/" in self.url.partition("://")[2]
-        self._client = httpx.Client(
-            base_url=f"{self.url}/" if has_path else f"{self.url}/api/",
-            headers={} if function_key is None else {_FUNCTION_KEY_HEADER: function_key},
-            timeout=_TIMEOUT_SECONDS,
-            transport=transport,
-            verify=tls,
-            trust_env=is_tls,  # `HTTP_PROXY` would read the function key
-        )
+    def _client_of(self, url: str, function_key: str | None) -> Client:
+        return self._package.Client(url, function_key=function_key, tries=1, transport=self._transport)
 
     def __enter__(self) -> Self:
         return self
@@ -96,10 +93,13 @@ class Api:
         """
         method, _, path = route.partition(" ")
         rest = dict(given or {})
-        names = [name for _, name, *_ in Formatter().parse(path) if name]
-        path = path.format_map({name: quote(str(rest.pop(name)), safe="") for name in names})
-        content = {"json" if method == "POST" else "params": rest}
-        return _document(self._request(method, path, headers=headers, **content), self.url)
+        names = {name: str(rest.pop(name)) for _, name, *_ in Formatter().parse(path) if name}
+        parts = [part.format_map(names) for part in path.split("/")]
+        content = {"body" if method == "POST" else "query": rest}
+        try:
+            return self._request(self._client, method, parts, headers=headers, **content)
+        except self._package.RefusedError as refused:
+            raise _refusal(refused, self.url) from None
 
     def pages(self, path: str, given: Mapping[str, Any], limit: int | None) -> Any:
         """Return a list document with the items of as many pages as the limit needs.
@@ -136,10 +136,12 @@ class Api:
         Raises:
             UnreachableError: There is no answer, or it is no health document.
         """
-        answer = self._request("GET", "health")
-        document = _problem(answer)
+        try:
+            document = self._request(self._client, "GET", "health")
+        except self._package.RefusedError as refused:
+            document = _shown(refused)
         if "parts" not in document:
-            raise UnreachableError(f"{self.url} has no health document: {document.get('detail')}")
+            raise UnreachableError(f"{self.url} has no health document: {document.get('detail', _FOREIGN)}")
         return document
 
     def host_status(self, master_key: str | None) -> Any:
@@ -151,42 +153,48 @@ class Api:
         Raises:
             UnreachableError: There is no answer.
         """
-        headers = {} if master_key is None else {_FUNCTION_KEY_HEADER: master_key}
-        url = self._client.base_url.copy_with(path="/admin/host/status")
-        answer = self._request("GET", str(url), headers=headers)
-        is_document = answer.is_success and "json" in answer.headers.get("content-type", "")
-        return answer.json() if is_document else None
+        admin = urlsplit(self.url)._replace(path="/admin").geturl()
+        with self._client_of(admin, master_key or self._function_key) as client:
+            try:
+                return self._request(client, "GET", "host/status")
+            except self._package.RefusedError:
+                return None
 
-    def _request(self, method: str, route: str, **request: Any) -> httpx.Response:
+    def _request(self, client: Client, method: str, path: str | Sequence[str], **content: Any) -> Any:
         try:
-            return self._client.request(method, route, **request)
-        except (self._httpx.InvalidURL, self._httpx.UnsupportedProtocol) as error:
-            raise UsageError(f"{self.url} is not the URL of an app: {error}") from None
-        except self._httpx.TransportError as error:
+            document = client.request(method, path, **content)
+        except self._package.UnreachableError as error:
             hint = f"is the app running there? Set --url or {URL.name}"
-            raise UnreachableError(f"{self.url} does not answer ({error}); {hint}") from None
+            raise UnreachableError(f"{self.url} does not answer ({error.__cause__}); {hint}") from None
+        if not isinstance(document, dict):
+            raise ApiError({"status": HTTPStatus.OK, "detail": _FOREIGN})
+        return document
 
 
-def _document(answer: httpx.Response, url: str) -> Any:
-    if answer.status_code == HTTPStatus.UNAUTHORIZED:
-        refusal = "" if (document := _problem(answer)) is _FOREIGN else f" ({document.get('detail')})"
-        detail = f"the function key is missing or wrong{refusal}: set --function-key or {KEY.name}"
-        raise ApiError({"status": answer.status_code, "title": "Unauthorized", "detail": detail})
-    document = _problem(answer)
-    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        raise UnreachableError(f"{url} accepts nothing for now: {document.get('detail')}")
-    if not answer.is_success or document is _FOREIGN:
-        raise ApiError({"title": answer.reason_phrase, **document, "status": answer.status_code})
-    return document
+_FOREIGN: Final = "this is not an answer of Durable Retry; is the URL right?"
+"""Said of an answer that does not come from the API, such as a proxy's page."""
 
 
-_FOREIGN: Final = {"detail": "this is not an answer of Durable Retry; is the URL right?"}
-"""In place of an answer that does not come from the API, such as a proxy's page."""
+def _refusal(refused: RefusedError, url: str) -> CommandError:
+    detail = _detail(refused)
+    if refused.status == HTTPStatus.UNAUTHORIZED:
+        why = "" if refused.problem is None else f" ({detail})"
+        missing = f"the function key is missing or wrong{why}: set --function-key or {KEY.name}"
+        return ApiError({"status": refused.status, "title": "Unauthorized", "detail": missing})
+    if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return UnreachableError(f"{url} accepts nothing for now: {detail}")
+    title = refused.answer.reason_phrase
+    return ApiError({"title": title, **_shown(refused), "status": refused.status, "detail": detail})
 
 
-def _problem(answer: httpx.Response) -> dict[str, Any]:
+def _detail(refused: RefusedError) -> str:
+    return _FOREIGN if refused.problem is None else refused.problem.detail
+
+
+def _shown(refused: RefusedError) -> dict[str, Any]:
+    """Return an answer's JSON object; an empty one where it has none."""
     try:
-        document = answer.json()
+        document = refused.answer.json()
     except ValueError:
-        return _FOREIGN
-    return document if isinstance(document, dict) else _FOREIGN
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -41,11 +41,16 @@ def main() -> None:
     """Load the app as the worker does, then look for whatever it imports later."""
     import function_app  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - found in the copy
 
+    loaded = sorted(sys.modules)
+    # After what a start loads.
+    from durable_retry import api, routing  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - as above
+
     modules = {module for file in app_folder.rglob("*.py") for module in imported(file)}
     found = {
         "functions": [function.get_function_name() for function in function_app.app.get_functions()],
         "missing": sorted(module for module in modules if not is_there(module)),
-        "loaded": sorted(sys.modules),
+        "loaded": loaded,
+        "ships_description": (api.SHIPPED / api.document_name(routing.collections())).is_file(),
     }
     sys.stdout.write(json.dumps(found))
 

@@ -52,6 +52,10 @@ def test_every_import_that_comes_later_is_deployed_too(indexed: dict[str, Any]) 
     assert indexed["missing"] == []
 
 
+def test_the_description_of_the_api_is_shipped(indexed: dict[str, Any]) -> None:
+    assert indexed["ships_description"]
+
+
 def test_loading_pays_for_no_identity(indexed: dict[str, Any]) -> None:
     assert "durable_retry.stores.storage.clients" in indexed["loaded"]
     assert "azure.identity" not in indexed["loaded"]

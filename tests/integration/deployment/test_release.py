@@ -1,6 +1,7 @@
 """What `make release` builds, installed as a user does: into a fresh environment."""
 
 import json
+import shutil
 import subprocess
 import sys
 import venv
@@ -10,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from durable_retry.api import documents
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from scripts.release import build
 
@@ -31,16 +33,17 @@ durable_retry.register(app)
 USER = """
 from typing import assert_type
 import durable_retry
-from durable_retry.client import Client, Operation
+from durable_retry_client import Client, Operation
 
 @durable_retry.operation(dependency="ledger")
 def add(left: int, right: int) -> int:
     return left + right
 
 def use(client: Client) -> None:
-    submitted = client.submit(add, 1, right=2)
+    assert_type(add(1, right=2), int)
+    submitted = client.submit(handler="add", input={"left": 1, "right": 2})
     assert_type(client.wait(submitted.operation_id, timeout_seconds=1), Operation)
-    client.submit(add, "one", right=2)
+    client.submit(handler="add", key=7)
 """
 
 
@@ -65,6 +68,7 @@ def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_package_has_a_wheel_and_an_sdist_whose_page_leads_to_the_tag(dist: Path) -> None:
     assert sorted(file.name.partition("-")[0] for file in dist.iterdir()) == [
         *(["durable_retry"] * 2),
+        *(["durable_retry_client"] * 2),
         *(["durable_retry_console"] * 2),
         *(["onebox"] * 2),
         *(["retryctl"] * 2),
@@ -75,9 +79,19 @@ def test_each_package_has_a_wheel_and_an_sdist_whose_page_leads_to_the_tag(dist:
             page = archive.read(name).decode()
         assert "](docs/" not in page
         assert '="docs/' not in page
-    with zipfile.ZipFile(next(dist.glob("durable_retry*.whl"))) as archive:
+    with zipfile.ZipFile(next(dist.glob("durable_retry-*.whl"))) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         assert f"{URL}/raw/v1/docs/pictures/operation-light.png" in archive.read(name).decode()
+
+
+def test_the_engines_wheel_ships_the_description_of_the_api_with_the_console_and_without(dist: Path) -> None:
+    with zipfile.ZipFile(next(dist.glob("durable_retry-*.whl"))) as archive:
+        shipped = {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if name.startswith("durable_retry/openapi/")
+        }
+    assert shipped == {f"durable_retry/openapi/{name}": content for name, content in documents().items()}
 
 
 def test_a_foreign_app_is_served_from_the_wheels(python: Path, tmp_path: Path) -> None:
@@ -119,5 +133,36 @@ def test_a_type_checker_sees_the_installed_packages_types(python: Path, tmp_path
         check=False,
     )
     lines = done.stdout.splitlines()
-    assert [line.partition(": error: ")[0] for line in lines[:-1] if "error:" in line] == ["user.py:13"]
-    assert 'incompatible type "str"' in done.stdout
+    assert [line.partition(": error: ")[0] for line in lines[:-1] if "error:" in line] == ["user.py:14"]
+    assert 'incompatible type "int"' in done.stdout
+
+
+OLDER = ("3.10", "3.11", "3.12")
+
+
+def older_pythons() -> list[Path]:
+    """The interpreters of this machine that the client is for and the app is not, found by their names."""
+    named = [Path(found) for version in OLDER if (found := shutil.which(f"python{version}"))]
+    built = [
+        file for version in OLDER for file in Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")
+    ]
+    return [
+        python for python in (*named, *built) if subprocess.run([python, "-V"], check=False).returncode == 0
+    ]
+
+
+@pytest.mark.skipif(
+    not older_pythons(), reason="no Python older than the app's is here; the workflow has them"
+)
+def test_the_clients_wheel_works_on_older_pythons(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("durable_retry_client-*.whl")
+    package = ROOT / "packages" / "client"
+    if not (pythons := older_pythons()):
+        pytest.skip("no Python older than the app's is here; the workflow parts.yml has them")
+    for number, python in enumerate(pythons):
+        own = tmp_path / str(number) / "bin" / "python"
+        subprocess.run([python, "-m", "venv", own.parents[1]], check=True)
+        install = ("-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, "pytest")
+        subprocess.run([own, *install], check=True, timeout=300)
+        options = ("-q", "-W", "error", "-p", "no:cacheprovider", "-c", package / "pyproject.toml")
+        subprocess.run([own, "-m", "pytest", *options, package / "tests"], cwd=tmp_path, check=True)

@@ -9,7 +9,7 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.services.histories import list_histories
 from durable_retry.services.operations import submit
 from durable_retry.stores import task_hub as hub_module
-from durable_retry.testing.replay import History, replayed
+from durable_retry.testing.replay import RecordedHistory, replayed
 from orchestrators.operation import operation
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing
@@ -18,12 +18,12 @@ from tests.support.hub import TaskHubStage
 WAIT_SECONDS = 20
 
 
-async def listed(hub: TaskHubStage, *, completed: bool = False) -> dict[str, History]:
+async def listed(hub: TaskHubStage, *, completed: bool = False) -> dict[str, RecordedHistory]:
     """Read all pages."""
-    token, histories = None, dict[str, History]()
+    token, histories = None, dict[str, RecordedHistory]()
     while True:
         page = await list_histories(hub.binding, token, completed=completed)
-        histories |= {each.instance_id: History.read(each.to_json()) for each in page.items}
+        histories |= {each.instance_id: RecordedHistory.read(each.to_json()) for each in page.items}
         if page.next_cursor is None:
             return histories
         token = page.next_cursor

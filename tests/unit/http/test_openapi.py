@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import azure.functions as func
@@ -8,12 +9,17 @@ import jsonschema_rs
 import pytest
 from pydantic import TypeAdapter
 
+from durable_retry import api
 from durable_retry.api import described, table
 from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.base.validation import validated
+from durable_retry.http.descriptions import MEMBERS
 from durable_retry.http.dispatch import responder
 from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
+from durable_retry.plugins import Plugin
+from durable_retry.routing import collections
+from durable_retry.settings.configuration import Registration
 from durable_retry.stores.task_hub import TaskHub
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -164,14 +170,68 @@ def test_the_example_of_a_problem_is_read_by_its_class(route: Route) -> None:
         assert ProblemDocument.model_validate_json(json.dumps(example)).status == status
 
 
+def test_every_sentence_about_a_name_is_needed() -> None:
+    """A class that says of its member what it is leaves none to be said for all."""
+    schemas = described()["components"]["schemas"].values()
+    said = {
+        (name, member.get("description"))
+        for schema in schemas
+        for name, member in schema.get("properties", {}).items()
+    }
+    assert MEMBERS.items() <= said
+
+
+async def answer(**headers: str) -> func.HttpResponse:
+    request = func.HttpRequest("GET", "http://localhost/api/openapi.json", headers=headers, body=b"")
+    respond = responder(route for route in table() if route.path == "openapi.json")
+    return await respond(request, TaskHub("hub"))
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of what a build wrote, for a process that was not asked yet."""
+    monkeypatch.setattr(api, "SHIPPED", tmp_path)
+    api._sent.cache_clear()
+    yield tmp_path
+    api._sent.cache_clear()
+
+
+@pytest.mark.parametrize("added", [None, ()], ids=["with the console", "the core alone"])
+async def test_a_build_ships_the_document_which_is_sent_as_it_is(
+    added: tuple[Plugin, ...] | None, shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = api.documents()
+    described_ones = [json.loads(content)["paths"] for content in built.values()]
+    assert described()["paths"] in described_ones
+    assert len(described_ones) == 2
+    for name, content in built.items():
+        (shipped / name).write_bytes(content)
+    monkeypatch.setattr(api, "collections", lambda: collections(added))
+    monkeypatch.setattr(api, "described", lambda: pytest.fail("it is made anew"))
+    sent = json.loads((await answer()).get_body())
+    assert ("/api/overview" in sent["paths"]) == (added is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VERSION", "9.9.9"),
+        ("api_path", lambda: "/api/retries"),
+        ("registration", lambda: Registration(sources=frozenset({"queue"}))),
+        ("collections", lambda: [*collections()][1:]),
+    ],
+)
+async def test_an_app_that_has_something_else_makes_its_own_document(
+    name: str, value: Any, shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in api.documents():
+        (shipped / file).write_text("another app's")
+    monkeypatch.setattr(api, name, value)
+    assert json.loads((await answer()).get_body())["openapi"] == "3.1.0"
+
+
 async def test_the_document_is_written_once_and_not_sent_again_to_who_has_it() -> None:
     """Nobody needs a key to ask for it."""
-    respond = responder(route for route in table() if route.path == "openapi.json")
-
-    async def answer(**headers: str) -> func.HttpResponse:
-        request = func.HttpRequest("GET", "http://localhost/api/openapi.json", headers=headers, body=b"")
-        return await respond(request, TaskHub("hub"))
-
     first, second = await answer(), await answer()
     assert json.loads(first.get_body()) == described()
     assert second.get_body() is first.get_body()

@@ -44,7 +44,7 @@ def test_a_version_is_written_to_all_of_its_places(monkeypatch: pytest.MonkeyPat
     assert version() == "7.8.9"
     texts = {name: (tmp_path / name).read_text() for name in PLACES}
     assert all("7.8.9" in text for text in texts.values())
-    kept = re.compile(rf'(version|VERSION|retryctl=|console=).*"?{re.escape(old)}"')
+    kept = re.compile(rf'(version|VERSION|retryctl=|console=|client=).*"?{re.escape(old)}"')
     assert not [name for name, text in texts.items() if kept.search(text)]
     (tmp_path / "durable_retry/api.py").write_text("")
     with pytest.raises(ReleaseError, match=r"durable_retry/api\.py: no version"):

@@ -15,7 +15,7 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from durable_retry.testing.replay import Difference, History, replayed
+from durable_retry.testing.replay import Difference, RecordedHistory, replayed
 from scripts.processes import ROOT
 
 type Steps = Generator[task.Task[Any], Any, Any]
@@ -67,7 +67,7 @@ def order(context: task.OrchestrationContext, _: Any) -> Steps:
 
 def found(orchestrator: Change, events: list[pb.HistoryEvent]) -> tuple[int, str, str] | None:
     document = {"instance_id": "order-7", "events": [MessageToDict(event) for event in events]}
-    difference = replayed(orchestrator, History.read(document)).difference
+    difference = replayed(orchestrator, RecordedHistory.read(document)).difference
     if difference is None:
         return None
     assert (difference.instance_id, difference.orchestrator) == ("order-7", "order")
@@ -177,7 +177,7 @@ def test_what_is_no_history_is_refused() -> None:
     documents: list[Any] = [{}, [], {"events": [{"no": 1}], "instance_id": "a"}, {"events": 1}]
     for document in documents:
         with pytest.raises(ValueError, match="is no history"):
-            History.read(document)
+            RecordedHistory.read(document)
 
 
 APP: Final = """

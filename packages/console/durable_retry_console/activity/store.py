@@ -1,7 +1,7 @@
 """The activity in the table `RetryActivity`, written in the background within a second.
 
     PK `entry`   RK <newest first>-<name of its own>   one entry
-    PK `known`   RK `code` | `settings`                what ran last (`console.activity.changes`)
+    PK `known`   RK `code` | `settings`                what ran last (`activity.changes`)
 
 What a process notes less than a second before it is killed is lost; nothing waits for the activity.
 """

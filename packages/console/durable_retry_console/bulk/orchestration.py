@@ -15,9 +15,8 @@ from durabletask import task
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     DUE_AT,
-    NUDGE_EVENT,
 )
-from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early, wait_out
+from durable_retry.runtime.turns import Alarm, Signals, Turns, call_until_success, wait_out
 from durable_retry_console.bulk.names import (
     BULK_ACTION,
     BULK_BATCH,
@@ -89,9 +88,9 @@ class _Execution:
         return shown
 
     @property
-    def ends(self) -> list[task.Task[Any]]:
-        """What ends a wait: a cancel, unless the action is cancelled already."""
-        return [] if self.progress.status is BulkState.CANCELLED else [self.cancel]
+    def ends(self) -> tuple[str, ...]:
+        """The events that end a wait: a cancel, unless the action is cancelled already."""
+        return () if self.progress.status is BulkState.CANCELLED else (CANCEL_BULK_EVENT,)
 
     def call(self, activity: str, request: dict[str, Any]) -> Turns[Any]:
         """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels."""
@@ -101,7 +100,7 @@ class _Execution:
     def _wait_out(self, activity: str, failures: int, error: str) -> Turns[None]:
         ends = self.ends
         yield from wait_out(self.signals, activity, failures, error, ends=ends)
-        if any(each.is_complete for each in ends):
+        if any(map(self.signals.has_come, ends)):
             raise _CancelledError
 
     def wait(self, until: datetime) -> Turns[None]:
@@ -109,17 +108,7 @@ class _Execution:
         if until <= self.now:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
-        timer, early, is_over = self.ctx.create_timer(until), 0, False
-        others = self.ends
-        while not is_over:
-            winner = yield task.when_any([timer, *others, self.signals.awaited(NUDGE_EVENT)])
-            if winner is timer and fired_early(until, self.now, early):
-                timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
-            elif winner is timer or winner in others:
-                is_over = True
-            else:
-                self.signals.take(NUDGE_EVENT)
-                is_over = self.now >= until
+        yield from Alarm(self.signals, until).event(*self.ends)
         self.show(self.progress)
 
     def continue_with(self, **changes: Any) -> None:

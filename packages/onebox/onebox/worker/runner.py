@@ -367,5 +367,5 @@ def _log(
     text = f"{line} ({reason})" if reason else line
     frames = "" if failure is None else failure.stack_trace
     extra = {"invocation_id": invocation_id, "outcome": outcome, "frames": frames}
-    # As `_LOG.log`, which looks for the line that logs; no line of ours says anything to the app's author.
+    # As `Logger.log`, which looks for the line that logs; no line of ours says anything to the app's author.
     _LOG.handle(_LOG.makeRecord(_LOG.name, level, __file__, 0, text, (), None, extra=extra))

@@ -1,26 +1,34 @@
-"""The client over HTTP: what it sends, when it sends again, and what it makes of answers."""
+"""The client over HTTP: what it sends, when it sends again, and what it makes of answers.
 
+These tests need the package and pytest, and run on every Python that it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import json
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from typing import Any, TypeVar
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
-import durable_retry
-from durable_retry.api import described, table
-from durable_retry.client import (
+from durable_retry_client import (
     AsyncClient,
     Client,
-    Operation,
     OperationFailed,
     RefusedError,
     UnreachableError,
-    documents,
 )
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.dead_letters.document import StartedReplay
-from durable_retry.engine.operations.status import AcceptedOperation
+from durable_retry_client.documents import StartedReplay
+
+T = TypeVar("T")
 
 AT = "2026-01-02T03:04:05Z"
 ACCEPTED = {"operation_id": "op-1", "key": "k-1", "status": "pending", "status_url": "http://app/x"}
@@ -51,7 +59,7 @@ BAD = {
     "errors": [{"pointer": "/a", "detail": "no"}],
 }
 
-type Step = httpx.Response | Exception
+Step = httpx.Response | Exception
 
 
 class Api:
@@ -86,8 +94,6 @@ class Api:
         return AsyncClient("http://app", transport=httpx.MockTransport(self.answer), sleep=sleep)
 
     def bodies(self) -> Iterator[Any]:
-        import json  # noqa: PLC0415 - of this alone
-
         return (json.loads(request.content) for request in self.requests)
 
 
@@ -103,10 +109,14 @@ def away(status: int = 503, **headers: str) -> httpx.Response:
     return httpx.Response(status, headers=headers)
 
 
+def run(awaited: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(awaited)
+
+
 @pytest.mark.parametrize(("scheme", "proxies"), [("http", 0), ("https", 1)])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_no_proxy_reads_the_function_key(
-    kind: type[Client] | type[AsyncClient], scheme: str, proxies: int, monkeypatch: pytest.MonkeyPatch
+    kind: type[Client | AsyncClient], scheme: str, proxies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://proxy.test:3128")
@@ -125,46 +135,43 @@ def test_a_submission_is_the_body_of_the_api() -> None:
     assert (submitted.operation_id, submitted.is_replayed, submitted.operation) == ("op-1", False, None)
 
 
-@durable_retry.operation("charge-by-client", dependency="flaky")
-def charge(order: str, amount: int) -> str:
-    return f"{order} {amount}"
-
-
-async def test_a_function_is_submitted_with_its_arguments() -> None:
-    api = Api(accepted(), accepted())
-    api.client.submit(charge, "o-1", amount=5, key="k-1")
-    await api.async_client.submit(charge, "o-1", 5, key="k-1", wait_seconds=3)
-    body = {"handler": "charge-by-client", "input": {"order": "o-1", "amount": 5}, "key": "k-1"}
-    assert list(api.bodies()) == [body, body]
-    assert api.requests[1].headers["Prefer"] == "wait=3"
-    with pytest.raises(InvalidInputError, match="/input/amount"):
-        api.client.submit(charge, "o-1", amount="five", key="k-1")
-    with pytest.raises(LookupError, match="is no operation"):
-        api.client.submit(len, "o-1", key="k-1")  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize(
-    "value", [{"a"}, b"a", math.nan, 10**400, {1: "a"}, iter("a")], ids=lambda value: type(value).__name__
-)
-@pytest.mark.parametrize(
-    ("path", "document", "place"),
-    [
-        ("batches", lambda operation: {"items": [operation]}, "/items/0"),
-        ("sagas", lambda operation: {"steps": [{"name": "a", "operation": operation}]}, "/steps/0/operation"),
-    ],
-    ids=["batch", "saga"],
-)
-async def test_a_batch_or_a_saga_with_a_value_that_json_does_not_have_is_not_sent(
-    path: str, document: Callable[[Any], Any], place: str, value: Any
-) -> None:
+def test_the_end_may_be_waited_for() -> None:
     api = Api(accepted())
-    body = document({"dependency": "payments", "request": {"json": {"amount": value}}})
-    with pytest.raises(InvalidInputError) as blocking:
+    api.client.submit(handler="ship", key="k-1", wait_seconds=3)
+    assert api.requests[0].headers["Prefer"] == "wait=3"
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+
+
+class Order(BaseModel):
+    number: int
+    lines: list[Line]
+    at: datetime
+
+
+def test_models_and_dataclasses_are_sent_as_json() -> None:
+    api = Api(accepted())
+    order = Order(number=7, lines=[Line("a")], at=datetime(2026, 1, 2, tzinfo=timezone.utc))
+    api.client.submit(handler="ship", input={"order": order, "line": Line("b")}, key="k-1")
+    shipped = {"number": 7, "lines": [{"sku": "a"}], "at": "2026-01-02T00:00:00Z"}
+    assert next(api.bodies())["input"] == {"order": shipped, "line": {"sku": "b"}}
+    assert api.requests[0].headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "value", [{"a"}, b"a", math.nan, iter("a"), object()], ids=lambda value: type(value).__name__
+)
+@pytest.mark.parametrize("path", ["operations", "batches"])
+def test_a_value_that_json_does_not_have_is_not_sent(path: str, value: Any) -> None:
+    api = Api(accepted())
+    body = {"items": [{"request": {"json": {"amount": value}}}]}
+    with pytest.raises((TypeError, ValueError)):
         api.client.request("POST", path, body=body)
-    with pytest.raises(InvalidInputError) as awaited:
-        await api.async_client.request("POST", path, body=body)
-    for refused in (blocking.value, awaited.value):
-        assert all(each.pointer.startswith(f"{place}/request/json/amount") for each in refused.problems)
+    with pytest.raises((TypeError, ValueError)):
+        run(api.async_client.request("POST", path, body=body))
     assert api.requests == []
 
 
@@ -193,6 +200,20 @@ def test_waits_grow_and_are_no_shorter_than_the_answer_asks_for() -> None:
     assert all(pause <= 4 for at, pause in enumerate(api.pauses) if at != 1)
 
 
+def test_a_wait_until_a_date_is_waited_for() -> None:
+    until = datetime.now(timezone.utc) + timedelta(seconds=60)
+    api = Api(away(503, **{"Retry-After": format_datetime(until, usegmt=True)}), shown())
+    api.client.get("op-1")
+    assert 50 <= api.pauses[0] <= 61
+
+
+@pytest.mark.parametrize("text", ["soon", "Sat, 02 Jan 2100 03:04:05 -0000", "Fri, 02 Jan 2026 03:04:05 GMT"])
+def test_a_wait_that_cannot_be_read_or_is_over_asks_for_nothing(text: str) -> None:
+    api = Api(away(503, **{"Retry-After": text}), shown())
+    api.client.get("op-1")
+    assert api.pauses[0] <= 0.5
+
+
 def test_a_wait_that_is_too_long_is_left_to_the_caller() -> None:
     api = Api(away(429, **{"Retry-After": "3600"}))
     with pytest.raises(RefusedError, match="429"):
@@ -216,10 +237,24 @@ def test_a_refusal_is_raised_at_once_with_every_mistake() -> None:
     assert caught.value.problem.errors[0].pointer == "/a"
 
 
-def test_an_answer_of_something_else_is_raised_with_its_status() -> None:
-    with pytest.raises(RefusedError, match="404 Not Found") as caught:
-        Api(httpx.Response(404, text="<html>")).client.get("op-1")
-    assert caught.value.problem is None
+@pytest.mark.parametrize(("status", "words"), [(404, "404 Not Found"), (200, "200 OK")])
+def test_an_answer_of_something_else_is_raised_with_its_status(status: int, words: str) -> None:
+    with pytest.raises(RefusedError, match=f"{words}: not an answer of Durable Retry") as caught:
+        Api(httpx.Response(status, text="<html>")).client.get("op-1")
+    assert (caught.value.status, caught.value.problem) == (status, None)
+    assert caught.value.answer.text == "<html>"
+
+
+def test_a_submission_that_something_else_answers_is_refused() -> None:
+    with pytest.raises(RefusedError, match="not an answer of Durable Retry"):
+        Api(httpx.Response(202, text="<html>")).client.submit(handler="ship")
+
+
+@pytest.mark.parametrize("url", ["app:7071", "ftp://app", "localhost", "http://", ""])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_is_no_url_of_an_app_is_refused_at_once(kind: type[Client | AsyncClient], url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of an app"):
+        kind(url)
 
 
 def test_a_wait_looks_until_the_end() -> None:
@@ -232,6 +267,14 @@ def test_a_wait_for_a_dead_letter_raises_it() -> None:
     with pytest.raises(OperationFailed) as caught:
         Api(shown(status="dead_lettered", dead_letter=LETTER)).client.wait("op-1", timeout_seconds=60)
     assert (caught.value.dead_letter_id, caught.value.category) == ("dl-1", "malformed")
+    assert str(caught.value) == "op-1, dead_lettered, RejectedByDependency, 422"
+    assert caught.value.operation.key == "k-1"
+
+
+def test_a_wait_for_a_cancelled_one_raises_it() -> None:
+    with pytest.raises(OperationFailed, match=r"^op-1, cancelled$") as caught:
+        Api(shown(status="cancelled")).client.wait("op-1", timeout_seconds=60)
+    assert (caught.value.dead_letter_id, caught.value.reason, caught.value.detail) == (None, None, "")
 
 
 def test_a_wait_ends_in_time() -> None:
@@ -276,38 +319,35 @@ def test_a_url_with_a_path_is_that_of_the_api(url: str, asked: str) -> None:
     assert str(api.requests[0].url) == asked
 
 
-async def test_the_client_to_await_does_the_same() -> None:
+def test_the_client_to_await_does_the_same() -> None:
     api = Api(away(), accepted(), shown(status="running"), shown(), shown())
-    async with api.async_client as client:
-        submitted = await client.submit(handler="ship", input={})
-        assert (await client.wait(submitted.operation_id, timeout_seconds=60)).result == {"value": 7}
-        assert (await client.get("op-1")).is_finished
+
+    async def program() -> None:
+        async with api.async_client as client:
+            submitted = await client.submit(handler="ship", input={})
+            assert (await client.wait(submitted.operation_id, timeout_seconds=60)).result == {"value": 7}
+            assert (await client.get("op-1")).is_finished
+
+    run(program())
     assert len(api.pauses) == 2
 
 
-async def test_the_client_to_await_steers_and_replays() -> None:
+def test_the_client_to_await_steers_and_replays() -> None:
     api = Api(
         httpx.ReadTimeout("lost"), httpx.Response(202, json={"operation_id": "op-1", "status": "running"})
     )
-    async with api.async_client as client:
-        await client.cancel("op-1")
-        await client.retry_now("op-1")
-        assert await client.replay("dl-1") == "op-1"
 
+    async def program() -> str:
+        async with api.async_client as client:
+            await client.cancel("op-1")
+            await client.retry_now("op-1")
+            return await client.replay("dl-1")
 
-def test_what_the_client_receives_is_what_the_routes_answer_with() -> None:
-    answered = {answer.model for route in table() for answer in route.answers}
-    assert {Operation, AcceptedOperation, StartedReplay} <= answered
+    assert run(program()) == "op-1"
 
 
 def test_what_a_later_version_adds_to_an_answer_is_ignored() -> None:
     assert StartedReplay.model_validate_json('{"operation_id": "op-1", "later": 1}').operation_id == "op-1"
-
-
-def test_the_fields_of_a_submission_are_those_of_the_description() -> None:
-    theirs = described()["components"]["schemas"]
-    assert documents.OperationFields.__annotations__.keys() == theirs["OperationRequest"]["properties"].keys()
-    assert documents.ReplayFields.__annotations__.keys() == theirs["ReplayBody"]["properties"].keys()
 
 
 def test_a_pause_is_chosen_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +358,72 @@ def test_a_pause_is_chosen_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
         return most
 
     draw: Callable[[float, float], float] = uniform
-    monkeypatch.setattr("durable_retry.client.flows.random.uniform", draw)
+    monkeypatch.setattr("durable_retry_client.flows.random.uniform", draw)
     api = Api(away(), away(), shown())
     api.client.get("op-1")
     assert chosen == [(0, 0.5), (0, 1.0)]
     assert api.pauses == [0.5, 1.0]
+
+
+def answered(document: Any, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, json=document)
+
+
+def a_page(*items: Any, cursor: str | None = None) -> httpx.Response:
+    return answered({"items": items, "next_cursor": cursor})
+
+
+def test_a_list_is_read_page_by_page() -> None:
+    api = Api(a_page({"n": 1}, cursor="c 2"), a_page({"n": 2}))
+    assert list(api.client.items("dead-letters/groups", status="new", q="a b")) == [{"n": 1}, {"n": 2}]
+    assert {request.url.path for request in api.requests} == {"/api/dead-letters/groups"}
+    assert [dict(request.url.params) for request in api.requests] == [
+        {"status": "new", "q": "a b", "limit": "200"},
+        {"status": "new", "q": "a b", "limit": "200", "cursor": "c 2"},
+    ]
+    api = Api(a_page({"n": 1}, cursor="c"), a_page({"n": 2}))
+
+    async def numbers() -> list[int]:
+        return [item["n"] async for item in api.async_client.items("operations")]
+
+    assert run(numbers()) == [1, 2]
+
+
+def test_any_request_has_its_query_and_body_and_returns_json() -> None:
+    api = Api(answered({"matched": 3}), answered({"items": []}))
+    body = {"filter": {"dependency": "payments"}, "dry_run": True}
+    assert api.client.request("POST", "/bulk-actions", body=body) == {"matched": 3}
+    assert api.client.request("GET", "order-lanes", query={"order_key": "a/b"}) == {"items": []}
+    assert next(api.bodies()) == body
+    assert api.requests[0].url.path == "/api/bulk-actions"
+    assert str(api.requests[1].url) == "http://app/api/order-lanes?order_key=a%2Fb"
+    headers = {"Idempotency-Key": "k-1"}
+    assert api.client.request("GET", ("order-lanes", "a/b"), headers=headers) == {"items": []}
+    assert str(api.requests[2].url) == "http://app/api/order-lanes/a%2Fb"
+    assert api.requests[2].headers["Idempotency-Key"] == "k-1"
+    with pytest.raises(RefusedError, match="404"):
+        Api(answered({}, 404)).client.request("GET", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "sent"),
+    [
+        ("POST", {"items": []}, 1),
+        ("POST", None, 1),
+        ("POST", {"items": [], "key": "k-1"}, 5),
+        ("GET", None, 5),
+        ("DELETE", None, 5),
+    ],
+)
+def test_a_request_is_sent_again_only_where_a_second_one_does_no_harm(
+    method: str, body: Any, sent: int
+) -> None:
+    api = Api(httpx.ReadTimeout("no answer"))
+    with pytest.raises(UnreachableError):
+        api.client.request(method, "batches", body=body)
+    assert len(api.requests) == sent
+
+
+def test_a_method_is_documented_on_the_class() -> None:
+    assert Client.get.__doc__ == AsyncClient.get.__doc__ == "Return an operation."
+    assert inspect.signature(Api().client.get).parameters.keys() == {"operation_id"}

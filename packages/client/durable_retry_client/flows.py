@@ -3,33 +3,43 @@
 `Client` and `AsyncClient` send what the same flows yield: a call blocks on one and is awaited on the other.
 
     @Method
-    def get(self, operation_id: str) -> Flow[OperationDocument]: ...
+    def get(self, operation_id: str) -> Flow[Operation]: ...
 
-    client.get("op-1")               # an OperationDocument
+    client.get("op-1")               # an Operation
     await async_client.get("op-1")   # the same
 
 The two overloads of `__get__` show a type checker both forms, with the parameters of the description.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
+import json
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import MethodType
-from typing import Any, Concatenate, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
-from durable_retry import clock
-from durable_retry.client.documents import RefusedError, UnreachableError
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.retry.retry_after import parse_retry_after
+from durable_retry_client.documents import Page
+from durable_retry_client.errors import RefusedError, UnreachableError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
@@ -42,7 +52,7 @@ _MOST_WAIT_SECONDS: Final = 120.0
 _PAGE_ITEMS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """A request. `repeats`: whether it does no harm when it arrives twice."""
 
@@ -54,13 +64,13 @@ class Request:
     repeats: bool = True
 
 
-type Answer = httpx.Response | httpx.TransportError
+Answer = httpx.Response | httpx.TransportError
 """The result of the request that a flow yielded."""
 
-type Flow[T] = Generator[Request | float, Answer, T]
+Flow = Generator[Request | float, Answer, T]
 """Yields requests to send and seconds to pause, and returns T."""
 
-type Pages[T] = Callable[[str], Flow[Page[T]]]
+Pages = Callable[[str], Flow[Page[T]]]
 """Makes the flow of the page that begins at a cursor; "" is the first one."""
 
 
@@ -94,18 +104,33 @@ class Flows:
             else:
                 raise UnreachableError(f"{request.method} {answer.request.url}: {answer!r}") from answer
 
-    def _read[T](self, model: type[T], request: Request) -> Flow[T]:
+    def _read(self, model: type[T], request: Request) -> Flow[T]:
         """Send a request, and return the document of its answer."""
-        answer = yield from self._answer_of_success(request)
-        return TypeAdapter(model).validate_json(answer.content)
+        return document_of(model, (yield from self._answer_of_success(request)))
 
-    def _pages[T](self, model: type[Page[T]], path: str, filters: Mapping[str, Any]) -> Pages[T]:
+    def _pages(self, model: type[Page[T]], path: str, filters: Mapping[str, Any]) -> Pages[T]:
         """Return the pages of a list."""
         query = {**filters, "limit": _PAGE_ITEMS}
-        parts = tuple(path.strip("/").split("/"))
         return lambda cursor: self._read(
-            model, Request("GET", parts, query=query | ({"cursor": cursor} if cursor else {}))
+            model, Request("GET", parts_of(path), query=query | ({"cursor": cursor} if cursor else {}))
         )
+
+
+def document_of(model: type[T], answer: httpx.Response) -> T:
+    """Read the document of an answer.
+
+    Raises:
+        RefusedError: It is none of the API.
+    """
+    try:
+        return TypeAdapter(model).validate_json(answer.content)
+    except ValidationError as error:
+        raise RefusedError(answer) from error
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return what stands between the slashes of a path."""
+    return tuple(path.strip("/").split("/"))
 
 
 def _may_repeat(request: Request, answer: Answer) -> bool:
@@ -126,11 +151,16 @@ def _seconds_before_next_try(answer: Answer, number: int) -> float:
 
 
 def _least_wait(answer: Answer) -> float:
-    """Return the seconds that an answer's `Retry-After` asks for."""
-    if not isinstance(answer, httpx.Response):
+    """Return the seconds that an answer's `Retry-After` asks for: a number, or an HTTP-date."""
+    text = answer.headers.get("Retry-After", "") if isinstance(answer, httpx.Response) else ""
+    try:
+        return float(text) if text.isdecimal() else _seconds_until(parsedate_to_datetime(text))
+    except (TypeError, ValueError):  # the first of Python 3.10 and older, where it is no date
         return 0.0
-    hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
-    return 0.0 if hint is None else hint.delay_seconds
+
+
+def _seconds_until(instant: datetime) -> float:
+    return max(0.0, (instant - datetime.now(timezone.utc)).total_seconds())
 
 
 _TIMEOUT_SECONDS: Final = 40.0
@@ -138,24 +168,51 @@ _TIMEOUT_SECONDS: Final = 40.0
 
 
 def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
+    """Return how httpx reaches the API.
+
+    Raises:
+        ValueError: It is no URL of an app.
+    """
     parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"{url!r} is not the URL of an app, such as http://localhost:7071")
+    is_tls = parts.scheme == "https"
     return {
         "base_url": url.rstrip("/") + ("" if parts.path.strip("/") else "/api"),
         "headers": {} if function_key is None else {"x-functions-key": function_key},
         "timeout": _TIMEOUT_SECONDS,
-        "trust_env": parts.scheme == "https",  # `HTTP_PROXY` would read the function key
+        # Without TLS nothing is verified: do not load the trusted certificates.
+        "verify": is_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        "trust_env": is_tls,  # `HTTP_PROXY` would read the function key
     }
 
 
 def _http_arguments(request: Request) -> dict[str, Any]:
     path = "/".join(quote(part, safe="") for part in request.path)
+    body = {} if request.body is None else {"content-type": "application/json"}
     return {
         "method": request.method,
         "url": f"/{path}",
         "params": request.query,
-        "json": plain_json(request.body),
-        "headers": request.headers,
+        "content": None if request.body is None else _json_of(request.body),
+        "headers": {**body, **(request.headers or {})},
     }
+
+
+def _json_of(body: Any) -> bytes:
+    """Return a body as JSON, models and dataclasses of it too.
+
+    Raises:
+        ValueError, TypeError: A value in it has no JSON that says what it is: NaN, bytes, a set, an iterator.
+    """
+    return json.dumps(body, allow_nan=False, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that `json` does not know as JSON."""
+    if isinstance(value, (set, frozenset, bytes, bytearray, memoryview, Iterator)):
+        raise TypeError(f"JSON has nothing for a value of type {type(value).__name__}")
+    return dict(value) if isinstance(value, Mapping) else to_jsonable_python(value)
 
 
 class BlockingCalls(Flows):
@@ -184,7 +241,7 @@ class BlockingCalls(Flows):
         """Close the connections."""
         self._http.close()
 
-    def run_flow[T](self, flow: Flow[T]) -> T:
+    def run_flow(self, flow: Flow[T]) -> T:
         """Send what a flow asks for, and return its result."""
         try:
             step = next(flow)
@@ -204,7 +261,7 @@ class BlockingCalls(Flows):
         except httpx.TransportError as error:
             return error
 
-    def read_pages[T](self, pages: Pages[T]) -> Iterator[T]:
+    def read_pages(self, pages: Pages[T]) -> Iterator[T]:
         """Read the items of a list, each page when it is needed."""
         cursor: str | None = ""
         while cursor is not None:
@@ -239,7 +296,7 @@ class AwaitedCalls(Flows):
         """Close the connections."""
         await self._http.aclose()
 
-    async def run_flow[T](self, flow: Flow[T]) -> T:
+    async def run_flow(self, flow: Flow[T]) -> T:
         """Send what a flow asks for, and return its result."""
         try:
             step = next(flow)
@@ -259,7 +316,7 @@ class AwaitedCalls(Flows):
         except httpx.TransportError as error:
             return error
 
-    async def read_pages[T](self, pages: Pages[T]) -> AsyncIterator[T]:
+    async def read_pages(self, pages: Pages[T]) -> AsyncIterator[T]:
         """Read the items of a list, each page when it is needed."""
         cursor: str | None = ""
         while cursor is not None:
@@ -269,7 +326,7 @@ class AwaitedCalls(Flows):
             cursor = page.next_cursor
 
 
-class Method[**P, T]:
+class Method(Generic[P, T]):
     """A method that both clients have; the function below describes it by its flow."""
 
     def __init__(self, described: Callable[Concatenate[Any, P], Flow[T]]) -> None:
@@ -289,7 +346,7 @@ class Method[**P, T]:
         return self._call if client is None else MethodType(self._call, client)
 
 
-class ListMethod[**P, T]:
+class ListMethod(Generic[P, T]):
     """A method that both clients have and that reads a list; the function below describes its pages."""
 
     def __init__(self, described: Callable[Concatenate[Any, P], Pages[T]]) -> None:
