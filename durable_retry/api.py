@@ -12,7 +12,7 @@ import azure.functions as func
 from durable_retry.http.answers import etag_of_text
 from durable_retry.http.openapi import openapi_document
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
-from durable_retry.plugins import Collection
+from durable_retry.plugins import Collection, features
 from durable_retry.routing import collections, routes_of
 from durable_retry.settings.configuration import api_path, registration
 
@@ -48,8 +48,8 @@ def document_name(listed: Iterable[Collection]) -> str:
 
 
 def documents() -> dict[str, bytes]:
-    """Return what a build ships, by the names of files: with the plugins that are installed, and without."""
-    apps = ([*collections()], [*collections(())])
+    """Return what a build ships, by the names of files: with what is installed beside the features, and without."""
+    apps = ([*collections()], [*collections(features())])
     return {
         document_name(listed): _text_of(openapi_document(table(listed), VERSION, api_path()))
         for listed in apps

@@ -125,9 +125,14 @@ class Plugin:
 
 
 @cache
-def plugins() -> tuple[Plugin, ...]:
-    """Return the features, then the plugins that are installed, each in the order of their names."""
+def features() -> tuple[Plugin, ...]:
+    """Return the features of this distribution, in the order of their names."""
     names = sorted(each.name for each in iter_modules(import_module(FEATURES).__path__, f"{FEATURES}."))
-    own = (import_module(name).PLUGIN for name in names)
-    installed = (each.load() for each in sorted(entry_points(group=GROUP), key=lambda each: each.name))
-    return (*own, *installed)
+    return tuple(import_module(name).PLUGIN for name in names)
+
+
+@cache
+def plugins() -> tuple[Plugin, ...]:
+    """Return the features, then what is installed beside them, in the order of their names."""
+    installed = sorted(entry_points(group=GROUP), key=lambda each: each.name)
+    return (*features(), *(each.load() for each in installed))

@@ -150,7 +150,8 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     )
     schemas: dict[str, Any] = generated["$defs"]
     for name, path in LEFT_OPEN:
-        _replace_schema(schemas[name], path, _OPERATION)
+        if name in schemas:
+            _replace_schema(schemas[name], path, _OPERATION)
     return {
         name: with_members_described(name, with_described_properties(schema))
         for name, schema in schemas.items()

@@ -62,7 +62,7 @@ class LimitSettings(JsonShape):
     def is_shared(self) -> bool:
         """Whether half of the limit is shared out among the workers.
 
-        Of two limits nothing is: while attempts wait for the rate the entity grants all of that, and could
+        With two limits nothing is: while attempts wait for the rate the entity grants all of that, and could
         not grant the slots that workers keep.
         """
         return self.per_key is None and not (self.max_concurrency > 0 and self.rate_per_second > 0)
