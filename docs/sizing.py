@@ -18,8 +18,8 @@ from typing import Final
 DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "sizing.md"
 
-# Measured on Microsoft's backend (AzureStorage 2.11.2) with Azurite (2026-11-27).
-MEASURED_REQUESTS: Final = 22
+# Measured on Microsoft's backend (AzureStorage 2.11.2) with Azurite (2026-11-28).
+MEASURED_REQUESTS: Final = 16
 """Storage requests of an operation with a caller's key that succeeds at once, from its post until it ends."""
 GENERATED_REQUESTS: Final = 15
 """The same with a key that the app generated."""
@@ -63,12 +63,13 @@ PURGE: Final = 5
 """Read the instance and its history, list its large messages, delete the history's rows and the instance."""
 LOOK: Final = 1
 """Retention reads an instance before it purges it."""
-UPKEEP: Final = LOOK + 2 * PURGE
-"""What comes later: the operation is looked at, and purged with the record of its key."""
-COUNTED_REQUESTS: Final = 24
+UPKEEP: Final = LOOK + PURGE
+"""What comes later: the operation is looked at, and purged."""
+COUNTED_REQUESTS: Final = 18
 """The count of that operation: with reads of queues, which bring many messages and are not measured."""
-RECORD: Final = MEASURED_REQUESTS - GENERATED_REQUESTS + PURGE
-"""What a caller's key takes of these: look and completion (measured), and its purge (counted)."""
+RECORD: Final = LOOK + MESSAGE + READ + TURN + PURGE
+"""What a key takes beside these that may outlive its history: a look before the start, a signal and its batch,
+and the purge of the record."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000
@@ -136,8 +137,8 @@ class Cost:
 
     @property
     def actions(self) -> float:
-        """Actions of a scheduler, with the one that ends the record where it purges no entity by its id."""
-        return self.turns + self.activities + self.entities + 1
+        """Actions of a scheduler."""
+        return self.turns + self.activities + self.entities
 
     def steps(self) -> dict[str, float]:
         """Return the counted storage requests until it has ended, by step."""

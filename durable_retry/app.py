@@ -145,13 +145,17 @@ def begin_plugins() -> None:
 
 
 def harden_runtime() -> None:
-    """Switch off two library defaults that are unsafe for untrusted input, and guard the SDK's executor."""
+    """Switch off library defaults that are unsafe for untrusted input or too loud; guard the SDK's executor."""
     # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
     # "__module__" and "__data__", also in data from callers and dependencies.
     strict_typing = "azure_functions_durable_strict_typing"
     os.environ.setdefault(AppSettings.name_of(strict_typing), getattr(AppSettings(), strict_typing))
     # httpx logs whole URLs, and a query can contain confidential data.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # The Durable SDK has a line for each start and each turn; an operation has its own when it ends.
+    sdk = logging.getLogger("azure.durable_functions")
+    if sdk.level == logging.NOTSET:
+        sdk.setLevel(logging.WARNING)
     guard_executor()
 
 

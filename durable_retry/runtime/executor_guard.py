@@ -48,9 +48,7 @@ def guard_executor() -> None:
 
     @functools.wraps(get_actions)
     def get_actions_and_status(ctx: Any) -> list[pb.OrchestratorAction]:
-        make = _shown.pop(ctx, None)
-        if make is not None:
-            ctx.set_custom_status(make())
+        end_turn(ctx)
         return get_actions(ctx)
 
     executors: Any = _OrchestrationExecutor
@@ -66,6 +64,13 @@ _shown: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 def show_at_end(context: Any, make: Callable[[], Any]) -> None:
     """Set the custom status that `make` returns when the turn ends, unless another one is shown by then."""
     _shown[getattr(context, "_ctx", context)] = make
+
+
+def end_turn(context: Any) -> None:
+    """Set the custom status that is to be shown when a turn ends."""
+    make = _shown.pop(context, None)
+    if make is not None:
+        context.set_custom_status(make())
 
 
 @dataclass(frozen=True, slots=True)

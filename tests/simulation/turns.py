@@ -216,6 +216,7 @@ class LightContext(task.OrchestrationContext):
 
     def turn(self) -> Turn:
         """Return what is asked for now."""
+        executor_guard.end_turn(self)
         end = self._end
         if end is not None and end.number == 0:  # Events may still come when it continues as new.
             end.carried = tuple(self.buffered) if self._carries else ()

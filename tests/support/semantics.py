@@ -43,11 +43,10 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     TIMES: {
         "test_circuits": ("one_429_pauses_",),
-        "test_memory": ("a_record_goes_when_its_time_is_over_",),
         "test_outbox": ("an_event_shows_its_data_",),
     },
     SOON: {
-        "test_memory": ("a_purged_",),
+        "test_memory": ("a_purged_", "whoever_purges_"),
         "test_sagas": ("a_compensation_that_cannot_succeed_",),
     },
 }

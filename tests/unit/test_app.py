@@ -1,6 +1,7 @@
 """`durable_retry.register`: what an app can choose, and what it is told when it chooses wrongly."""
 
 import ast
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import durable_retry
 import entities
 from durable_retry.api import described
+from durable_retry.app import harden_runtime
 from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
 from durable_retry.services.sources import intake
@@ -357,3 +359,17 @@ def test_every_function_that_is_called_by_name_is_called_with_the_prefix() -> No
         and not ast.unparse(node.args[0]).startswith("function_name(")
     }
     assert bare == set()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "level"), [(logging.NOTSET, logging.WARNING), (logging.INFO, logging.INFO)]
+)
+def test_the_sdk_has_no_line_for_each_turn_unless_the_app_wants_them(chosen: int, level: int) -> None:
+    sdk = logging.getLogger("azure.durable_functions")
+    before = sdk.level
+    try:
+        sdk.setLevel(chosen)
+        harden_runtime()
+        assert sdk.level == level
+    finally:
+        sdk.setLevel(before)

@@ -6,6 +6,7 @@ from typing import Final
 from durabletask import history
 
 from docs.sizing import COUNTED_REQUESTS
+from durable_retry import clock
 from durable_retry.services.operations import submit
 from scripts.processes import ROOT
 from tests.support.builders import an_operation
@@ -21,7 +22,7 @@ UNITS: Final = 3  # requests of a message, a turn, a batch or an activity
 
 async def steps_of(hub: TaskHubStage) -> list[str]:
     """Return what happens to an operation that succeeds at once, from its history."""
-    operation = an_operation(operation_id="op-turns")
+    operation = an_operation(operation_id="op-turns", created_at=clock.now(), deadline_at=None)
     await submit(hub.binding, operation)
     client = await hub.binding.client()
     await client.wait_for_orchestration_completion("op-turns", timeout=30)

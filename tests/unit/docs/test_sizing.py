@@ -74,7 +74,7 @@ def test_the_operation_that_was_measured_costs_what_was_measured() -> None:
 
 
 def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
-    # Messages: started, result, completion. Two turns, one entity batch, one activity.
+    # Messages: started, result, a signal. Two turns, one entity batch, one activity.
     cost = Cost(turns=2, activities=1, entities=1, tables=0)
     assert cost.steps() == {
         "start": 3,
@@ -84,11 +84,11 @@ def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
         "activities": 3,
         "the app's tables": 0,
     }
-    assert cost.requests == 22 + 11
+    assert cost.requests == 24 * 16 / 18 + 6
 
 
 def test_the_apps_own_requests_are_taken_as_they_are() -> None:
-    cost = Cost(turns=2, activities=1, entities=1, tables=10)
+    cost = Cost(turns=2, activities=1, entities=0, tables=10)
     assert cost.until_it_ends == MEASURED_REQUESTS + 10
 
 
