@@ -92,7 +92,7 @@ idempotency = { header = "" }
 [dependencies.tenants]
 base_url = "http://tenants/v1"
 retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = -1 }
-classify = { 401 = "transient" }
+auth = { value = "Bearer of-the-app" }
 circuit = { by = "limit_key", consecutive_failures = 2 }
 [dependencies.hooks]
 base_url = "http://hooks/v1"

@@ -111,8 +111,10 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
     for end in story.ends:
         run, count = end.operation, end.document["attempt_count"]
         seen = calls[run.dependency].get(_run(run), [])
-        numbers = {call.attempt for call in seen if call.execution.counts}
-        answered = {(call.attempt, id(call.execution)) for call in seen if call.execution.counts}
+        # One whose credential was refused costs no attempt.
+        counted = [call for call in seen if call.execution.counts and call.status != httpx.codes.UNAUTHORIZED]
+        numbers = {call.attempt for call in counted}
+        answered = {(call.attempt, id(call.execution)) for call in counted}
         if len(answered) > len(numbers) and run.handler is not None:
             yield f"{run.run_id} made an attempt again that had answered: {sorted(numbers)}"
         records = {record["number"]: record["category"] for record in end.document["attempts"]}

@@ -209,7 +209,7 @@ class _Repeating(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """A number with a fraction of more digits than a float holds; no JSON is written of it."""
+    """A number with a fraction or an exponent that a float does not hold; no JSON is written of it."""
 
     text: str
 
@@ -253,12 +253,12 @@ class _Noted:
         if len(text) <= _DIGITS_OF_FLOAT and _LEAST_FLOAT <= abs(number) < inf:
             return number
         held: float | Rounded = parsed_float(text)
-        self.is_unfit = self.is_unfit or isinstance(held, Rounded) or not isfinite(held)
+        self.is_unfit = self.is_unfit or isinstance(held, Rounded)
         return held
 
 
 def parsed_float(text: str) -> Any:
-    """Read a number with a fraction; one that a float rounds is a mistake to `json_problems`."""
+    """Read a number with a fraction or an exponent; `json_problems` lists one that no float holds."""
     number = float(text)
     return number if not text.strip("-.0") or _holds_digits(number, text) else Rounded(text)
 
@@ -269,9 +269,9 @@ def _holds_digits(number: float, text: str) -> bool:
     Many programs write a float with 17 digits, 0.10000000000000001: those of that float, to so many.
     """
     digits = _NO_DIGITS.sub("", text).strip("0")
-    if not isfinite(number) or not digits:
-        return True  # what is not finite is another mistake
-    if len(digits) > _MOST_DIGITS_OF_FLOAT:
+    if not digits:
+        return True
+    if not isfinite(number) or len(digits) > _MOST_DIGITS_OF_FLOAT:
         return False
     return Decimal(f"{number:.{len(digits) - 1}e}") == Decimal(text)
 
@@ -431,6 +431,8 @@ def _value_problem(value: Any) -> str | None:
         return number_problem(value)
     if isinstance(value, Rounded):
         rounded = float(value.text)
+        if (problem := number_problem(rounded)) is not None:
+            return problem
         return f"has more digits than a fraction keeps, and would be {rounded!r}: send it as a text"
     if isinstance(value, str) and not _has_utf8_form(value):
         return "holds half a surrogate pair, which has no UTF-8 form"
@@ -455,7 +457,7 @@ def part_problems(document: Any, most_bytes: int) -> list[Problem]:
 
 
 def text_as_read(document: Any) -> str:
-    """Return the text of a document that was read, with all digits of numbers that a float would round."""
+    """Return the text of a document that was read, with the numbers that no float holds as they came."""
     numbers: list[str] = []
 
     def mark_of(number: Rounded) -> str:

@@ -114,6 +114,8 @@ def _sum_of_counts(all_counts: Iterable[Counts]) -> Counts:
 
 
 _SERVER_ERRORS: Final = 500
+_NOT_IMPLEMENTED: Final = 501
+"""The 5xx that blames the request."""
 _OF_TROUBLE: Final = frozenset({408, 425, 460, 499})
 """The 4xx that speak of time and of lost connections."""
 _OF_CREDENTIALS: Final = frozenset({401, 403, 407})
@@ -137,7 +139,8 @@ def call_health(
 ) -> CallHealth:
     """Return how a call counts, by its category; None is a success.
 
-    A dependency that rejects a request is healthy. Throttling is an instruction and not a failure: it pauses
+    A dependency that rejects a request is healthy; one that fails is not, also where it says that a retry
+    does not help. Throttling is an instruction and not a failure: it pauses
     the circuit and changes no ratio. A transient or ambiguous outcome is a failure when it was a timeout, a
     broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
 
@@ -150,6 +153,8 @@ def call_health(
             return CallHealth.FAILURE
         case Category.TRANSIENT if is_ruled:
             return CallHealth.FAILURE
+        case Category.MALFORMED if not is_ruled and status_code not in {None, _NOT_IMPLEMENTED}:
+            return _health_by_status(status_code, frozenset())
         case None | Category.MALFORMED | Category.UNAUTHORIZED | Category.NOT_FOUND | Category.BUSINESS_RULE:
             return CallHealth.SUCCESS
         case Category.TRANSIENT | Category.AMBIGUOUS:

@@ -188,7 +188,7 @@ def test_a_part_that_is_unfit_leaves_the_others_as_they_are(unfit: str) -> None:
     with pytest.raises(InvalidInputError):
         read_checked(text, as_it_is)
     assert read_json(text_as_read(right)) == right
-    assert text_as_read(wrong) == f'{{"a": [{unfit}]}}'.replace("1e999", "Infinity")
+    assert text_as_read(wrong) == f'{{"a": [{unfit}]}}'
 
 
 def test_every_value_is_visited_with_its_path() -> None:

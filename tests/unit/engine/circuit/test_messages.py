@@ -356,7 +356,12 @@ def test_two_workers_with_the_same_numbers_both_count() -> None:
         (Category.AMBIGUOUS, 500, CallHealth.FAILURE),
         (Category.AMBIGUOUS, 408, CallHealth.FAILURE),
         (Category.AMBIGUOUS, 409, CallHealth.SUCCESS),
+        (Category.MALFORMED, 302, CallHealth.SUCCESS),
         (Category.MALFORMED, 400, CallHealth.SUCCESS),
+        (Category.MALFORMED, None, CallHealth.SUCCESS),
+        (Category.MALFORMED, 501, CallHealth.SUCCESS),
+        (Category.MALFORMED, 503, CallHealth.FAILURE),
+        (Category.MALFORMED, 499, CallHealth.FAILURE),
         (Category.UNAUTHORIZED, 401, CallHealth.SUCCESS),
         (Category.NOT_FOUND, 404, CallHealth.SUCCESS),
         (Category.BUSINESS_RULE, 409, CallHealth.SUCCESS),
@@ -376,6 +381,7 @@ def test_what_classify_calls_transient_is_a_failure(status_code: int | None, *, 
     health = call_health(Category.TRANSIENT, status_code, of_key=of_key, is_ruled=True)
     assert health is CallHealth.FAILURE
     assert call_health(Category.NOT_FOUND, 404, of_key=of_key, is_ruled=True) is CallHealth.SUCCESS
+    assert call_health(Category.MALFORMED, 503, of_key=of_key, is_ruled=True) is CallHealth.SUCCESS
 
 
 def test_every_category_has_a_verdict() -> None:

@@ -82,7 +82,7 @@ async def test_a_value_that_cannot_be_passed_on_makes_one_item_unfit_or_a_whole_
     assert len(fingerprint_of_request("batch", batch)) == 64
     wrong, right = await items_of(*batch["items"])
     assert wrong.detail.startswith("/request/json/0: ")
-    assert wrong.text == call.replace("1e999", "Infinity")
+    assert wrong.text == call
     assert right.operation is not None
     step = f'{{"name": "a", "operation": {call}, "compensation": {call}}}'
     saga = read_checked(f'{{"steps": [{step}]}}', as_it_is, has_parts=True)
