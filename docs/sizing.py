@@ -68,8 +68,8 @@ UPKEEP: Final = LOOK + PURGE
 COUNTED_REQUESTS: Final = 18
 """The count of that operation: with reads of queues, which bring many messages and are not measured."""
 RECORD: Final = LOOK + MESSAGE + READ + TURN + PURGE
-"""What a key takes beside these that may outlive its history: a look before the start, a signal and its batch,
-and the purge of the record."""
+"""What a key takes beside these that may outlive its history: a look before the start, a signal and its
+batch, and the purge of the record."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000

@@ -48,7 +48,7 @@ def document_name(listed: Iterable[Collection]) -> str:
 
 
 def documents() -> dict[str, bytes]:
-    """Return what a build ships, by the names of files: with what is installed beside the features, and without."""
+    """Return what a build ships, by the names of files: of the features, and of all that is installed."""
     apps = ([*collections()], [*collections(features())])
     return {
         document_name(listed): _text_of(openapi_document(table(listed), VERSION, api_path()))

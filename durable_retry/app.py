@@ -145,7 +145,7 @@ def begin_plugins() -> None:
 
 
 def harden_runtime() -> None:
-    """Switch off library defaults that are unsafe for untrusted input or too loud; guard the SDK's executor."""
+    """Switch off defaults of libraries that are unsafe or too loud; guard the SDK's executor."""
     # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
     # "__module__" and "__data__", also in data from callers and dependencies.
     strict_typing = "azure_functions_durable_strict_typing"

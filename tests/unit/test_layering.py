@@ -33,6 +33,7 @@ OF_FEATURES: Final[Mapping[str, str]] = {
 LAYERS: Final = (
     "deferred",
     "plugins",
+    "runtime.executor_guard",
     "engine",
     "runtime.concurrency",
     "clock",
@@ -84,16 +85,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     },
     f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "api")),
     f"{LIBRARY}.api": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
-    f"{LIBRARY}.app": frozenset(
-        f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing", "runtime.executor_guard")
-    ),
-    f"{LIBRARY}.runtime.executor_guard": frozenset(),
-    f"{LIBRARY}.testing": frozenset(
-        f"{LIBRARY}.{layer}" for layer in (*LAYERS, "testing", "runtime.executor_guard")
-    ),
-    f"{LIBRARY}.in_process": frozenset(
-        f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "runtime.executor_guard")
-    ),
+    f"{LIBRARY}.app": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
+    f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "testing")),
+    f"{LIBRARY}.in_process": frozenset(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS),
     "durable_retry_client": frozenset({"durable_retry_client"}),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl", "durable_retry_client"}),

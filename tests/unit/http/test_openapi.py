@@ -17,7 +17,7 @@ from durable_retry.http.descriptions import MEMBERS
 from durable_retry.http.dispatch import responder
 from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
-from durable_retry.plugins import Plugin
+from durable_retry.plugins import Plugin, features
 from durable_retry.routing import collections
 from durable_retry.settings.configuration import Registration
 from durable_retry.stores.task_hub import TaskHub
@@ -196,7 +196,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     api._sent.cache_clear()
 
 
-@pytest.mark.parametrize("added", [None, ()], ids=["with the console", "the core alone"])
+@pytest.mark.parametrize("added", [None, features()], ids=["with the console", "the core alone"])
 async def test_a_build_ships_the_document_which_is_sent_as_it_is(
     added: tuple[Plugin, ...] | None, shipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

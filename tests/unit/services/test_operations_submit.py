@@ -139,7 +139,7 @@ async def test_an_instance_answers_before_a_record_also_one_that_nobody_can_read
     answers.append(await submit(AZURE, an_operation()))
     for answer in answers:
         assert isinstance(answer, Replayed)
-        assert (answer.document["status"], answer.finished) == ("pending", False)
+        assert (answer.document["status"], answer.finished) == ("running", False)
     with pytest.raises(InvalidInputError, match="its record cannot be read"):
         await submit(AZURE, an_operation(operation_id="op-other"))
 
