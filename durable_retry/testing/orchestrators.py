@@ -20,7 +20,12 @@ from durable_retry.engine.base.names import CALL
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.handlers.registry import registered_handlers, user_function
-from durable_retry.runtime.executor_guard import Execution, begin_execution
+from durable_retry.runtime.executor_guard import (
+    Execution,
+    async_error,
+    begin_execution,
+    no_task_error,
+)
 from durable_retry.services.calls import Call, operation_of_call
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
@@ -200,6 +205,8 @@ class _Context(task.OrchestrationContext):
             self, Execution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
         )
         turns = orchestrator(self, given)
+        if inspect.iscoroutine(turns):
+            raise async_error(turns)
         if not inspect.isgenerator(turns):
             return turns
         resume: Callable[[], Any] = partial(next, turns)
@@ -208,6 +215,8 @@ class _Context(task.OrchestrationContext):
                 awaited = resume()
             except StopIteration as end:
                 return end.value
+            if not isinstance(awaited, task.Task):
+                raise no_task_error(turns)
             while not awaited.is_complete:
                 await self._complete_next()
             try:

@@ -431,7 +431,7 @@ def test_every_code_block_of_adopting_is_run() -> None:
         ["PAYMENTS_URL=http://localhost:9000 onebox start"],
         [
             "retryctl setup",
-            """retryctl submit --dependency payments --path /charges --body '{"amount": 5}' --key first""",
+            "retryctl submit --dependency payments --path /charges --body '{\"amount\": 5}' --key c-1",
         ],
     ]
 

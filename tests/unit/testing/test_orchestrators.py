@@ -181,3 +181,15 @@ async def test_what_the_test_does_not_give_is_named() -> None:
         await run_orchestrator(lacking, "reserve")
     with pytest.raises(LookupError, match=r"events to give: \['approval'\]"):
         await run_orchestrator(lacking, "event")
+
+
+async def test_an_orchestrator_of_the_wrong_kind_is_told_what_to_write() -> None:
+    def yields(context: task.OrchestrationContext, order: dict[str, Any]) -> Generator[Any, Any, Any]:
+        return (yield checkout(context, order))
+
+    async def awaits(_context: task.OrchestrationContext, _order: Any) -> None:
+        return None
+
+    run = await run_orchestrator(yields, {"amount": 5})
+    assert "write `yield from durable_retry.call(...)`" in str(run.error)
+    assert "is an `async def`: write `def`" in str((await run_orchestrator(awaits)).error)
