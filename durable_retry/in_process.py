@@ -15,6 +15,7 @@ from typing import Any, Final, Self, Unpack, overload
 from weakref import WeakKeyDictionary
 
 import azure.durable_functions as df
+import azure.functions as func
 from durabletask import task
 
 from durable_retry import clock
@@ -35,6 +36,7 @@ from durable_retry.runtime.binding import TaskHub
 from durable_retry.runtime.executor_guard import execution_of
 from durable_retry.services import operations
 from durable_retry.services.operations import KeyReused, Replayed, caller_naming, submit
+from durable_retry.services.queue import accept_message
 from durable_retry.settings.configuration import app_settings, function_name, targets
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
@@ -213,6 +215,25 @@ class Operations:
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
         return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))
+
+    async def accept(self, message: func.QueueMessage, /, **operation: Unpack[OperationFields]) -> None:
+        """Take over a message of a storage queue: afterwards it is an operation, or a dead letter.
+
+            await durable_retry.Operations.of(client).accept(message, handler="charge")
+
+        What can never be an operation is a dead letter at once, with its text and its mistakes.
+
+        Args:
+            message: Its content is the `input` for a handler, `request.json` for a dependency; without both
+                it is the whole operation, as in the queue `operations`.
+            operation: The other fields. Without `key` it is the id of the message.
+
+        Raises:
+            NotAcceptedError: It is neither now; the queue delivers it again when the function raises this.
+        """
+        fields = operation_document(None, (), operation)
+        deliveries = message.dequeue_count or 1
+        await accept_message(TaskHub(self.hub), message.id or "", message.get_body(), deliveries, fields)
 
     async def get(self, operation_id: str) -> dict[str, Any] | None:
         """Return the status document of an operation; None when there is none.

@@ -408,7 +408,24 @@ def test_what_the_page_has_after_takes_an_order_from_the_queue(
         key = orders.send_message(json.dumps(ORDER)).id
     assert mailed(emails) == [ORDER]
     (found,) = coming_from.get("/api/operations", params={"key": key}).json()["items"]
-    assert (found["handler"], found["source"]) == ("charge", "app")
+    assert (found["handler"], found["source"]) == ("charge", "queue")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "reason"), [('{"order": 7', "MalformedJson"), ('{"ordr": "o-7"}', "ValidationFailed")]
+)
+def test_what_the_page_has_after_keeps_a_message_that_is_wrong(
+    coming_from: httpx.Client, azurites: Callable[[str], Storage], text: str, reason: str
+) -> None:
+    with queue_of(azurites("written"), "orders") as orders:
+        orders.send_message(text)
+    query = {"reason": reason}
+    (letter,) = eventually(
+        lambda: coming_from.get("/api/dead-letters", params=query).json()["items"] or None,
+        "the dead letter is there",
+    )
+    assert text in coming_from.get(f"/api/dead-letters/{letter['id']}").json()["message"]
 
 
 def test_the_whole_task_is_at_most_twelve_lines() -> None:
@@ -431,7 +448,7 @@ def test_every_code_block_of_adopting_is_run() -> None:
         ["PAYMENTS_URL=http://localhost:9000 onebox start"],
         [
             "retryctl setup",
-            "retryctl submit --dependency payments --path /charges --body '{\"amount\": 5}' --key c-1",
+            """retryctl submit --dependency payments --path /charges --body '{"amount": 5}' --key c-1""",
         ],
     ]
 

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import azure.durable_functions as df
+import azure.functions as func
 import pytest
 from durabletask import task
 
@@ -17,9 +18,10 @@ from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.request import Event
+from durable_retry.engine.sources import Arrival
 from durable_retry.in_process import Operations
 from durable_retry.runtime import executor_guard
-from durable_retry.services import operations
+from durable_retry.services import operations, queue
 from durable_retry.services.operations import KeyReused
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
@@ -327,3 +329,32 @@ def test_a_value_with_a_credential_is_not_returned_with_its_mask() -> None:
     assert (error.reason, error.detail.partition(" holds")[0]) == ("ValidationFailed", "/value/a:")
     shown = {"json": {"a": "***"}, "masked": ["/json/a"]}
     assert answered({"document": document | {"result": shown}}) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "body"),
+    [
+        ({}, b'{"handler": "charge"}', b'{"handler": "charge"}'),
+        ({"handler": "charge"}, b'{"a": 1.10}', b'{"handler": "charge", "input": {"a": 1.10}}'),
+        (
+            {"dependency": "payments", "request": {"path": "/charges"}, "key": "k"},
+            b"[7]",
+            b'{"dependency": "payments", "key": "k", "request": {"path": "/charges", "json": [7]}}',
+        ),
+        ({"handler": "charge"}, b'7}, "x": {', b'7}, "x": {'),
+        ({"handler": "charge"}, b"\xff", b"\xff"),
+    ],
+)
+async def test_a_message_is_the_content_of_its_operation_and_no_json_stays_alone(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], content: bytes, body: bytes
+) -> None:
+    taken: list[Arrival] = []
+
+    class Kept:
+        async def accept(self, _hub: TaskHub, arrival: Arrival) -> None:
+            taken.append(arrival)
+
+    monkeypatch.setattr(queue, "intake", Kept)
+    await Operations("{}").accept(func.QueueMessage(id="m-1", body=content), **fields)
+    ((arrival,), place) = taken, "operations"
+    assert (arrival.body, arrival.native_id, arrival.source, arrival.place) == (body, "m-1", "queue", place)
