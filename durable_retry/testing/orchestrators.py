@@ -29,7 +29,7 @@ from durable_retry.runtime.executor_guard import (
 from durable_retry.services.calls import Call, operation_of_call
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
-from durable_retry.testing.handlers import HandlerRun, Play, world
+from durable_retry.testing.handlers import HandlerRun, Play, warn_of_unasked, world
 
 type StandIn = Callable[..., Any]
 
@@ -80,9 +80,10 @@ async def run_orchestrator(
         orchestrator: The function, or what `orchestration_trigger` made of it.
         given: Its input.
         dependencies: Answers the requests of its operations, by name.
-        functions: In place of activities, sub-orchestrations and operations of entities (`cart.add`), by
-            name; each takes the input. An activity that is called by its function needs none. A `FakeStep`
-            has scripted results. A retry policy is not played: what fails has failed.
+        functions: In place of functions that `operation` declares, by name, with their arguments; and of
+            activities, sub-orchestrations and operations of entities (`cart.add`), which take the input. An
+            activity that is called by its function needs none. A `FakeStep` has scripted results. A retry
+            policy of the SDK is not played: what fails has failed.
         events: The data of the external events, by name, that have arrived when it waits.
         steps: In place of the functions of steps, by their names.
         time: The clock; None means one that begins at `NOON`.
@@ -102,13 +103,13 @@ async def run_orchestrator(
             return given
         needed = {handler.dependency for handler in registered_handlers().values()}
         now = own_time.now()
-        async with world(own_time, dependencies, needed, config, settings):
+        async with world(own_time, dependencies, needed, config, settings) as fake_of:
             call = Call(instance_id, now, given["keys"][0])
             try:
                 operation = operation_of_call(given["document"], call, now)
             except InvalidInputError as error:
                 return {"problems": [problem.to_json() for problem in error.problems]}
-            ended = await Play(operation, own_time, steps).to_the_end()
+            ended = await Play(operation, own_time, steps, fake_of, functions).to_the_end()
         run.operations.append(ended)
         return {"document": _status_document(operation, ended)}
 
@@ -122,6 +123,8 @@ async def run_orchestrator(
     except Exception as error:  # noqa: BLE001 - the orchestrator may raise anything
         run.error = error
     run.seconds = time.monotonic_seconds() - began
+    if run.operations:
+        warn_of_unasked(dependencies, run.operations)
     return run
 
 
