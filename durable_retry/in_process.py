@@ -30,7 +30,7 @@ from durable_retry.engine.operations.completion import MASKED, is_masked_at
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.submission import read_operation
-from durable_retry.handlers.registry import OperationFunction
+from durable_retry.handlers.registry import OperationFunction, find_handler
 from durable_retry.handlers.signatures import read_result, result_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.runtime.executor_guard import execution_of
@@ -86,8 +86,8 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
             `correlation_id` that is the instance's id.
 
     Returns:
-        What the function is annotated to return. Without a function `result` of the status document:
-        `status_code`, `headers` and `json` or `body`; of a handler `value`.
+        Of a function, given by itself or as `handler` by its name, the value that it returns, as annotated;
+        of a request the `result` of the status document: `status_code`, `headers` and `json` or `body`.
 
     Raises:
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
@@ -108,8 +108,7 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
     else:
         child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
-    result = _result_of((yield child))
-    return result if function is None else read_result(result_of(function), json.dumps(result["value"]))
+    return _result_of((yield child))
 
 
 def _digest(text: str) -> str:
@@ -147,7 +146,11 @@ def _result_of(ended: Mapping[str, Any]) -> Any:
         detail = "holds the dependency's credential, which is never stored: there is no value to return"
         places = [place for place in result[MASKED] if is_masked_at({MASKED: [place]}, "/value")]
         raise OperationFailed(document, [Problem(place, detail).to_json() for place in places])
-    return result
+    if "value" not in result:
+        return result
+    handler = find_handler(document["handler"])
+    value = result["value"]
+    return value if handler is None else read_result(result_of(handler.function), json.dumps(value))
 
 
 @dataclass(frozen=True, slots=True)

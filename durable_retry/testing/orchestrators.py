@@ -140,6 +140,7 @@ def _status_document(operation: OperationInput, ended: HandlerRun) -> dict[str, 
     return {
         "operation_id": operation.operation_id,
         "key": operation.key,
+        "handler": operation.handler,
         "status": ended.status,
         "result": result,
         "dead_letter": letter,

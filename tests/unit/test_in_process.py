@@ -130,7 +130,7 @@ async def charge(order: str, amount: int = 1) -> Receipt:
     return Receipt(f"{order} {amount}")
 
 
-def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
+def test_a_call_of_a_function_and_of_its_name_gives_what_the_function_returns() -> None:
     context = a_context()
     steps = durable_retry.call(context, charge, "o-1", amount=5, key="k-1")
     next(steps)
@@ -140,9 +140,13 @@ def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
         "key": "k-1",
         "correlation_id": "order-7",
     }
-    with pytest.raises(StopIteration) as stopped:
-        steps.send({"document": {"status": "succeeded", "result": {"value": {"id": "r-1"}}}})
-    assert stopped.value.value == Receipt("r-1")
+    done = {"status": "succeeded", "handler": "charge-in-process", "result": {"value": {"id": "r-1"}}}
+    by_name = durable_retry.call(a_context(), handler="charge-in-process", input={"order": "o-1"})
+    next(by_name)
+    for each in (steps, by_name):
+        with pytest.raises(StopIteration) as stopped:
+            each.send({"document": done})
+        assert stopped.value.value == Receipt("r-1")
 
 
 def test_wrong_arguments_are_refused_in_the_orchestrator_and_start_nothing() -> None:
@@ -190,7 +194,9 @@ def test_the_first_style_of_the_sdk_takes_the_input_by_another_name() -> None:
 
 
 def test_a_success_is_its_result() -> None:
-    assert answered({"document": {"status": "succeeded", "result": {"value": 7}}}) == {"value": 7}
+    ended = {"status": "succeeded", "handler": "ship"}
+    assert answered({"document": ended | {"result": {"value": 7}}}) == 7
+    assert answered({"document": ended | {"result": {"status_code": 200}}}) == {"status_code": 200}
 
 
 def test_a_dead_letter_is_raised_with_its_id() -> None:
@@ -245,7 +251,7 @@ RUNNING = {
     "created_at": "2030-01-01T12:00:00Z",
     "updated_at": "2030-01-01T12:00:00Z",
 }
-DONE = {"operation_id": "op-1", "status": "succeeded", "result": {"value": 7}}
+DONE = {"operation_id": "op-1", "status": "succeeded", "handler": "ship", "result": {"value": 7}}
 DEAD = {"operation_id": "op-1", "status": "dead_lettered", "dead_letter": {"id": "dl-1"}}
 
 
@@ -256,7 +262,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 async def test_a_wait_asks_until_the_end(hub: Hub) -> None:
     hub.documents = [RUNNING, RUNNING, DONE]
-    assert await Operations("{}").wait("op-1", timeout_seconds=600) == {"value": 7}
+    assert await Operations("{}").wait("op-1", timeout_seconds=600) == 7
     assert len(hub.waited) == 2
     assert all(seconds <= 30 for seconds in hub.waited)
 
