@@ -41,6 +41,7 @@ drill: setup
 # With what draws the diagrams, which a site that is only checked does without.
 docs: setup
 	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
+	@$(PY) -m docs.published
 	@$(PY) -m sphinx -q -W --keep-going -b html $(ARGS) docs .site && echo "docs: .site/index.html"
 
 # Wheels of the packages in dist/, for an app with an environment of its own; it needs no set-up here.

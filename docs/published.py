@@ -1,16 +1,29 @@
-"""The pages as the site has them: those of docs/ with what is made from the code, and the sidebar."""
+"""The pages that are made from the code, in part, and the sidebar of the site.
+
+python -m docs.published        # writes the tables of the reference into its pages, as `make docs` does
+"""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import docs.api_reference
 import docs.settings_reference
+import docs.signatures_reference
+from docs.tables import with_tables
+
+TABLES: Final[Mapping[str, Callable[[str], str]]] = {
+    "settings": docs.settings_reference.reference,
+    "http-api": docs.api_reference.routes,
+    "api": lambda text: with_tables(text, docs.signatures_reference.tables(text)),
+}
+"""Pages with tables that are committed, by the name of the file without its ending, and what renews them."""
 
 MADE: Final[Mapping[str, Callable[[str], str]]] = {
     "http-api": docs.api_reference.reference,
-    "settings": docs.settings_reference.reference,
+    "api": docs.signatures_reference.published,
 }
-"""Pages with parts that are made, by the name of the file without its ending, and what makes them."""
+"""Pages that have more on the site, and what makes it."""
 
 _BELOW: Final = {
     "quick-start": "tutorial\nrecipes",
@@ -40,3 +53,14 @@ def contents_below(name: str) -> str:
     """Return the contents that Sphinx needs for the pages below a page; empty where there are none."""
     below = _BELOW.get(name)
     return "" if below is None else f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{below}\n```\n"
+
+
+def write_tables() -> None:
+    """Renew the tables of the reference."""
+    for name, renewed in TABLES.items():
+        page = Path(__file__).with_name(f"{name}.md")
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_tables()
