@@ -26,14 +26,16 @@ MADE: Final[Mapping[str, Callable[[str], str]]] = {
 """Pages that have more on the site, and what makes it."""
 
 _BELOW: Final = {
-    "quick-start": "tutorial\nrecipes",
-    "adopting": "installing-elsewhere",
-    "dead-letters": "alerts",
-    "sources": "outbox",
-    "operating": "dashboard\nfinding\nretryctl\nobservability",
-    "deploying": "security",
-    "http-api": "api",
-    "decisions/README": "*",
+    "quick-start": ("tutorial", "recipes"),
+    "adopting": ("coming-from", "installing-elsewhere"),
+    "policies": ("circuit",),
+    "handlers": ("batches-and-sagas",),
+    "sources": ("outbox",),
+    "operating": ("dashboard", "finding", "alerts", "retryctl", "observability"),
+    "deploying": ("security", "sizing"),
+    "settings": ("http-api", "api"),
+    "faq": ("words",),
+    "architecture": ("failure-modes", "dependencies"),
 }
 """What the sidebar shows below a page."""
 
@@ -49,10 +51,15 @@ def published(name: str, text: str) -> str:
     return text if make is None else make(text)
 
 
+def is_in_sidebar(name: str) -> bool:
+    """Whether a page has an entry of its own; a decision is reached from their index."""
+    return not name.startswith("decisions/") or name == "decisions/README"
+
+
 def contents_below(name: str) -> str:
     """Return the contents that Sphinx needs for the pages below a page; empty where there are none."""
-    below = _BELOW.get(name)
-    return "" if below is None else f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{below}\n```\n"
+    below = "\n".join(_BELOW.get(name, ()))
+    return below and f"\n\n```{{toctree}}\n:hidden:\n\n{below}\n```\n"
 
 
 def write_tables() -> None:
