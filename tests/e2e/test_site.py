@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from scripts.processes import ROOT, find_chromium
+from scripts.processes import ROOT
+from tests.support.browser import chromium
 
 pytestmark = pytest.mark.long
 
@@ -18,10 +18,7 @@ def test_no_page_scrolls_sideways_and_the_sidebar_shows_at_most_twenty_entries(t
     subprocess.run(build, cwd=ROOT, check=True)
     pages = sorted(tmp_path.rglob("*.html"))
     assert len(pages) > 50
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=find_chromium()) as browser,
-    ):
+    with chromium() as browser:
         for width in (1440, 390):
             page = browser.new_page(viewport={"width": width, "height": 900})
             wide, crowded = [], []
