@@ -210,7 +210,7 @@ until [ -e go ]; do sleep 0.01; done
 """
 
 
-async def test_an_installation_says_what_it_does_and_how_far_it_is(
+def test_an_installation_says_what_it_does_and_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "npm").write_text(NPM)
