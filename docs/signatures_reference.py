@@ -15,6 +15,8 @@ from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from docs.tables import table
 
 _DIRECTIVES: Final = re.compile(r"<!-- eval-rst\n(.*?)-->\n", re.DOTALL)
@@ -69,6 +71,8 @@ def _signature(code: Any) -> str:
     """Return the parameters with their defaults; types stand in the code."""
     if isinstance(code, property):
         return ""
+    if isinstance(code, type) and issubclass(code, BaseModel):
+        code.model_rebuild(force=True)  # before a model is first used it shows no parameters
     try:
         signature = inspect.signature(code)
     except ValueError:

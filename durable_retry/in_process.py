@@ -86,8 +86,8 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
             `correlation_id` that is the instance's id.
 
     Returns:
-        Of a function, given by itself or as `handler` by its name, the value that it returns, as annotated;
-        of a request the `result` of the status document: `status_code`, `headers` and `json` or `body`.
+        The value that a function returns, as annotated, whether it is given itself or as `handler` by its
+        name; for a request the `result` of the status document: `status_code`, `headers`, `json` or `body`.
 
     Raises:
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.

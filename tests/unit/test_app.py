@@ -15,9 +15,11 @@ import pytest
 import durable_retry
 import entities
 from durable_retry.api import described
+from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
 from durable_retry.services.sources import intake
+from durable_retry.settings import configuration
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
@@ -316,7 +318,10 @@ class Shop:
         return order
 
 
-def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it(tmp_path: Path) -> None:
+def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "check_later_ones", registry.check_later_ones)
     durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
     with pytest.raises(StartError) as refused:
         durable_retry.operation(dependency="paymets", timeout=0)(Shop.book)
