@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test test-long demo screenshots bench crash drill docs release format
+.PHONY: setup run test test-long demo screenshots bench crash drill docs dist release format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -41,7 +41,12 @@ drill: setup
 # With what draws the diagrams, which a site that is only checked does without.
 docs: setup
 	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
+	@$(PY) -m docs.published
 	@$(PY) -m sphinx -q -W --keep-going -b html $(ARGS) docs .site && echo "docs: .site/index.html"
+
+# Wheels of the packages in dist/, for an app with an environment of its own; it needs no set-up here.
+dist:
+	@python3 -m scripts.release --wheels $(ARGS)
 
 # Wheels and sdists of the packages in dist/, built and checked; see CONTRIBUTING.md.
 release: setup

@@ -1,14 +1,35 @@
-"""The reference of the HTTP API, from the OpenAPI document; it follows docs/http-api.md on the site."""
+"""The routes of the HTTP API, from the OpenAPI document: a table in its page, a reference on the site."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from docs.tables import table, with_tables
 from durable_retry.api import described
 
 _WIDTH: Final = 84
 _EVERYWHERE: Final = {"304", "401", "403", "503"}
 """Answers that the head of the page describes."""
+
+
+def routes(text: str) -> str:
+    """Return the text of docs/http-api.md with its table of routes."""
+    rows = (
+        (f"`{method.upper()} {path}`", *_columns(operation))
+        for path, methods in described()["paths"].items()
+        for method, operation in methods.items()
+    )
+    return with_tables(text, [table(("route", "what it does", "takes", "answers"), rows)])
+
+
+def _columns(operation: Mapping[str, Any]) -> Iterator[str]:
+    yield re.split(r"(?<=[.;:])\s", operation["description"])[0].rstrip(".;:")
+    names = [each["name"] for each in operation["parameters"] if each["name"] != "If-None-Match"]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    members = list(body["example"]) if body is not None and isinstance(body["example"], dict) else []
+    yield ", ".join([*(f"`{name}`" for name in names), *(f"`/{name}`" for name in members)])
+    yield ", ".join(code for code in operation["responses"] if code not in _EVERYWHERE)
 
 
 def reference(text: str) -> str:

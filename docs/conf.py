@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from docs.published import MADE, contents_below, published  # noqa: E402 # from the folder that the line above adds
+from docs.published import MADE, contents_below, is_in_sidebar, published  # noqa: E402 # from the folder above
 
 project = "Durable Retry"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -94,11 +94,12 @@ def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
 
     source[0] = published(name, source[0])
     _write(app, f"{name}.md", source[0])
-    source[0] = _LINK.sub(led, source[0]) + contents_below(name)
+    head = "" if is_in_sidebar(name) else "---\norphan: true\n---\n\n"
+    source[0] = head + _LINK.sub(led, source[0]) + contents_below(name)
 
 
 def _list_for_programs(app: Sphinx, error: Exception | None) -> None:
-    """Write llms.txt (llmstxt.org): the Markdown of every page, shelf by shelf, in the sidebar's order."""
+    """Write llms.txt (llmstxt.org): the Markdown of every page in the sidebar's order, then the decisions."""
     if error is not None:
         return
     env = app.env
@@ -108,6 +109,8 @@ def _list_for_programs(app: Sphinx, error: Exception | None) -> None:
         pages = [page for name in names for page in (name, *env.toctree_includes.get(name, ()))]
         lines += ["", f"## {shelf['caption']}", ""]
         lines += [f"- [{env.titles[name].astext()}]({name}.md)" for name in pages]
+    decisions = sorted(name for name in env.titles if not is_in_sidebar(name))
+    lines += [f"- [{env.titles[name].astext()}]({name}.md)" for name in decisions]
     _write(app, "llms.txt", "\n".join(lines) + "\n")
 
 

@@ -1,26 +1,41 @@
-"""The pages as the site has them: those of docs/ with what is made from the code, and the sidebar."""
+"""The pages that are made from the code, in part, and the sidebar of the site.
+
+python -m docs.published        # writes the tables of the reference into its pages, as `make docs` does
+"""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import docs.api_reference
 import docs.settings_reference
+import docs.signatures_reference
+from docs.tables import with_tables
+
+TABLES: Final[Mapping[str, Callable[[str], str]]] = {
+    "settings": docs.settings_reference.reference,
+    "http-api": docs.api_reference.routes,
+    "api": lambda text: with_tables(text, docs.signatures_reference.tables(text)),
+}
+"""Pages with tables that are committed, by the name of the file without its ending, and what renews them."""
 
 MADE: Final[Mapping[str, Callable[[str], str]]] = {
     "http-api": docs.api_reference.reference,
-    "settings": docs.settings_reference.reference,
+    "api": docs.signatures_reference.published,
 }
-"""Pages with parts that are made, by the name of the file without its ending, and what makes them."""
+"""Pages that have more on the site, and what makes it."""
 
 _BELOW: Final = {
-    "quick-start": "tutorial\nrecipes",
-    "adopting": "installing-elsewhere",
-    "dead-letters": "alerts",
-    "sources": "outbox",
-    "operating": "dashboard\nfinding\nretryctl\nobservability",
-    "deploying": "security",
-    "http-api": "api",
-    "decisions/README": "*",
+    "quick-start": ("tutorial", "recipes"),
+    "adopting": ("coming-from", "installing-elsewhere"),
+    "policies": ("circuit",),
+    "handlers": ("batches-and-sagas",),
+    "sources": ("outbox",),
+    "operating": ("dashboard", "finding", "alerts", "retryctl", "observability"),
+    "deploying": ("security", "sizing"),
+    "settings": ("http-api", "api"),
+    "faq": ("words",),
+    "architecture": ("failure-modes", "dependencies"),
 }
 """What the sidebar shows below a page."""
 
@@ -36,7 +51,23 @@ def published(name: str, text: str) -> str:
     return text if make is None else make(text)
 
 
+def is_in_sidebar(name: str) -> bool:
+    """Whether a page has an entry of its own; a decision is reached from their index."""
+    return not name.startswith("decisions/") or name == "decisions/README"
+
+
 def contents_below(name: str) -> str:
     """Return the contents that Sphinx needs for the pages below a page; empty where there are none."""
-    below = _BELOW.get(name)
-    return "" if below is None else f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{below}\n```\n"
+    below = "\n".join(_BELOW.get(name, ()))
+    return below and f"\n\n```{{toctree}}\n:hidden:\n\n{below}\n```\n"
+
+
+def write_tables() -> None:
+    """Renew the tables of the reference."""
+    for name, renewed in TABLES.items():
+        page = Path(__file__).with_name(f"{name}.md")
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_tables()

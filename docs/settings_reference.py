@@ -1,14 +1,14 @@
 """The tables of docs/settings.md, the reference of every setting, from the code that reads them.
 
 Names, defaults and ranges come from the values and models that validate, meanings from the same place or from
-the docstrings of what they become. The page has a marker where each table goes when it is published
-(`docs/published.py`); the text around them, and the two tables of what others read, are written by hand.
+the docstrings of what they become. The text around them, and the two tables of what others read, are written
+by hand.
 """
 
 import argparse
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
@@ -17,12 +17,11 @@ import onebox.cli
 import onebox.environment
 import retryctl.api
 import scripts.run
+from docs.tables import table, with_tables
 from durable_retry.engine.config.dependency import TABLES, Dependency, DependencyTable
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
 from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.group import Setting
-
-_MARKER: Final = "<!-- table -->\n"
 
 _SETTING_HEAD: Final = ("app setting", "default", "unit", "range", "what it is")
 _KEY_HEAD: Final = ("key", "default", "unit", "range", "what it is")
@@ -35,7 +34,7 @@ _UNITS: Final = {"_seconds": "s", "_per_second": "1/s", "ratio": "share"}
 
 
 def reference(text: str) -> str:
-    """Return the text of docs/settings.md with its tables in place of the markers of each section, in order.
+    """Return the text of docs/settings.md with its tables behind the markers of each section, in order.
 
     Raises:
         ValueError: A section has no heading, or not as many markers as tables.
@@ -44,8 +43,7 @@ def reference(text: str) -> str:
         begin = text.index(f"\n{heading}\n") + len(heading)
         following = text.find("\n#", begin)
         end = len(text) if following == -1 else following
-        before, *parts = f"{text[begin:end]}\n".split(_MARKER)
-        section = before + "".join(f"{rows}\n{part}" for rows, part in zip(tables, parts, strict=True))
+        section = with_tables(f"{text[begin:end]}\n", tables)
         text = text[:begin] + section.removesuffix("\n") + text[end:]
     return text
 
@@ -223,13 +221,7 @@ def _variables(variables: Iterable[Described]) -> str:
     return table(("variable", "default", "what it is"), rows)
 
 
-# Markdown: tables, and how a value or a range is shown in one.
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a Markdown table; cells hold no line breaks."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+# How a value or a range is shown in a table.
 
 
 def shown(value: Any) -> str:

@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import azure.durable_functions as df
 import azure.functions as func
@@ -122,6 +123,7 @@ def register(
         if isinstance(app, func.FunctionRegister):
             _check_names(app, builders)
     mistakes.refuse()
+    _registered[app] = mistakes.shown(mistakes.registered_at)
     start_telemetry(receivers_in(os.environ))
     subscribe_watchers()
     begin_plugins()
@@ -272,13 +274,19 @@ def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     return placed
 
 
+_registered: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
+"""File and line of the call of `register` for each app."""
+
+
 def _check_names(app: func.FunctionRegister, builders: Iterable[FunctionBuilder]) -> None:
+    if (before := _registered.get(app)) is not None:
+        raise SettingsError((Problem("register(app)", f"was called before, at {before}: call it once"),))
     # The host's own error would not say what to do.
     taken = {_name_of(builder) for builder in app._function_builders}
     doubled = sorted(taken & {_name_of(builder) for builder in builders})
     if doubled:
         detail = (
-            f"the app has functions named {', '.join(doubled)} already; register() is called once, "
-            "and a function_prefix keeps its names apart from the app's own"
+            f"the app has functions named {', '.join(doubled)} already: "
+            "a function_prefix keeps its names apart from the app's own"
         )
         raise SettingsError((Problem("register(function_prefix)", detail),))

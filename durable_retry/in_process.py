@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
 import azure.durable_functions as df
+import azure.functions as func
 from durabletask import task
 
 from durable_retry import clock
@@ -29,12 +30,13 @@ from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.request import Event
 from durable_retry.engine.operations.submission import read_operation
-from durable_retry.handlers.registry import Function, OperationFunction, handler_of
+from durable_retry.handlers.registry import Function, OperationFunction, find_handler, handler_of
 from durable_retry.handlers.signatures import read_result, result_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.runtime.executor_guard import execution_of
 from durable_retry.services import operations
 from durable_retry.services.operations import KeyReused, Replayed, caller_naming, submit
+from durable_retry.services.queue import accept_message
 from durable_retry.settings.configuration import app_settings, function_name, targets
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
@@ -189,8 +191,8 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
             `correlation_id` that is the instance's id.
 
     Returns:
-        What the function is annotated to return. Without a function `result` of the status document:
-        `status_code`, `headers` and `json` or `body`; of a handler `value`.
+        The value that a function returns, as annotated, whether it is given itself or as `handler` by its
+        name; for a request the `result` of the status document: `status_code`, `headers`, `json` or `body`.
 
     Raises:
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
@@ -211,8 +213,7 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
     else:
         child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
-    result = _result_of((yield child))
-    return result if function is None else read_result(result_of(function), json.dumps(result["value"]))
+    return _result_of((yield child))
 
 
 def _digest(text: str) -> str:
@@ -250,7 +251,11 @@ def _result_of(ended: Mapping[str, Any]) -> Any:
         detail = "holds the dependency's credential, which is never stored: there is no value to return"
         places = [place for place in result[MASKED] if is_masked_at({MASKED: [place]}, "/value")]
         raise OperationFailed(document, [Problem(place, detail).to_json() for place in places])
-    return result
+    if "value" not in result:
+        return result
+    handler = find_handler(document["handler"])
+    value = result["value"]
+    return value if handler is None else read_result(result_of(handler.function), json.dumps(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +323,25 @@ class Operations:
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
         return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))
+
+    async def accept(self, message: func.QueueMessage, /, **operation: Unpack[OperationFields]) -> None:
+        """Take over a message of a storage queue: afterwards it is an operation, or a dead letter.
+
+            await durable_retry.Operations.of(client).accept(message, handler="charge")
+
+        What can never be an operation is a dead letter at once, with its text and its mistakes.
+
+        Args:
+            message: Its content is the `input` for a handler, `request.json` for a dependency; without both
+                it is the whole operation, as in the queue `operations`.
+            operation: The other fields. Without `key` it is the id of the message.
+
+        Raises:
+            NotAcceptedError: It is neither now; the queue delivers it again when the function raises this.
+        """
+        fields = operation_document(None, (), operation)
+        deliveries = message.dequeue_count or 1
+        await accept_message(TaskHub(self.hub), message.id or "", message.get_body(), deliveries, fields)
 
     async def get(self, operation_id: str) -> dict[str, Any] | None:
         """Return the status document of an operation; None when there is none.

@@ -1,4 +1,4 @@
-"""An example handler to copy: see docs/handlers.md. `local.settings.json` loads it by `HANDLERS`."""
+"""An example handler to copy: see docs/handlers.md."""
 
 from typing import Annotated
 

@@ -1,5 +1,6 @@
 """Build and check what a release publishes: wheels and sdists of the packages, in `dist/`.
 
+make dist                                             # the wheels alone, with any Python that has pip
 make release                                          # builds and checks
 make release ARGS="--tag v0.2.0 --repository URL"     # as the workflow does; links of the README lead there
 python -m scripts.release --set-version 0.2.0         # writes the next version everywhere
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -117,12 +120,25 @@ def stage(folder: Path, repository: str, tag: str) -> None:
 
 def build(dist: Path, repository: str, tag: str) -> None:
     """Build an sdist of each package, and from that its wheel."""
+    with _staged_packages(dist, repository, tag) as folders:
+        for folder in folders:
+            _run("build", "--no-isolation", "--outdir", str(dist), folder)
+    _run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))
+
+
+def build_wheels(dist: Path, repository: str, tag: str) -> None:
+    """Build the wheel of each package, with nothing but pip."""
+    with _staged_packages(dist, repository, tag) as folders:
+        _run("pip", "wheel", "--no-deps", "--wheel-dir", str(dist), *folders)
+
+
+@contextmanager
+def _staged_packages(dist: Path, repository: str, tag: str) -> Iterator[list[str]]:
+    """Empty the folder of what was built, and give the folders to build the packages in."""
     shutil.rmtree(dist, ignore_errors=True)
     with TemporaryDirectory() as folder:
         stage(Path(folder), repository, tag)
-        for package in PACKAGES:
-            _run("build", "--no-isolation", "--outdir", str(dist), str(Path(folder) / package))
-    _run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))
+        yield [str(Path(folder) / package) for package in PACKAGES]
 
 
 def _run(module: str, *arguments: str) -> None:
@@ -144,13 +160,18 @@ def main() -> int:
     )
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--set-version", metavar="VERSION", help="write this version everywhere, and end")
+    parser.add_argument(
+        "--wheels", action="store_true", help="the wheels alone, unchecked, to install from here"
+    )
     chosen = parser.parse_args()
     try:
         if chosen.set_version:
             set_version(chosen.set_version)
             return 0
-        check(chosen.tag)
-        build(chosen.dist, chosen.repository.rstrip("/"), chosen.tag or f"v{version()}")
+        make = build_wheels if chosen.wheels else build
+        if not chosen.wheels:
+            check(chosen.tag)
+        make(chosen.dist, chosen.repository.rstrip("/"), chosen.tag or f"v{version()}")
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

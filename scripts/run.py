@@ -9,10 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +21,6 @@ STOP_SECONDS = 12  # onebox promises to be gone within 10.
 POLL_SECONDS = 0.1
 # Two, as is advised for production: a function that blocks one of them leaves the other to everybody else.
 WORKER_PROCESSES = "FUNCTIONS_WORKER_PROCESS_COUNT"
-
-EXAMPLE = "examples.handlers"  # It calls the dependency `flaky`.
 
 FIRST_OPERATION = {
     "dependency": "flaky",
@@ -152,27 +149,6 @@ def watch(running: dict[str, subprocess.Popen[bytes]]) -> None:
             )
 
 
-def handlers_that_fit(app: Path, environ: Mapping[str, str]) -> str | None:
-    """Returns `HANDLERS` without the example, whose dependency the app's file lacks; None when it fits.
-
-    Args:
-        app: The folder of local.settings.json.
-        environ: The environment, whose values come before those of the file.
-    """
-    local = app / "local.settings.json"
-    values = json.loads(local.read_text()).get("Values", {}) if local.is_file() else {}
-    values = {**values, **environ}
-    modules = [name.strip() for name in values.get("HANDLERS", "").split(",")]
-    file = app / (values.get("DEPENDENCIES_FILE") or "dependencies.toml")
-    try:
-        has_flaky = "flaky" in tomllib.loads(file.read_text()).get("dependencies", {})
-    except (OSError, ValueError):
-        return None  # The app says what is wrong with its file.
-    if has_flaky or EXAMPLE not in modules:
-        return None
-    return ",".join(name for name in modules if name != EXAMPLE)
-
-
 def serve(arguments: argparse.Namespace) -> None:
     """Runs every part until a signal asks to stop.
 
@@ -185,8 +161,6 @@ def serve(arguments: argparse.Namespace) -> None:
         signal.signal(number, lambda *_: asked_to_stop.set())
     os.environ.setdefault("ONEBOX_QUEUES", "operations operations-poison")  # as infra/ does in Azure
     os.environ["FLAKY_TARGET_URL"] = f"http://{HOST}:{arguments.target_port}"
-    if (handlers := handlers_that_fit(Path.cwd(), os.environ)) is not None:
-        os.environ["HANDLERS"] = handlers
     wanted, running = parts(arguments), dict[str, subprocess.Popen[bytes]]()
     deadline = time.monotonic() + START_SECONDS
     try:

@@ -4,6 +4,7 @@
 line and before anything takes effect.
 """
 
+import asyncio
 import json
 import math
 import re
@@ -292,8 +293,7 @@ class Call:
         key: The idempotency key, the same on every attempt and every replay.
         attempt: Number of this attempt, from 1.
         correlation_id: The caller's name for the wider piece of work; None when not given.
-        client: Bound to the handler's dependency: its base URL, headers, auth, timeouts and pool. Each
-            request carries the key in the dependency's idempotency header, unless it sets that header itself.
+        async_client: What `client` returns.
         time_left: Returns `seconds_left`.
         run_step: Carries out `step`.
         progress: What an earlier attempt reported last by `heartbeat`; None when none did.
@@ -303,11 +303,30 @@ class Call:
     key: str
     attempt: int
     correlation_id: str | None
-    client: "httpx.AsyncClient"
+    async_client: "httpx.AsyncClient"
     time_left: Callable[[], float]
     run_step: Callable[[Step], Awaitable[Any]]
     progress: Any = None
     report_progress: Callable[[Any], None] = _needs_heartbeat_seconds
+
+    @property
+    def client(self) -> "httpx.AsyncClient":
+        """A client of the handler's dependency: its base URL, headers, auth, timeouts and pool.
+
+        Each request carries the key in the dependency's idempotency header, unless it sets that header
+        itself.
+
+        Raises:
+            TypeError: The function is a `def`, which runs in a thread and could not await it.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise TypeError(
+                "call.client is async, and this function is a `def`: write `async def` and "
+                "`await call.client...`, or use a client of your own"
+            ) from None
+        return self.async_client
 
     @property
     def seconds_left(self) -> float:

@@ -138,11 +138,11 @@ class Handler:
 
 
 class HandlerSetupError(ValueError):
-    """A function that cannot be declared: `place` says where, `detail` what to change."""
+    """A function that cannot be declared: `place` says where, each of `details` what to change."""
 
-    def __init__(self, place: str, detail: str) -> None:
-        super().__init__(f"{place}: {detail}")
-        self.place, self.detail = place, detail
+    def __init__(self, place: str, *details: str) -> None:
+        super().__init__(f"{place}: {'; '.join(details)}")
+        self.place, self.details = place, details
 
 
 class OperationOptions(TypedDict, total=False):
@@ -187,17 +187,19 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
             so itself; None means that of the dependency.
 
     Raises:
-        HandlerSetupError: The name is taken, an option is wrong, or the function cannot be declared. While
-            the app loads it is raised by `register`, together with all other mistakes.
+        HandlerSetupError: The name is taken, options are wrong, or the function cannot be declared. Of what
+            is declared before `register`, that raises it, together with all other mistakes; behind
+            `register` the decorator raises a `StartError`, as `register` does.
     """
 
     def declare(function: Any) -> Any:
-        try:
-            register_handler(_handler(function, None if callable(name) else name, options))
-        except HandlerSetupError as error:
-            if _app_is_loaded:
-                raise
-            _mistakes[_defined_at(function)] = error
+        handler, mistake = _declaration(function, None if callable(name) else name, options)
+        if _check_declared is not None:
+            _check_declared(handler, mistake)
+        if handler is not None:
+            _handlers[handler.name] = handler
+        if mistake is not None:
+            _mistakes[_defined_at(function)] = mistake
         else:
             _mistakes.pop(_defined_at(function), None)
         return function
@@ -206,29 +208,48 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
     return cast("_Declare", declare(name) if callable(name) else declare)
 
 
-def _handler(function: Any, name: str | None, options: OperationOptions) -> Handler:
+def _declaration(
+    function: Any, name: str | None, options: OperationOptions
+) -> tuple[Handler | None, HandlerSetupError | None]:
+    """Return a function as a handler with the options that are right, and what is wrong with it.
+
+    There is no handler where nothing can be said of its signature or its dependency.
+    """
     own_name: str = getattr(user_function(function), "__name__", type(function).__name__)
     called = own_name if name is None else name
-    place = _place_of(function, called)
-    if (problem := _function_problem(function, called)) is not None:
-        raise HandlerSetupError(place, problem)
-    if "dependency" not in options:
-        raise HandlerSetupError(place, f"names no dependency: write {_DECLARED}")
+    problem = _function_problem(function, called)
+    details = [] if problem is None else [problem]
+    right, wrong = _options({"name": called, **options})
+    details += wrong
+    if (earlier := _handlers.get(called)) and _defined_at(earlier.function) != _defined_at(function):
+        details.append(f"{earlier.place} has the same name; choose another")
+    mistake = HandlerSetupError(_place_of(function, called), *details) if details else None
+    if problem is not None or not {"name", "dependency"} <= right.keys():
+        return None, mistake
+    return Handler(function=function, **right), mistake
+
+
+_FIELDS: Final = {"timeout": "timeout_seconds"}
+
+
+def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of a handler, of the options that are right, and what is wrong with the others."""
+    details, broken = [], set()
     try:
-        checked = _declared().validate_python({"name": called, **options}, strict=True)
+        _declared().validate_python(given, strict=True)
     except ValidationError as error:
-        problems = [f"{each.pointer[1:]} {each.detail}" for each in problems_of(error, _Declared)]
-        raise HandlerSetupError(place, "; ".join(problems)) from None
-    return Handler(
-        name=checked["name"],
-        dependency=checked["dependency"],
-        function=function,
-        retry=_policy_changes(checked.get("retry"), place),
-        repeatable=checked.get("repeatable"),
-        timeout_seconds=checked.get("timeout"),
-        heartbeat_seconds=checked.get("heartbeat_seconds"),
-        priority=checked.get("priority"),
-    )
+        for problem in problems_of(error, _Declared):
+            option = problem.pointer[1:]
+            broken.add(option.partition("/")[0])
+            is_missing = option not in given
+            details.append(
+                f"names no dependency: write {_DECLARED}" if is_missing else f"{option} {problem.detail}"
+            )
+    right = {_FIELDS.get(option, option): value for option, value in given.items() if option not in broken}
+    if (retry := right.get("retry")) is not None:
+        right["retry"], wrong = _policy_changes(retry)
+        details += wrong
+    return right, details
 
 
 @cache
@@ -282,43 +303,35 @@ def user_function(function: Any) -> Any:
     return function if builder is None else builder.get_user_function()
 
 
-def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverride | None:
-    if retry is None:
-        return None
+def _policy_changes(retry: Mapping[str, Any]) -> tuple[RetryOverride | None, list[str]]:
     try:
         changes = validated(RetryOverride, dict(retry))
     except InvalidInputError as error:
-        raise HandlerSetupError(place, f"retry: {error}") from None
-    for key, detail in policy_problems(policy_from(changes.written())):
-        raise HandlerSetupError(place, f"retry: /{key}: {detail}")
-    return changes
+        return None, [f"retry: {error}"]
+    wrong = [f"retry: /{key}: {detail}" for key, detail in policy_problems(policy_from(changes.written()))]
+    return changes, wrong
 
 
 _handlers: dict[str, Handler] = {}
 _mistakes: dict[tuple[str, str], HandlerSetupError] = {}
-_app_is_loaded = False
+
+type CheckDeclared = Callable[[Handler | None, HandlerSetupError | None], None]
+"""Refuses, by raising, a function that is declared when the app is loaded."""
+
+_check_declared: CheckDeclared | None = None
 
 
 def taken_mistakes() -> tuple[HandlerSetupError, ...]:
-    """Return the mistakes in the functions declared so far; later ones are raised where they are made."""
-    global _app_is_loaded  # noqa: PLW0603 - the process loads one app
-    _app_is_loaded = True
+    """Return the mistakes in the functions declared so far."""
     mistakes = tuple(_mistakes.values())
     _mistakes.clear()
     return mistakes
 
 
-def register_handler(handler: Handler) -> None:
-    """Register a handler.
-
-    Raises:
-        HandlerSetupError: Another function has the name.
-    """
-    earlier = _handlers.get(handler.name)
-    if earlier is not None and _defined_at(earlier.function) != _defined_at(handler.function):
-        first = _place_of(earlier.function, earlier.name)
-        raise HandlerSetupError(handler.place, f"{first} has the same name; choose another")
-    _handlers[handler.name] = handler
+def check_later_ones(check: CheckDeclared) -> None:
+    """Let what is declared from now on be checked where it is declared."""
+    global _check_declared  # noqa: PLW0603 - the process loads one app
+    _check_declared = check
 
 
 def find_handler(name: str) -> Handler | None:

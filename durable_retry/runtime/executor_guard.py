@@ -9,14 +9,17 @@ would have done about it. Two kinds of events do so, or worse:
 
 The second kind and how it comes about: docs/decisions/entity-messages.md.
 
+It also says in a sentence what is wrong with an orchestrator that is `async`, or that yields what is no task.
+
 The guard also sees of each execution its id, when it began and the orchestrator's name, which the SDK shows
 to no orchestrator. A custom status that is made by `show_at_end` is made once a turn: a turn replays all that
 was shown before, and its answer must have the last, or Azure Storage would have none.
 """
 
 import functools
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -42,7 +45,10 @@ def guard_executor() -> None:
         if event.HasField("executionStarted"):
             begin_execution(ctx, _execution_in(ctx, event))
         if not _is_of_another_kind(ctx, event):
-            process(executor, ctx, _readable_event(ctx, event))
+            try:
+                process(executor, ctx, _readable_event(ctx, event))
+            except TypeError as error:
+                raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
 
     get_actions = _RuntimeOrchestrationContext.get_actions
 
@@ -55,6 +61,7 @@ def guard_executor() -> None:
     executors.process_event = process_event
     contexts: Any = _RuntimeOrchestrationContext
     contexts.get_actions = get_actions_and_status
+    _guard_contexts()
 
 
 # What each context shows when its turn ends.
@@ -71,6 +78,54 @@ def end_turn(context: Any) -> None:
     make = _shown.pop(context, None)
     if make is not None:
         context.set_custom_status(make())
+
+
+def _guard_contexts() -> None:
+    """Let the wrong kinds of orchestrators fail with a sentence: an `async` one, one that yields no task."""
+    run, complete = _RuntimeOrchestrationContext.run, _RuntimeOrchestrationContext.set_complete
+
+    @functools.wraps(run)
+    def run_generator(ctx: Any, generator: Any) -> None:
+        run(ctx, generator)
+        # The SDK takes what comes first as it is, and waits for it for ever.
+        if not isinstance(ctx._previous_task, task.Task):
+            raise no_task_error(generator)
+
+    @functools.wraps(complete)
+    def set_complete(ctx: Any, result: Any, *args: Any, **kwargs: Any) -> None:
+        if inspect.iscoroutine(result):
+            raise async_error(result)
+        complete(ctx, result, *args, **kwargs)
+
+    contexts: Any = _RuntimeOrchestrationContext
+    contexts.run, contexts.set_complete = run_generator, set_complete
+
+
+_NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
+"""What the SDK says."""
+
+
+def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
+    """Return what is wrong with an orchestrator that stands where it yielded what is no task."""
+    while inspect.isgenerator(inner := getattr(generator, "gi_yieldfrom", None)):
+        generator = inner
+    frame = getattr(generator, "gi_frame", None)
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame is not None else ""
+    return TypeError(
+        f"{place}the orchestrator yields what is no task: write `yield from durable_retry.call(...)`, "
+        "and `yield` before the tasks of its context"
+    )
+
+
+def async_error(coroutine: Coroutine[Any, Any, Any]) -> TypeError:
+    """Return what is wrong with an orchestrator that is async."""
+    coroutine.close()
+    code = getattr(coroutine, "cr_code", None)
+    place = f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
+    return TypeError(
+        f"{place}the orchestrator is an `async def`: write `def`, `yield` for `await`, and "
+        "`yield from durable_retry.call(...)`"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
-"""The queue `operations`: put an operation on it, read its messages, and keep those that it gave up."""
+"""Storage queues: put an operation on `operations`, take over messages, and keep those that it gave up."""
 
 import base64
 import json
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
+from durable_retry.engine.base.documents import MalformedJsonError, read_json
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import (
@@ -15,10 +18,11 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Submission, resolve
 from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.services.sources import Refusal, keep_refused
+from durable_retry.services.sources import Refusal, intake, keep_refused
 from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count
 from durable_retry.stores.storage.queues import TakenMessage, delete_taken, send_message, take_left
+from durable_retry.stores.task_hub import TaskHub
 
 # The source of an envelope that is made here.
 _ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
@@ -78,6 +82,51 @@ async def keep_poison(message_id: str, body: bytes) -> None:
         source=QUEUE_SOURCE, body=plain_body(body), place=OPERATIONS_QUEUE, native_id=message_id
     )
     await keep_refused(arrival, _GIVEN_UP)
+
+
+async def accept_message(
+    hub: TaskHub,
+    message_id: str,
+    body: bytes,
+    deliveries: int,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Take over a message of any queue; raises as `Intake.accept`.
+
+    Args:
+        deliveries: How often it was delivered, this time included.
+        fields: Of an operation that has the message as its content; empty where the message is all of it.
+    """
+    arrival = Arrival(
+        source=QUEUE_SOURCE,
+        body=_body_with(dict(fields), plain_body(body)),
+        place=OPERATIONS_QUEUE,
+        native_id=message_id,
+        # While something is behind, the first half of the runs may be given back; the others start it.
+        may_be_left=deliveries * 2 <= max_dequeue_count(),
+    )
+    await intake().accept(hub, arrival)
+
+
+def _body_with(fields: dict[str, Any], content: bytes) -> bytes:
+    """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
+
+    What is no JSON stays alone: inside of a document it might close that, and add members to it.
+    """
+    try:
+        read_json(content)
+    except MalformedJsonError:
+        return content
+    text = content.decode()
+    if "dependency" in fields:
+        request = _text_with(dict(fields.pop("request", {})), "json", text)
+        return _text_with(fields, "request", request).encode()
+    return _text_with(fields, "input", text).encode() if fields else content
+
+
+def _text_with(members: dict[str, Any], name: str, text: str) -> str:
+    head = json.dumps(members).removesuffix("}")
+    return f'{head}{", " if members else ""}"{name}": {text}}}'
 
 
 def decoded(text: str) -> str:

@@ -20,7 +20,13 @@ from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
-from durable_retry.handlers.registry import Handler, registered_handlers, taken_mistakes
+from durable_retry.handlers.registry import (
+    Handler,
+    HandlerSetupError,
+    check_later_ones,
+    registered_handlers,
+    taken_mistakes,
+)
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
@@ -247,6 +253,22 @@ def load_app(mistakes: Mistakes) -> None:
     _config = config
     for warning in config.warnings:
         _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
+    check_later_ones(_refuse_mistakes)
+
+
+def _refuse_mistakes(handler: Handler | None, mistake: HandlerSetupError | None) -> None:
+    """Refuse a function that was declared behind `register` as one before it.
+
+    Raises:
+        StartError: It has mistakes.
+    """
+    mistakes = Mistakes(APP_ROOT)
+    with mistakes.gathered():
+        if mistake is not None:
+            raise mistake
+    if handler is not None:
+        _check_handler(handler, dependencies_path(app_settings()), dependencies(), mistakes)
+    mistakes.refuse()
 
 
 def _settings_of_process(_text: str) -> Mapping[str, str]:

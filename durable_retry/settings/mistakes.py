@@ -55,7 +55,8 @@ class Mistakes:
         try:
             yield
         except HandlerSetupError as error:
-            self.add(error.place, error.detail)
+            for detail in error.details:
+                self.add(error.place, detail)
         except ConfigError as error:
             for problem, line in zip(error.problems, error.lines, strict=True):
                 self.add(f"{error.file_name}:{line}: {key_path(problem.pointer)}", problem.detail)
@@ -65,11 +66,15 @@ class Mistakes:
 
     def add(self, place: str, detail: str) -> None:
         """Keep a mistake, once: a group of settings is read by several parts of the start."""
-        for folder in (self.root, Path.cwd()):
-            place = place.removeprefix(f"{folder}/")
-        problem = Problem(place, detail)
+        problem = Problem(self.shown(place), detail)
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def shown(self, place: str) -> str:
+        """Return a place as seen from the app's folder."""
+        for folder in (self.root, Path.cwd()):
+            place = place.removeprefix(f"{folder}/")
+        return place
 
     def refuse(self) -> None:
         """End the start if there were mistakes."""

@@ -3,11 +3,14 @@
 import os
 import re
 import tomllib
+import warnings
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from unittest.mock import patch
 
 import httpx
 
@@ -158,7 +161,7 @@ class FakeDependency:
     def __init__(self, *answers: Any) -> None:
         self.requests: list[httpx.Request] = []
         self._answers = list(answers) or [200]
-        self._time = FakeClock()
+        self._is_scripted = bool(answers)
 
     def keys(self, header: str = "Idempotency-Key") -> list[str | None]:
         """Return the idempotency key of each request."""
@@ -166,37 +169,74 @@ class FakeDependency:
 
     def transport(self, time: FakeClock) -> httpx.AsyncBaseTransport:
         """Return what sends to it, by the clock of a run."""
-        self._time = time
-        return httpx.MockTransport(self._receive_request)
+        return httpx.MockTransport(
+            lambda request: self.receive(request, time, float(request.headers.get("X-Seconds-Left", "inf")))
+        )
 
-    async def _receive_request(self, request: httpx.Request) -> httpx.Response:
+    def receive(self, request: httpx.Request, time: FakeClock, seconds_left: float) -> httpx.Response:
+        """Return the next answer to a request of an attempt that has so much time left.
+
+        Raises:
+            BaseException: The answer is one, or the attempt's time is over.
+        """
         self.requests.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return self._response_to(request, answer)
+        while isinstance(answer, Slow) or (callable(answer) and not isinstance(answer, type)):
+            if isinstance(answer, Slow):
+                _let_pass(time, answer.seconds, seconds_left)
+                answer = answer.answer
+            else:
+                answer = answer(request)
+        return _response_to(request, answer)
 
-    def _response_to(self, request: httpx.Request, answer: Any) -> httpx.Response:
-        progress: SendProgress = request.extensions[PROGRESS]
-        progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-        match answer:
-            case BaseException():
-                raise BaseException.with_traceback(answer, None)  # else it would grow with each request
-            case httpx.Response():
-                return answer
-            case Slow(seconds, later):
-                self._let_pass(seconds, float(request.headers["X-Seconds-Left"]))
-                return self._response_to(request, later)
-            case int() if not isinstance(answer, bool):
-                return httpx.Response(answer)
-            case _ if callable(answer):
-                return self._response_to(request, answer(request))
-            case _:
-                return httpx.Response(200, json=answer)
+    def warn_if_never_asked(self, name: str) -> None:
+        """Warn that answers were scripted, and nobody asked."""
+        if self._is_scripted and not self.requests:
+            warnings.warn(
+                f"the FakeDependency of {name!r} was never asked: it answers `call.client` and httpx clients "
+                "of the function's own; replace what another library sends in the function's module",
+                stacklevel=4,
+            )
 
-    def _let_pass(self, seconds: float, seconds_left: float) -> None:
-        heartbeat = CURRENT.get()
-        if heartbeat is not None and heartbeat.seconds_left <= min(seconds, seconds_left):
-            self._time.move(heartbeat.seconds_left)
-            raise heartbeat.missed()
-        self._time.move(min(seconds, seconds_left))
-        if seconds >= seconds_left:
-            raise TimeoutError(f"not finished within {seconds_left:g} s")
+
+def _response_to(request: httpx.Request, answer: Any) -> httpx.Response:
+    progress: SendProgress = request.extensions.get(PROGRESS) or SendProgress()
+    progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    match answer:
+        case BaseException():
+            raise BaseException.with_traceback(answer, None)  # else it would grow with each request
+        case httpx.Response():
+            return answer
+        case int() if not isinstance(answer, bool):
+            return httpx.Response(answer)
+        case _:
+            return httpx.Response(200, json=answer)
+
+
+def _let_pass(time: FakeClock, seconds: float, seconds_left: float) -> None:
+    heartbeat = CURRENT.get()
+    if heartbeat is not None and heartbeat.seconds_left <= min(seconds, seconds_left):
+        time.move(heartbeat.seconds_left)
+        raise heartbeat.missed()
+    time.move(min(seconds, seconds_left))
+    if seconds >= seconds_left:
+        raise TimeoutError(f"not finished within {seconds_left:g} s")
+
+
+@contextmanager
+def answering_own_clients(answer: Callable[[httpx.Request], httpx.Response]) -> Iterator[None]:
+    """Answer in place of the network what a function sends with httpx clients of its own."""
+
+    def handle(_transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        request.read()
+        return answer(request)
+
+    async def handle_async(_transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        return answer(request)
+
+    with (
+        patch.object(httpx.HTTPTransport, "handle_request", handle),
+        patch.object(httpx.AsyncHTTPTransport, "handle_async_request", handle_async),
+    ):
+        yield

@@ -1,13 +1,15 @@
 """A handler's operation, run to its end by the rules of `engine.retry`; a wait moves the clock."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, assert_never
+
+import httpx
 
 from durable_retry import clock
 from durable_retry.engine.base.foreign import plain_json
@@ -25,10 +27,17 @@ from durable_retry.handlers.registry import Function, Handler, find_handler, han
 from durable_retry.services.attempt.handler import attempt_handler, outcome_of_marked, sends_once
 from durable_retry.services.attempt.http_client import close_clients, sending_over
 from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
-from durable_retry.settings.configuration import find_dependency, using
+from durable_retry.settings.configuration import dependencies, find_dependency, using
 from durable_retry.stores.operations.results import StepRule
 from durable_retry.stores.operations.writes import Marked
-from durable_retry.testing.fakes import Crash, FakeClock, FakeDependency, FakeStep, with_placeholders
+from durable_retry.testing.fakes import (
+    Crash,
+    FakeClock,
+    FakeDependency,
+    FakeStep,
+    answering_own_clients,
+    with_placeholders,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +95,8 @@ async def run_handler(
     Args:
         handler: Its name, or the registered function.
         given: The operation's `input`: a model of the handler, or JSON.
-        dependency: Answers the requests, or by the name of each dependency that a step names too; None
-            answers 200 to all.
+        dependency: Answers the requests of `call.client` and of the function's own httpx clients; or by the
+            name of each dependency, where steps or URLs lead to others, too. None answers 200 to all.
         steps: In place of the functions of steps, by their names.
         time: The clock; None means one that begins at `NOON`.
         key: The operation's.
@@ -102,9 +111,19 @@ async def run_handler(
     known_handler = _required_handler(handler)
     time = time or FakeClock()
     fakes = dependency if isinstance(dependency, Mapping) else {known_handler.dependency: dependency}
-    async with world(time, fakes, {known_handler.dependency}, config, settings):
+    async with world(time, fakes, {known_handler.dependency}, config, settings) as fake_of:
         operation = _operation_for_handler(known_handler, given, key, submitted)
-        return await Play(operation, time, steps).to_the_end()
+        run = await Play(operation, time, steps, fake_of).to_the_end()
+    warn_of_unasked(fakes, [run])
+    return run
+
+
+def warn_of_unasked(fakes: Mapping[str, FakeDependency | None], runs: Iterable[HandlerRun]) -> None:
+    """Warn of each fake that has answers and was never asked, although all succeeded."""
+    if all(run.status is OperationState.SUCCEEDED for run in runs):
+        for name, fake in fakes.items():
+            if fake is not None:
+                fake.warn_if_never_asked(name)
 
 
 @asynccontextmanager
@@ -114,17 +133,23 @@ async def world(
     needed: Iterable[str],
     config: str | Path | None,
     settings: Mapping[str, str] | None,
-) -> AsyncIterator[None]:
-    """Have a clock, dependencies and settings of a test inside the block; `needed` names dependencies."""
+) -> AsyncIterator[Callable[[str], FakeDependency]]:
+    """Have a clock, dependencies and settings of a test inside the block, and what gives a fake by its name.
+
+    Args:
+        needed: Names of dependencies beside those of the fakes.
+    """
     text = _config_text(config, {*needed, *fakes})
+
+    def fake_of(name: str) -> FakeDependency:
+        return fakes.get(name) or FakeDependency()
+
     with ExitStack() as stack:
         stack.enter_context(using(parse_config(text, with_placeholders(text, settings or {}))))
         stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
-        stack.enter_context(
-            sending_over(lambda called: (fakes.get(called.name) or FakeDependency()).transport(time))
-        )
+        stack.enter_context(sending_over(lambda called: fake_of(called.name).transport(time)))
         try:
-            yield
+            yield fake_of
         finally:
             await close_clients()
 
@@ -163,6 +188,8 @@ class Play:
     operation: OperationInput
     time: FakeClock
     stand_ins: Mapping[str, FakeStep]
+    fake_of: Callable[[str], FakeDependency]
+    functions: Mapping[str, Function] = MappingProxyType({})  # in place of those of handlers
     state: RetryState = field(default_factory=RetryState)
     waits: list[Wait] = field(default_factory=list)
     steps: dict[str, RememberedStep] = field(default_factory=dict)
@@ -212,15 +239,26 @@ class Play:
                 await mark()
             return await attempt_request(plan)
         handler = _required_handler(self.operation.handler)
+        if (stand_in := self.functions.get(handler.name)) is not None:
+            # It has the signature of what it stands for.
+            handler = replace(handler, function=wraps(handler.function)(partial(stand_in)))
         if handler.repeatable is False:
             await mark()
-        return await attempt_handler(
-            plan,
-            handler,
-            self._change_step,
-            stand_ins=self.stand_ins,
-            mark=mark if sends_once(plan, handler) else None,
-        )
+        with answering_own_clients(partial(self._answer_own_client, plan)):
+            return await attempt_handler(
+                plan,
+                handler,
+                self._change_step,
+                stand_ins=self.stand_ins,
+                mark=mark if sends_once(plan, handler) else None,
+            )
+
+    def _answer_own_client(self, plan: Plan, request: httpx.Request) -> httpx.Response:
+        """Answer by the fake of the dependency at the request's host, or else of the function's own."""
+        known = (each for each in dependencies().dependencies.values() if each.base_url)
+        hosts = {httpx.URL(each.base_url).host: each.name for each in known}
+        fake = self.fake_of(hosts.get(request.url.host, plan.dependency.name))
+        return fake.receive(request, self.time, plan.limit.seconds_left)
 
     async def _mark(self, attempt: int) -> None:
         self.marked.add(attempt)

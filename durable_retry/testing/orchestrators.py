@@ -20,11 +20,16 @@ from durable_retry.engine.base.names import CALL
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.handlers.registry import registered_handlers, user_function
-from durable_retry.runtime.executor_guard import InstanceExecution, begin_execution
+from durable_retry.runtime.executor_guard import (
+    InstanceExecution,
+    async_error,
+    begin_execution,
+    no_task_error,
+)
 from durable_retry.services.calls import PendingCall, operation_of_call
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
-from durable_retry.testing.handlers import HandlerRun, Play, world
+from durable_retry.testing.handlers import HandlerRun, Play, warn_of_unasked, world
 
 type StandIn = Callable[..., Any]
 
@@ -75,9 +80,10 @@ async def run_orchestrator(
         orchestrator: The function, or what `orchestration_trigger` made of it.
         given: Its input.
         dependencies: Answers the requests of its operations, by name.
-        functions: In place of activities, sub-orchestrations and operations of entities (`cart.add`), by
-            name; each takes the input. An activity that is called by its function needs none. A `FakeStep`
-            has scripted results. A retry policy is not played: what fails has failed.
+        functions: In place of functions that `operation` declares, by name, with their arguments; and of
+            activities, sub-orchestrations and operations of entities (`cart.add`), which take the input. An
+            activity that is called by its function needs none. A `FakeStep` has scripted results. A retry
+            policy of the SDK is not played: what fails has failed.
         events: The data of the external events, by name, that have arrived when it waits.
         steps: In place of the functions of steps, by their names.
         time: The clock; None means one that begins at `NOON`.
@@ -97,13 +103,13 @@ async def run_orchestrator(
             return given
         needed = {handler.dependency for handler in registered_handlers().values()}
         now = own_time.now()
-        async with world(own_time, dependencies, needed, config, settings):
+        async with world(own_time, dependencies, needed, config, settings) as fake_of:
             call = PendingCall(instance_id, now, given["keys"][0])
             try:
                 operation = operation_of_call(given["document"], call, now)
             except InvalidInputError as error:
                 return {"problems": [problem.to_json() for problem in error.problems]}
-            ended = await Play(operation, own_time, steps).to_the_end()
+            ended = await Play(operation, own_time, steps, fake_of, functions).to_the_end()
         run.operations.append(ended)
         return {"document": _status_document(operation, ended)}
 
@@ -117,6 +123,8 @@ async def run_orchestrator(
     except Exception as error:  # noqa: BLE001 - the orchestrator may raise anything
         run.error = error
     run.seconds = time.monotonic_seconds() - began
+    if run.operations:
+        warn_of_unasked(dependencies, run.operations)
     return run
 
 
@@ -132,6 +140,7 @@ def _status_document(operation: OperationInput, ended: HandlerRun) -> dict[str, 
     return {
         "operation_id": operation.operation_id,
         "key": operation.key,
+        "handler": operation.handler,
         "status": ended.status,
         "result": result,
         "dead_letter": letter,
@@ -200,6 +209,8 @@ class _Context(task.OrchestrationContext):
             self, InstanceExecution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
         )
         turns = orchestrator(self, given)
+        if inspect.iscoroutine(turns):
+            raise async_error(turns)
         if not inspect.isgenerator(turns):
             return turns
         resume: Callable[[], Any] = partial(next, turns)
@@ -208,6 +219,8 @@ class _Context(task.OrchestrationContext):
                 awaited = resume()
             except StopIteration as end:
                 return end.value
+            if not isinstance(awaited, task.Task):
+                raise no_task_error(turns)
             while not awaited.is_complete:
                 await self._complete_next()
             try:

@@ -1,10 +1,10 @@
 """The wheel in an environment of its own, in an app that has folders and functions of the same names."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
@@ -26,7 +26,6 @@ from tests.support.post_server import PostServer
 from tests.support.target import Target
 
 SHOP = Path(__file__).parent / "apps" / "shop"
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
 CONSOLE, CLIENT = "packages/console", "packages/client"
 COMING_FROM = Document("docs/coming-from.md")
@@ -35,35 +34,45 @@ ENDED = {"succeeded", "dead_lettered", "cancelled"}
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the wheels are built from, with them in `dist/`: a build leaves files where it runs."""
-    source = tmp_path_factory.mktemp("source")
-    for name in SOURCES:
-        shutil.copy(ROOT / name, source)
-    for name in (*FOLDERS, CONSOLE, CLIENT):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
-    built = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"))
-    _pip("wheel", *built, str(source), str(source / CONSOLE), str(source / CLIENT))
-    return source
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `dist/`, in which the first command of the page about adopting put the wheels."""
+    folder = tmp_path_factory.mktemp("built")
+    (install, _, _) = ADOPTING.blocks("sh")
+    make, _ = install.commands()
+    env = {"ARGS": f"--dist {folder / 'dist'}", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    _typed(make, ROOT, env, Path(sys.executable).parent)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def wheel(source: Path) -> Path:
-    (built,) = (source / "dist").glob("durable_retry-*.whl")
-    return built
+def wheel(built: Path) -> Path:
+    (wheel,) = (built / "dist").glob("durable_retry-*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
-def python(source: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheels, what they require, and onebox; no repository."""
+def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an app's environment as the page makes it; what the wheels require is linked."""
     found, site = _environment(tmp_path_factory.mktemp("environment"))
-    installed = sysconfig.get_path("purelib")
-    (site / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
-    _type_the_install_line(found, source)
-    others = (*(source / "dist").glob("durable_retry_c*.whl"),)
-    _pip("--python", str(found), "install", "--no-deps", "--force-reinstall", *map(str, others))
-    _pip("--python", str(found), "install", f"{wheel}[cli,console,telemetry]")
+    wheels = [Path(), *(ROOT / "packages" / name for name in ("onebox", "retryctl"))]
+    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in wheels]
+    link_packages(site, [need for project in projects for need in project["dependencies"]])
+    pip = found.with_name("pip")
+    pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --quiet --python "{found}" "$@"\n')
+    pip.chmod(0o755)
+    (install, _, _) = ADOPTING.blocks("sh")
+    _, line = install.commands()
+    _typed(line, built, {"PIP_NO_INDEX": "1"}, found.parent)
     return found
+
+
+def _typed(command: str, folder: Path, env: dict[str, str], programs: Path) -> str:
+    """Run a command as a reader types it, in a folder and an active environment; return what it wrote."""
+    env = {"PATH": f"{programs}:/usr/bin:/bin", **env}
+    shell = ["/bin/sh", "-e", "-c", command]
+    done = subprocess.run(shell, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +91,6 @@ def _environment(folder: Path) -> tuple[Path, Path]:
     return folder / "bin" / "python", next(folder.glob("lib/python*/site-packages"))
 
 
-def _type_the_install_line(python: Path, source: Path) -> None:
-    """Run the command of the page about adopting, where `dist/` has the wheel, for this interpreter."""
-    (line,) = ADOPTING.blocks("sh")
-    assert line.text == "pip install dist/durable_retry-*.whl dist/durable_retry_console-*.whl\n"
-    pip = python.with_name("pip")
-    pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --quiet --python "{python}" "$@"\n')
-    pip.chmod(0o755)
-    env = {"PATH": f"{python.parent}:/usr/bin:/bin", "PIP_NO_INDEX": "1"}
-    subprocess.run(["/bin/sh", "-e", "-c", line.text], cwd=source, env=env, check=True)
-
-
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
     done = subprocess.run(
@@ -102,14 +100,18 @@ def _pip(*arguments: str) -> None:
 
 
 @contextmanager
-def served(python: Path, app: Path, folder: Path, **env: str) -> Iterator[httpx.Client]:
-    """An app on the onebox of the environment."""
+def served(python: Path, app: Path, folder: Path, *start: str, **env: str) -> Iterator[httpx.Client]:
+    """An app on the onebox of the environment.
+
+    Args:
+        start: The command before its options; the default needs no installed program.
+    """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     # -P: the current folder, the repository's, is not searched for modules.
-    command = [str(python), "-P", *SERVER, "start", "--app", str(app), "--port", str(port)]
+    command = start or (str(python), "-P", *SERVER, "start")
     server = ServerProcess(
-        [*command, "--data", str(folder / "data")],
+        [*command, "--app", str(app), "--port", str(port), "--data", str(folder / "data")],
         ready_url=f"{url}/admin/host/status",
         log=folder / "onebox.log",
         env=env,
@@ -169,9 +171,9 @@ def test_the_wheel_takes_one_name_and_has_everything_but_the_apps_own_handlers(w
     ("folder", "name"), [(CONSOLE, "durable_retry_console"), (CLIENT, "durable_retry_client")]
 )
 def test_the_wheel_of_a_package_takes_one_name_and_has_all_of_its_folder(
-    source: Path, folder: str, name: str
+    built: Path, folder: str, name: str
 ) -> None:
-    (wheel,) = (source / "dist").glob(f"{name}-*.whl")
+    (wheel,) = (built / "dist").glob(f"{name}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     kept = (file for file in (ROOT / folder / name).rglob("*") if file.is_file())
@@ -288,11 +290,10 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
 
 
 CORE_ALONE = """
-import azure.durable_functions as df
 import azure.functions as func
 import durable_retry
 
-app = df.DFApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
 durable_retry.register(app, route_prefix="retries", dependencies_file="services.toml")
 """
 OF_THE_CONSOLE = ("search?q=a", "overview", "metrics", "alerts", "activity", "dashboard", "bulk-actions")
@@ -412,7 +413,24 @@ def test_what_the_page_has_after_takes_an_order_from_the_queue(
         key = orders.send_message(json.dumps(ORDER)).id
     assert mailed(emails) == [ORDER]
     (found,) = coming_from.get("/api/operations", params={"key": key}).json()["items"]
-    assert (found["handler"], found["source"]) == ("charge", "app")
+    assert (found["handler"], found["source"]) == ("charge", "queue")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "reason"), [('{"order": 7', "MalformedJson"), ('{"ordr": "o-7"}', "ValidationFailed")]
+)
+def test_what_the_page_has_after_keeps_a_message_that_is_wrong(
+    coming_from: httpx.Client, azurites: Callable[[str], Storage], text: str, reason: str
+) -> None:
+    with queue_of(azurites("written"), "orders") as orders:
+        orders.send_message(text)
+    query = {"reason": reason}
+    (letter,) = eventually(
+        lambda: coming_from.get("/api/dead-letters", params=query).json()["items"] or None,
+        "the dead letter is there",
+    )
+    assert text in coming_from.get(f"/api/dead-letters/{letter['id']}").json()["message"]
 
 
 def test_the_whole_task_is_at_most_twelve_lines() -> None:
@@ -422,39 +440,50 @@ def test_the_whole_task_is_at_most_twelve_lines() -> None:
 
 
 def test_every_code_block_of_adopting_is_run() -> None:
-    blocks = list(ADOPTING.blocks("python", "toml", "sh"))
+    blocks = list(ADOPTING.blocks("python", "toml", "json", "sh"))
     assert {block.marks.get("file", block.language) for block in blocks} == {
         "function_app.py",
         "dependencies.toml",
+        "json",
         "client.py",
         "sh",
     }
+    assert [block.commands() for block in ADOPTING.blocks("sh")] == [
+        ["make dist", "pip install dist/*.whl"],
+        ["PAYMENTS_URL=http://localhost:9000 onebox start"],
+        [
+            "retryctl setup",
+            """retryctl submit --dependency payments --path /charges --body '{"amount": 5}' --key c-1""",
+        ],
+    ]
 
 
-def test_the_code_of_adopting_runs_as_it_stands(
+def test_the_checklist_and_the_code_of_adopting_run_as_they_stand(
     python: Path, charges: PostServer, tmp_path: Path, azurites: Callable[[str], Storage]
 ) -> None:
     (tmp_path / "app").mkdir()
     app = write_app(ADOPTING, tmp_path / "app")
+    (keys,) = ADOPTING.blocks("json")
+    (app / "host.json").write_text(json.dumps({"version": "2.0", **json.loads(keys.text)}))
     program = app.joinpath("client.py").rename(tmp_path / "client.py")
-    settings = {
-        "PAYMENTS_URL": charges.url,
-        "AzureWebJobsStorage": azurites("adopting").connection_string,
-    }
-    with served(python, app, tmp_path, **settings) as client:
+    _, start, submit = ADOPTING.blocks("sh")
+    settings = {"AzureWebJobsStorage": azurites("adopting").connection_string}
+    (line,) = (command.replace("http://localhost:9000", charges.url) for command in start.commands())
+    shell = ("/bin/sh", "-c", f'PATH="{python.parent}:$PATH"; exec env {line} "$@"', "-")
+    with served(python, app, tmp_path, *shell, **settings) as client:
+        engine = {"DURABLE_RETRY_URL": str(client.base_url)}
+        setup, first = (_typed(command, app, engine, python.parent) for command in submit.commands())
+        assert "queue  made     operations\n" in setup
+        operation_id = re.search(r"op-\w+", first)
+        assert operation_id is not None, first
+        assert ended(client, f"/api/operations/{operation_id[0]}")["status"] == "succeeded"
         assert output_of(client, "checkout") == {"charge": "ch-1"}
         order = client.post("/api/orders", json={"number": 7}, headers={"Idempotency-Key": "order-8"})
         assert order.status_code == 202, order.text
-        done = subprocess.run(
-            [python, "-P", program],
-            env={"SHOP_URL": str(client.base_url), "SHOP_KEY": "any"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=90,
-        )
+        shop = {"SHOP_URL": str(client.base_url), "SHOP_KEY": "any"}
+        done = _typed(f"python -P {program}", app, shop, python.parent)
         code = {"ENGINE_URL": str(client.base_url), "ENGINE_KEY": "any"}
         (beside,) = Document("docs/installing-elsewhere.md").blocks("python")
         exec(beside.text, code)  # noqa: S102 - the code of our own page
         assert code["charge"]({"id": "o-9"})["json"]["id"] == "ch-1"  # type: ignore[operator]
-    assert done.stdout == "{'value': 'parcel 7'}\n", done.stderr
+    assert done == "{'value': 'parcel 7'}\n"

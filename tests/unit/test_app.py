@@ -17,9 +17,11 @@ import durable_retry
 import entities
 from durable_retry.api import described
 from durable_retry.app import harden_runtime
+from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
 from durable_retry.services.sources import intake
+from durable_retry.settings import configuration
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
@@ -48,7 +50,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
     monkeypatch.setattr("durable_retry.handlers.registry._handlers", {})
     monkeypatch.setattr("durable_retry.handlers.registry._mistakes", {})
-    monkeypatch.setattr("durable_retry.handlers.registry._app_is_loaded", False)
+    monkeypatch.setattr("durable_retry.handlers.registry._check_declared", None)
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield
@@ -297,6 +299,40 @@ def test_a_name_that_the_app_has_already_is_refused(tmp_path: Path) -> None:
     names = [function.get_function_name() for function in app.get_functions()]
     assert {"submit", "retry_submit"} <= set(names)
     assert isinstance(app, func.FunctionRegister)
+
+
+def test_a_second_register_names_the_first(tmp_path: Path) -> None:
+    app = df.DFApp()
+    durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
+    with pytest.raises(StartError) as refused:
+        durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
+    (problem,) = refused.value.problems
+    line = next(
+        number
+        for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "names_the_first" in text
+    )
+    assert problem.detail == f"was called before, at tests/unit/test_app.py:{line + 2}: call it once"
+
+
+class Shop:
+    def book(self, order: str) -> str:
+        return order
+
+
+def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "check_later_ones", registry.check_later_ones)
+    durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
+    with pytest.raises(StartError) as refused:
+        durable_retry.operation(dependency="paymets", timeout=0)(Shop.book)
+    details = [problem.detail for problem in refused.value.problems]
+    assert [detail.split(" ")[0] for detail in details] == ["timeout", "names", "a"]
+    assert 'did you mean "payments"' in details[1]
+    assert find_handler("book") is None
+    durable_retry.operation("book", dependency="payments")(Shop().book)
+    assert find_handler("book") is not None
 
 
 def run_alone(code: str, **env: str) -> list[str]:

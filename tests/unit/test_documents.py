@@ -10,6 +10,7 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
+from docs.published import TABLES
 from durable_retry.api import described
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.policy import PRESETS
@@ -32,7 +33,7 @@ NOT_RUN = Counter(
             "docs/observability.md",
             "covered-by=tests/e2e/test_telemetry.py,tests/e2e/test_document_commands.py",
         ): 1,
-        ("docs/adopting.md", "covered-by=tests/e2e/test_installed.py"): 1,
+        ("docs/adopting.md", "covered-by=tests/e2e/test_installed.py"): 3,
         ("docs/quick-start.md", "covered-by=tests/e2e/test_document_commands.py"): 2,
     }
 )
@@ -127,9 +128,16 @@ def test_the_readme_stays_short_and_leads_to_the_index() -> None:
 
 
 def test_the_pages_of_the_documentation_stay_below_46_000_words() -> None:
-    """README included; what is made from the code is not counted."""
+    """README included; the tables of the reference are not counted."""
     pages = [page for page in documents() if page.name.startswith("docs/") or page.name == "README.md"]
-    assert sum(len(page.path.read_text().split()) for page in pages) < 46_000
+    reference = {f"docs/{name}.md" for name in TABLES}
+    counted = [
+        line
+        for page in pages
+        for line in page.path.read_text().splitlines()
+        if not (page.name in reference and line.startswith("|"))
+    ]
+    assert sum(len(line.split()) for line in counted) < 46_000
 
 
 def test_every_decision_is_in_its_index() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import azure.durable_functions as df
+import azure.functions as func
 import pytest
 from durabletask import task
 
@@ -16,9 +17,10 @@ from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.request import Event
+from durable_retry.engine.sources import Arrival
 from durable_retry.in_process import Operations, operation_document
 from durable_retry.runtime import executor_guard
-from durable_retry.services import operations
+from durable_retry.services import operations, queue
 from durable_retry.services.operations import KeyReused
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
@@ -127,7 +129,7 @@ async def charge(order: str, amount: int = 1) -> Receipt:
     return Receipt(f"{order} {amount}")
 
 
-def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
+def test_a_call_of_a_function_and_of_its_name_gives_what_the_function_returns() -> None:
     context = a_context()
     steps = durable_retry.call(context, charge, "o-1", amount=5, key="k-1")
     next(steps)
@@ -137,9 +139,13 @@ def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
         "key": "k-1",
         "correlation_id": "order-7",
     }
-    with pytest.raises(StopIteration) as stopped:
-        steps.send({"document": {"status": "succeeded", "result": {"value": {"id": "r-1"}}}})
-    assert stopped.value.value == Receipt("r-1")
+    done = {"status": "succeeded", "handler": "charge-in-process", "result": {"value": {"id": "r-1"}}}
+    by_name = durable_retry.call(a_context(), handler="charge-in-process", input={"order": "o-1"})
+    next(by_name)
+    for each in (steps, by_name):
+        with pytest.raises(StopIteration) as stopped:
+            each.send({"document": done})
+        assert stopped.value.value == Receipt("r-1")
 
 
 def test_wrong_arguments_are_refused_in_the_orchestrator_and_start_nothing() -> None:
@@ -187,7 +193,9 @@ def test_the_first_style_of_the_sdk_takes_the_input_by_another_name() -> None:
 
 
 def test_a_success_is_its_result() -> None:
-    assert answered({"document": {"status": "succeeded", "result": {"value": 7}}}) == {"value": 7}
+    ended = {"status": "succeeded", "handler": "ship"}
+    assert answered({"document": ended | {"result": {"value": 7}}}) == 7
+    assert answered({"document": ended | {"result": {"status_code": 200}}}) == {"status_code": 200}
 
 
 def test_a_dead_letter_is_raised_with_its_id() -> None:
@@ -242,7 +250,7 @@ RUNNING = {
     "created_at": "2030-01-01T12:00:00Z",
     "updated_at": "2030-01-01T12:00:00Z",
 }
-DONE = {"operation_id": "op-1", "status": "succeeded", "result": {"value": 7}}
+DONE = {"operation_id": "op-1", "status": "succeeded", "handler": "ship", "result": {"value": 7}}
 DEAD = {"operation_id": "op-1", "status": "dead_lettered", "dead_letter": {"id": "dl-1"}}
 
 
@@ -253,7 +261,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 async def test_a_wait_asks_until_the_end(hub: Hub) -> None:
     hub.documents = [RUNNING, RUNNING, DONE]
-    assert await Operations("{}").wait("op-1", timeout_seconds=600) == {"value": 7}
+    assert await Operations("{}").wait("op-1", timeout_seconds=600) == 7
     assert len(hub.waited) == 2
     assert all(seconds <= 30 for seconds in hub.waited)
 
@@ -326,3 +334,32 @@ def test_a_value_with_a_credential_is_not_returned_with_its_mask() -> None:
     assert (error.reason, error.detail.partition(" holds")[0]) == ("ValidationFailed", "/value/a:")
     shown = {"json": {"a": "***"}, "masked": ["/json/a"]}
     assert answered({"document": document | {"result": shown}}) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "body"),
+    [
+        ({}, b'{"handler": "charge"}', b'{"handler": "charge"}'),
+        ({"handler": "charge"}, b'{"a": 1.10}', b'{"handler": "charge", "input": {"a": 1.10}}'),
+        (
+            {"dependency": "payments", "request": {"path": "/charges"}, "key": "k"},
+            b"[7]",
+            b'{"dependency": "payments", "key": "k", "request": {"path": "/charges", "json": [7]}}',
+        ),
+        ({"handler": "charge"}, b'7}, "x": {', b'7}, "x": {'),
+        ({"handler": "charge"}, b"\xff", b"\xff"),
+    ],
+)
+async def test_a_message_is_the_content_of_its_operation_and_no_json_stays_alone(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], content: bytes, body: bytes
+) -> None:
+    taken: list[Arrival] = []
+
+    class Kept:
+        async def accept(self, _hub: TaskHub, arrival: Arrival) -> None:
+            taken.append(arrival)
+
+    monkeypatch.setattr(queue, "intake", Kept)
+    await Operations("{}").accept(func.QueueMessage(id="m-1", body=content), **fields)
+    ((arrival,), place) = taken, "operations"
+    assert (arrival.body, arrival.native_id, arrival.source, arrival.place) == (body, "m-1", "queue", place)

@@ -113,7 +113,7 @@ class Expansion:
     """Replaces references throughout a document, and records where."""
 
     settings: Mapping[str, str]
-    touched: set[str] = field(default_factory=set)  # pointers of the strings that a setting was inserted into
+    touched: dict[str, list[str]] = field(default_factory=dict)  # settings in a string, by its pointer
     problems: list[Problem] = field(default_factory=list)  # missing settings and broken references
 
     def expanded(self, value: Any, path: Path = ()) -> Any:
@@ -127,7 +127,7 @@ class Expansion:
         return value
 
     def _expanded_text(self, text: str, pointer: str) -> str:
-        self.touched.add(pointer)
+        self.touched[pointer] = [f"the app setting {name}" for name in _REFERENCE.findall(text)]
         if "${" in _REFERENCE.sub("", text):
             self.problems.append(Problem(pointer, "holds ${ without its }"))
             return text
@@ -263,6 +263,13 @@ class _Reader:
                     self.problems.append(Problem(place, f"{earlier} {taken[earlier]}"))
                 taken.setdefault(earlier, f"is an earlier name of {name}, too")
 
+    def _of_settings(self, problem: Problem) -> Problem:
+        """Return a mistake that also says which settings the string is made of."""
+        settings = self.expansion.touched.get(problem.pointer)
+        if settings is None:
+            return problem
+        return Problem(problem.pointer, f"{problem.detail} ({', '.join(settings)})")
+
     def _read_table(self, model: type[Strict], table: Any, place: tuple[str, ...]) -> _Table:
         """Return what a table holds and note its mistakes; keys with mistakes are left out."""
         try:
@@ -270,7 +277,8 @@ class _Reader:
         except InvalidInputError as error:
             prefix, reported = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
             fresh = [
-                Problem(prefix + problem.pointer, _in_toml(problem.detail)) for problem in error.problems
+                self._of_settings(Problem(prefix + problem.pointer, _in_toml(problem.detail)))
+                for problem in error.problems
             ]
             self.problems.extend(problem for problem in fresh if problem.pointer not in reported)
             broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)

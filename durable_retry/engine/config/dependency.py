@@ -281,6 +281,10 @@ type CategoryName = Literal[
 _FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
+_ADDRESS: Final = re.compile(r"(\w+://[\w-]+|[\w-]+[.:][\w-]+)([.:][\w-]+)*(/[\w./-]*)?")
+"""What is shown in a message: a host, and not a secret that stands in its place."""
+
+
 def _base_url_problem(url: str) -> str | None:
     try:
         parts = urlsplit(url)
@@ -288,7 +292,8 @@ def _base_url_problem(url: str) -> str | None:
     except ValueError:
         return "is not a URL"
     if parts.scheme not in {"http", "https"}:
-        return "must begin with http:// or https://"
+        shown = f", not {url!r}" if _ADDRESS.fullmatch(url) else ""
+        return f"must begin with http:// or https://{shown}"
     if not usable or not url.isprintable() or " " in url:
         return "is not a URL"
     if parts.username is not None or parts.password is not None:

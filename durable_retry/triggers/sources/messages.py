@@ -17,14 +17,14 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.documents import read_json
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.validation import InvalidInputError, pointed_at
 from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
-from durable_retry.services.queue import keep_poison, plain_body, return_poison
+from durable_retry.services.queue import accept_message, keep_poison, return_poison
 from durable_retry.services.sources import intake
-from durable_retry.settings.sources import IntakeSettings, max_dequeue_count
+from durable_retry.settings.sources import IntakeSettings
 from durable_retry.settings.storage_account import STORAGE
 from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch
 
@@ -48,15 +48,7 @@ async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
     the run, and moves to `operations-poison` after `maxDequeueCount` runs. Why they are as they are:
     docs/sources.md.
     """
-    # While something is behind, the first half of the runs may be given back; the others are for the start.
-    arrival = Arrival(
-        source=QUEUE_SOURCE,
-        body=plain_body(message.get_body()),
-        place=OPERATIONS_QUEUE,
-        native_id=str(message.id or ""),
-        may_be_left=(message.dequeue_count or 1) * 2 <= max_dequeue_count(),
-    )
-    await intake().accept(hub, arrival)
+    await accept_message(hub, str(message.id or ""), message.get_body(), message.dequeue_count or 1)
 
 
 @queue_blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE)

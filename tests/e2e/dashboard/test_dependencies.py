@@ -159,6 +159,11 @@ def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> 
     window.page.get_by_label("First wait (s)").fill("-1")
     window.page.get_by_label("First wait (s)").press("Enter")
     expect(window.page.get_by_role("status")).to_contain_text("/retry/initial_seconds")
+    window.open("policy?dependency=(none)")
+    window.page.get_by_label("Strategy").select_option("schedule")
+    window.page.get_by_label("Waits of a schedule (s)").fill("1, 90")
+    window.page.get_by_label("Waits of a schedule (s)").press("Enter")
+    expect(window.card("Waits")).to_contain_text("1 min 30 s")
 
 
 def test_an_event_is_sent_again(window: Window) -> None:

@@ -13,6 +13,7 @@ import durable_retry
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.handlers import Call, Event, Outcome, TableWrite, registry
 from durable_retry.handlers.registry import (
+    Handler,
     HandlerSetupError,
     find_handler,
     handler_of,
@@ -25,11 +26,16 @@ class Nothing(BaseModel):
     pass
 
 
+def refuse(_handler: Handler | None, mistake: HandlerSetupError | None) -> None:
+    if mistake is not None:
+        raise mistake
+
+
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_handlers", {})
     monkeypatch.setattr(registry, "_mistakes", {})
-    monkeypatch.setattr(registry, "_app_is_loaded", True)
+    monkeypatch.setattr(registry, "_check_declared", refuse)
 
 
 async def first(_given: Nothing, _call: Call) -> None:
@@ -132,7 +138,7 @@ def test_a_mistake_says_what_to_write_instead(function: Any, words: str) -> None
 
 
 def test_a_decorator_without_parentheses_names_no_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_app_is_loaded", False)
+    monkeypatch.setattr(registry, "_check_declared", None)
     bare: Any = durable_retry.operation
     assert bare(first) is first
     (mistake,) = taken_mistakes()
@@ -149,15 +155,21 @@ def test_a_method_is_declared_of_its_object() -> None:
 
 
 def test_a_wrong_option_waits_for_the_others_while_the_app_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_app_is_loaded", False)
+    monkeypatch.setattr(registry, "_check_declared", None)
     durable_retry.operation(dependency="d", timeout=0)(first)
     durable_retry.operation(dependency="d", retry={"max_attempt": 3})(second)
     with pytest.raises(HandlerSetupError, match="timeout"):
         handler_of(first)
     durable_retry.operation(dependency="d", timeout=1)(first)
     assert [mistake.place.partition(": ")[2] for mistake in taken_mistakes()] == ["handler 'second'"]
-    with pytest.raises(HandlerSetupError, match="timeout"):
-        durable_retry.operation(dependency="d", timeout=0)(first)
+
+
+def test_all_mistakes_of_a_declaration_are_told_at_once() -> None:
+    options: Any = {"timeout": 0, "retry": {"strategy": "schedule"}}
+    with pytest.raises(HandlerSetupError) as refused:
+        durable_retry.operation("ship order", **options)(lambda order: order)
+    details = sorted(detail.partition(" ")[0] for detail in refused.value.details)
+    assert details == ["name", "names", "retry:", "timeout"]
 
 
 def test_a_function_that_is_not_declared_is_no_operation() -> None:

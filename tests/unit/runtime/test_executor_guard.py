@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import azure.durable_functions as df
@@ -260,3 +261,53 @@ def test_the_latest_of_all_statuses_is_made_once_when_a_turn_ends() -> None:
     # A turn that shows nothing shows what was shown before: a task hub may keep nothing of it.
     assert shown == [None, '"one"', '"one"', '"two"']
     assert made == ["one", "one", "two"]
+
+
+def child(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+    return (yield ctx.call_activity("first"))
+
+
+def first_of_all(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any, Any]:
+    return (yield child(ctx, given))
+
+
+def behind_a_task(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any, Any]:
+    yield ctx.call_activity("first")
+    return (yield from first_of_all(ctx, given))
+
+
+def adapted(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
+    return (yield child(context, None))  # type: ignore[arg-type]
+
+
+async def awaiting(_ctx: task.OrchestrationContext, _input: Any) -> int:
+    return 1
+
+
+def line_of(text: str) -> int:
+    return Path(__file__).read_text().split(f"    {text}")[0].count("\n") + 1
+
+
+@pytest.mark.parametrize("orchestrator", [first_of_all, behind_a_task, adapted])
+def test_an_orchestrator_that_yields_no_task_fails_with_the_line_and_what_to_write(
+    orchestrator: Orchestrator,
+) -> None:
+    instance = Instance(orchestrator)
+    actions = instance.begin()
+    if orchestrator is behind_a_task:
+        scheduled = helpers.new_task_scheduled_event(1, "first")
+        actions = instance.go_on(scheduled, helpers.new_task_completed_event(1, "1"))
+    ends = {"adapted": "ontext"}
+    line = line_of("return (yield child(c" + ends.get(orchestrator.__name__, "tx"))
+    assert end_of(actions) == (
+        f"FAILED: {__file__}:{line}: the orchestrator yields what is no task: write `yield from "
+        "durable_retry.call(...)`, and `yield` before the tasks of its context"
+    )
+
+
+def test_an_async_orchestrator_fails_with_its_line_and_what_to_write() -> None:
+    line = line_of("return 1") - 1
+    assert end_of(Instance(awaiting).begin()) == (
+        f"FAILED: {__file__}:{line}: the orchestrator is an `async def`: write `def`, "
+        "`yield` for `await`, and `yield from durable_retry.call(...)`"
+    )

@@ -1,10 +1,8 @@
-import json
 import socket
-from pathlib import Path
 
 import pytest
 
-from scripts.run import CannotRunError, build_parser, handlers_that_fit, parts, port_in_use, require_free
+from scripts.run import CannotRunError, build_parser, parts, port_in_use, require_free
 
 
 def test_the_defaults_are_the_ports_of_the_contract() -> None:
@@ -37,23 +35,3 @@ def test_a_taken_port_is_named_with_what_to_do() -> None:
         ):
             require_free({"--port": port})
     assert not port_in_use(port)
-
-
-@pytest.mark.parametrize(
-    ("dependencies", "handlers", "fitting"),
-    [
-        ("[dependencies.flaky]", "examples.handlers", None),
-        ("[dependencies.payments]", "examples.handlers", ""),
-        ("[dependencies.payments]", "billing, examples.handlers", "billing"),
-        ("[dependencies.payments]", "billing", None),
-        ("[dependencies", "examples.handlers", None),
-    ],
-)
-def test_the_example_is_loaded_only_where_its_dependency_is(
-    tmp_path: Path, dependencies: str, handlers: str, fitting: str | None
-) -> None:
-    (tmp_path / "own.toml").write_text(dependencies)
-    values = {"HANDLERS": handlers, "DEPENDENCIES_FILE": "own.toml"}
-    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": values}))
-    assert handlers_that_fit(tmp_path, {}) == fitting
-    assert handlers_that_fit(tmp_path, {"HANDLERS": "mine"}) is None

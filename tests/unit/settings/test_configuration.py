@@ -218,7 +218,7 @@ def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: st
     (folder / "dependencies.toml").write_text(text)
     settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"), handlers=",".join(modules))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_app_is_loaded", False)):
+    for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_check_declared", None)):
         monkeypatch.setattr(f"durable_retry.handlers.registry.{name}", empty)
     monkeypatch.setattr(configuration, "_config", None)
     mistakes = Mistakes(folder)

@@ -1,13 +1,10 @@
 """The test kit runs handlers as the app does."""
 
-import inspect
 import os
-import re
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +17,7 @@ from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, T
 from durable_retry.testing import NOON, Crash, FakeClock, FakeDependency, FakeStep, Slow, run_handler
 from examples.handlers import place_order
 from scripts.processes import ROOT
+from tests.support.documents import Document
 
 
 class Order(BaseModel):
@@ -139,17 +137,73 @@ async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
     assert refused.dead_letter.reason == "RejectedByHandler"
 
 
-async def test_the_example_of_the_documents_passes() -> None:
-    text = (ROOT / "docs" / "handlers.md").read_text()
-    (example,) = re.findall(r"```python\n(from durable_retry\.testing import Crash.*?)```", text, re.DOTALL)
-    (handler,) = re.findall(r"```python\n(class ShipOrder.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {"BaseModel": BaseModel, "Call": Call, "durable_retry": durable_retry}
-    exec(handler + example, names)  # noqa: S102 - our own document
-    tests = [test for name, test in names.items() if name.startswith("test_")]
-    assert len(tests) == 2
-    for test in tests:
-        assert inspect.iscoroutinefunction(test)
-        await test()
+@pytest.mark.parametrize(
+    ("pages", "files", "tests"),
+    [
+        (["handlers"], {"pytest.ini", "shipping.py", "test_charge.py", "test_shipping.py"}, 3),
+        (
+            ["adopting", "handlers"],
+            {"pytest.ini", "dependencies.toml", "function_app.py", "test_checkout.py"},
+            1,
+        ),
+    ],
+)
+def test_the_tests_of_the_documents_pass_as_copied(
+    tmp_path: Path, pages: list[str], files: set[str], tests: int
+) -> None:
+    for page in pages:
+        for block in Document(f"docs/{page}.md").blocks("python", "toml", "ini"):
+            if (name := block.marks.get("file", "")) in files:
+                with (tmp_path / name).open("a") as file:
+                    file.write(f"{block.text}\n")
+    assert {file.name for file in tmp_path.iterdir()} == files
+    (keys,) = Document("docs/adopting.md").blocks("json")
+    (tmp_path / "host.json").write_text(keys.text)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_client_of_the_functions_own_is_answered_by_the_fake_of_its_host_or_its_dependency(
+    *, is_async: bool
+) -> None:
+    def pay() -> list[str]:
+        with httpx.Client() as client:
+            answers = [client.post(f"https://{host}.test/", timeout=9) for host in ("bank", "parcels")]
+        return [answer.raise_for_status().json() for answer in answers]
+
+    async def pay_async() -> list[str]:
+        async with httpx.AsyncClient() as client:
+            answers = [await client.post(f"https://{host}.test/") for host in ("bank", "parcels")]
+        return [answer.raise_for_status().json() for answer in answers]
+
+    durable_retry.operation("pay", dependency="payments")(pay_async if is_async else pay)
+    fakes = {"payments": FakeDependency("paid"), "parcels": FakeDependency(Slow(99), Slow(3, 503), "sent")}
+    run = await run_handler("pay", {}, fakes, retry={"jitter": "none"})
+    assert (run.result, run.attempt_count) == (["paid", "sent"], 3)
+    assert run.attempts[0].error == "TimeoutError: not finished within 10 s"
+    assert run.seconds == 10 + 2 + 3 + 4
+
+
+async def test_a_fake_that_was_never_asked_says_so_where_all_succeeded() -> None:
+    def pay(order: int) -> str:
+        if order < 1:
+            raise Rejected("no such order")
+        return "with a library that the kit does not see"
+
+    durable_retry.operation(dependency="payments")(pay)
+    with pytest.warns(UserWarning, match="the FakeDependency of 'payments' was never asked: it answers"):
+        await run_handler(pay, {"order": 1}, FakeDependency(503, 200))
+    assert (await run_handler(pay, {"order": 0}, FakeDependency(503))).status == "dead_lettered"
+    assert (await run_handler(pay, {"order": 1}, FakeDependency())).status == "succeeded"
 
 
 async def test_each_dependency_has_answers_of_its_own() -> None:

@@ -1,6 +1,5 @@
 """The test kit for orchestrators of an app's own."""
 
-import re
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from durabletask.entities import EntityInstanceId
 import durable_retry
 from durable_retry.handlers import registry
 from durable_retry.testing import FakeDependency, FakeStep, Slow, run_orchestrator
-from scripts.processes import ROOT
 
 type Turns = Generator[task.Task[Any], Any, Any]
 
@@ -45,19 +43,6 @@ async def test_a_request_is_retried_by_its_policy_and_its_result_is_read() -> No
     assert (run.result, operation.waits, run.seconds) == ({"charge": "ch-1"}, [2.0], 2.0)
     assert payments.keys() == [operation.key] * 2
     assert [request.method for request in payments.requests] == ["POST", "POST"]
-
-
-async def test_the_example_of_the_documents_passes() -> None:
-    def code(page: str, begins: str) -> str:
-        text = (ROOT / "docs" / f"{page}.md").read_text()
-        blocks: list[str] = re.findall(r"```python.*?\n(.*?)```", text, re.DOTALL)
-        return next(block for block in blocks if begins in block)
-
-    checkout_code = code("adopting", "def checkout(")
-    example = code("handlers", "run_orchestrator(")
-    names: dict[str, Any] = {"app": df.DFApp(), "durable_retry": durable_retry}
-    exec(checkout_code + example, names)  # noqa: S102 - our own documents
-    await names["test_a_bank_that_is_away_is_asked_again"]()
 
 
 async def test_what_is_refused_is_what_the_orchestrator_makes_of_it() -> None:
@@ -181,3 +166,30 @@ async def test_what_the_test_does_not_give_is_named() -> None:
         await run_orchestrator(lacking, "reserve")
     with pytest.raises(LookupError, match=r"events to give: \['approval'\]"):
         await run_orchestrator(lacking, "event")
+
+
+async def test_a_declared_function_may_have_a_stand_in() -> None:
+    def charge(order: str, amount: int) -> dict[str, str]:
+        raise AssertionError(f"{order} was charged {amount}")
+
+    declared: Any = durable_retry.operation(dependency="payments", retry=PLAIN)(charge)
+
+    def pay(context: task.OrchestrationContext, _given: Any) -> Turns:
+        return (yield from durable_retry.call(context, declared, "o-1", amount=5))
+
+    stand_in = FakeStep(durable_retry.Transient("busy"), {"id": "ch-1"})
+    run = await run_orchestrator(pay, functions={"charge": stand_in})
+    assert (run.result, run.seconds) == ({"id": "ch-1"}, 2.0)
+    assert stand_in.calls == [(("o-1", 5), {})] * 2
+
+
+async def test_an_orchestrator_of_the_wrong_kind_is_told_what_to_write() -> None:
+    def yields(context: task.OrchestrationContext, order: dict[str, Any]) -> Generator[Any, Any, Any]:
+        return (yield checkout(context, order))
+
+    async def awaits(_context: task.OrchestrationContext, _order: Any) -> None:
+        return None
+
+    run = await run_orchestrator(yields, {"amount": 5})
+    assert "write `yield from durable_retry.call(...)`" in str(run.error)
+    assert "is an `async def`: write `def`" in str((await run_orchestrator(awaits)).error)

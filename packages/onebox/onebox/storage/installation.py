@@ -8,12 +8,14 @@ there.
 import fcntl
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from onebox import CannotStartError
@@ -23,6 +25,7 @@ _LOG = logging.getLogger("onebox")
 
 _OLDEST_NODE = 20
 _INSTALL_SECONDS = 600
+_REPORT_SECONDS = 5.0
 _DECLARED = Path(__file__).parents[1] / "azurite"
 _MAIN = Path("node_modules", "azurite", "dist", "src", "azurite.js")
 _PACKAGE_FILES = ("package.json", "package-lock.json", ".npmrc")
@@ -102,32 +105,59 @@ def _cached(environ: Mapping[str, str]) -> Path:
 
 def _install(folder: Path) -> None:
     """Install into a folder beside the final one and rename it: a folder that exists is complete."""
-    _LOG.info("installing the storage emulator Azurite into %s, once", folder)
     unfinished = folder.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     for name in _PACKAGE_FILES:
         shutil.copy(_DECLARED / name, unfinished)
+    packages = _locked_packages()
+    _LOG.info(
+        "installing the storage emulator Azurite with npm into %s: %d packages, 365 MB, once for all apps of "
+        "this user; it takes a minute or two",
+        folder,
+        len(packages),
+    )
     node = Path(find_node())
     command = [*_npm(node), "ci", "--silent", "--no-audit", "--no-fund", "--loglevel=error"]
     # Packages run `node` while they install.
     path = os.pathsep.join([str(node.parent), *os.get_exec_path()])
+    process = subprocess.Popen(  # noqa: S603 # npm beside the Node that was found
+        command,
+        cwd=unfinished,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
-        subprocess.run(  # noqa: S603 # npm beside the Node that was found
-            command,
-            cwd=unfinished,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=_INSTALL_SECONDS,
-            check=True,
-        )
-    except subprocess.CalledProcessError as failed:
-        reason = (failed.stderr or failed.stdout or "npm gave no reason").strip()
-        raise CannotStartError(f"Azurite could not be installed: {reason}") from None
-    except subprocess.TimeoutExpired:
-        raise CannotStartError(f"Azurite was not installed within {_INSTALL_SECONDS} s") from None
+        said = _said_at_the_end(process, unfinished, packages)
+    finally:
+        process.kill()  # nothing where it has ended
+    if process.returncode != 0:
+        raise CannotStartError(f"Azurite could not be installed: {said.strip() or 'npm gave no reason'}")
     unfinished.rename(folder)
+
+
+def _said_at_the_end(process: subprocess.Popen[str], folder: Path, packages: Collection[str]) -> str:
+    """Wait until npm has ended, log how far it is, and return what it wrote.
+
+    Raises:
+        CannotStartError: It takes too long.
+    """
+    limit = time.monotonic() + _INSTALL_SECONDS
+    while time.monotonic() < limit:
+        try:
+            return process.communicate(timeout=_REPORT_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            there = sum((folder / package / "package.json").is_file() for package in packages)
+            _LOG.info("installing Azurite: %d of %d packages", there, len(packages))
+    raise CannotStartError(f"Azurite was not installed within {_INSTALL_SECONDS} s")
+
+
+def _locked_packages() -> list[str]:
+    """Return the folders of the packages, `node_modules/azurite` among them."""
+    locked = json.loads((_DECLARED / "package-lock.json").read_text(encoding="utf-8"))
+    return [folder for folder in locked["packages"] if folder]
 
 
 def _npm(node: Path) -> list[str]:

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,32 @@ async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(CannotStartError, match="npm is needed for the storage emulator"):
         await Azurite(tmp_path / "azurite", free_storage_ports()).start()
+
+
+NPM = """#!/bin/sh
+mkdir -p node_modules/azurite/dist/src
+touch node_modules/azurite/package.json node_modules/azurite/dist/src/azurite.js
+until [ -e go ]; do sleep 0.01; done
+"""
+
+
+def test_an_installation_says_what_it_does_and_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "npm").write_text(NPM)
+    (tmp_path / "npm").chmod(0o755)
+    monkeypatch.setattr(installation, "BUNDLED", tmp_path / "none")
+    monkeypatch.setattr(installation, "_REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(installation, "find_node", lambda: "node")
+    monkeypatch.setattr(shutil, "which", lambda name: str(tmp_path / "npm") if name == "npm" else None)
+    caplog.set_level("INFO", "onebox")
+    with ThreadPoolExecutor(1) as pool:
+        command = pool.submit(installation.azurite_command, {"XDG_CACHE_HOME": str(tmp_path)})
+        eventually(lambda: re.search(r"installing Azurite: 1 of \d{3} packages", caplog.text), "it reports")
+        (unfinished,) = (tmp_path / "onebox").glob("*.new")
+        (unfinished / "go").touch()
+        assert Path(command.result()[-1]).is_file()
+    assert re.search(r"with npm into \S+: \d{3} packages, 365 MB, once for all apps", caplog.messages[0])
 
 
 def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:

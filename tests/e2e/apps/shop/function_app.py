@@ -54,7 +54,7 @@ def checkout(
     except durable_retry.OperationFailed as failed:
         return {"failed": [failed.status, failed.category, failed.reason], "letter": failed.dead_letter_id}
     shipped = yield from durable_retry.call(context, handler="ship-order", input={"number": 7})
-    return {"charged": charge["status_code"], "shipped": shipped["value"]}
+    return {"charged": charge["status_code"], "shipped": shipped}
 
 
 @app.orchestration_trigger(context_name="context")
@@ -103,5 +103,5 @@ async def ship(req: func.HttpRequest, client: df.DurableFunctionsClient) -> func
     shipped = await operations.wait(first.operation_id, timeout_seconds=60)
     is_cancelled = await operations.cancel(first.operation_id)
     found = await operations.get(first.operation_id)
-    answer = [first.is_replayed, again.is_replayed, shipped["value"], is_cancelled, found and found["source"]]
+    answer = [first.is_replayed, again.is_replayed, shipped, is_cancelled, found and found["source"]]
     return func.HttpResponse(json.dumps(answer))

@@ -281,7 +281,7 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
         "nonsense": "is not a known table",
         "defaults.retry.preset": "must be 'standard', 'rate_limited', 'critical', 'webhook', 'fixed' "
         "or 'none'",
-        "dependencies.a.base_url": "must begin with http:// or https://",
+        "dependencies.a.base_url": "must begin with http:// or https://, not 'ftp://a'",
         'dependencies.a.headers."Ho st"': NO_HEADER_NAME,
         "dependencies.a.headers.X-Key": "the app setting MISSING is missing",
         "dependencies.a.headers.Host": "may not be set: it is written by the app itself",
@@ -320,6 +320,24 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
         "~0 or ~1 (RFC 6901)",
         'dependencies."b c"': "a name is letters, digits, _, . and -",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("localhost:9000", ", not 'localhost:9000'"),
+        ("payments.example.com/v1", ", not 'payments.example.com/v1'"),
+        ("ftp://files", ", not 'ftp://files'"),
+        ("user:secret@payments.example.com", ""),
+        ("c2VjcmV0LWtleQ==", ""),
+    ],
+)
+def test_a_url_without_a_scheme_names_value_and_setting(value: str, shown: str) -> None:
+    text = '[dependencies.a]\nbase_url = "${PAYMENTS_URL}"\n'
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, {"PAYMENTS_URL": value})
+    (problem,) = caught.value.problems
+    assert problem.detail == f"must begin with http:// or https://{shown} (the app setting PAYMENTS_URL)"
 
 
 def test_the_error_is_one_line_for_each_mistake() -> None:

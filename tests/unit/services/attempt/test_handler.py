@@ -184,6 +184,17 @@ async def test_what_a_sync_handler_lets_out_is_counted(make: Callable[[], BaseEx
     assert is_exhausted(await run(sell), line)
 
 
+async def test_a_sync_handler_that_takes_the_async_client_is_told_what_to_write() -> None:
+    def sell(call: Call) -> str:
+        _ = call.client.post("/sales")
+        return "sold, it would seem"
+
+    ended = await run(sell)
+    assert ended.dead_letter is not None
+    assert ended.dead_letter.reason == DeadLetterReason.REJECTED_BY_HANDLER
+    assert "this function is a `def`: write `async def` and `await" in ended.dead_letter.detail
+
+
 async def alone(step: Awaitable[Any]) -> Any:
     return await step
 

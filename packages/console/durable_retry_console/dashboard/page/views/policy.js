@@ -7,13 +7,13 @@ import { filters } from "../lists.js";
 import { card, empty, facts, figure, notice } from "../pieces.js";
 
 const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First wait (s)"], ["factor", "Factor"], ["max_seconds", "Longest wait (s)"]];
-const CHOICES = [
-  ["preset", "Preset", ["standard", "rate_limited", "critical", "webhook", "fixed", "none"]],
-  ["strategy", "Strategy", ["exponential", "linear", "fixed"]],
-  ["jitter", "Jitter", ["full", "equal", "none"]],
-];
-const FIELDS = [
-  ...CHOICES.map(([name, label, values]) => ({ name, label, choices: values.map((value) => [value, value]), unset: "as configured" })),
+// With the names of their schemas in the API's document, which lists the words to choose from.
+const CHOICES = [["preset", "Preset", "PresetName"], ["strategy", "Strategy", "Strategy"], ["jitter", "Jitter", "Jitter"]];
+const SCHEDULE = "schedule_seconds";
+
+const fields = (schemas) => [
+  ...CHOICES.map(([name, label, schema]) => ({ name, label, choices: schemas[schema].enum.map((value) => [value, value]), unset: "as configured" })),
+  { name: SCHEDULE, label: "Waits of a schedule (s)" },
   ...[...NUMBERS, ["deadline_seconds", "Deadline (s)"]].map(([name, label]) => ({ name, label, type: "number" })),
 ];
 
@@ -22,10 +22,10 @@ export function policyView({ path, query }) {
     title: "Policy",
     seconds: 60,
     load: async (signal) => {
-      const dependencies = await getSeldom("dependencies", signal);
-      return { dependencies, preview: await ask(query, dependencies.items[0]?.name) };
+      const [dependencies, { components }] = await Promise.all([getSeldom("dependencies", signal), getSeldom("openapi.json", signal)]);
+      return { dependencies, schemas: components.schemas, preview: await ask(query, dependencies.items[0]?.name) };
     },
-    render: ({ dependencies, preview }) => [form(path, query, dependencies.items), preview.error ? notice(preview.error) : answer(preview)],
+    render: ({ dependencies, schemas, preview }) => [form(path, query, dependencies.items, schemas), preview.error ? notice(preview.error) : answer(preview)],
   };
 }
 
@@ -42,15 +42,16 @@ function question(query, first) {
   const retry = {};
   for (const [name] of NUMBERS) if (query[name]) retry[name] = Number(query[name]);
   for (const [name] of CHOICES) if (query[name]) retry[name] = query[name];
+  if (query[SCHEDULE]) retry[SCHEDULE] = query[SCHEDULE].split(/[\s,]+/).filter(Boolean).map(Number);
   const body = query.dependency === "(none)" ? { retry: { preset: "standard", ...retry } } : { dependency: query.dependency ?? first };
   if (Object.keys(retry).length) body.retry = retry;
   if (query.deadline_seconds) body.deadline_seconds = Number(query.deadline_seconds);
   return body;
 }
 
-function form(path, query, dependencies) {
+function form(path, query, dependencies, schemas) {
   const choices = [...dependencies.map(({ name }) => [name, name]), ["(none)", "none"]];
-  return filters(path, query, [{ name: "dependency", label: "Dependency", choices, required: true }, ...FIELDS]);
+  return filters(path, query, [{ name: "dependency", label: "Dependency", choices, required: true }, ...fields(schemas)]);
 }
 
 function answer({ waits, waits_complete: isComplete, total, deadline_seconds: deadline, fits_deadline: fits, limits }) {
