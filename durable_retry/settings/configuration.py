@@ -350,7 +350,8 @@ def has_dependencies() -> bool:
 
 def find_dependency(name: str) -> Dependency | None:
     """Return a dependency by its name, or an earlier one, or None."""
-    return dependencies().find(name)
+    known = dependencies()
+    return known.dependencies.get(name) or known.earlier_names.get(name)
 
 
 def present_name(name: str) -> str:

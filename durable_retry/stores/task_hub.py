@@ -200,7 +200,9 @@ class TaskHub:
         """Return an instance, or None when the task hub has none of this id."""
         async with self._asked_client() as client:
             state = await client.get_orchestration_state(instance_id)
-        return None if state is None else await self._with_asked_for(Instance.of(state))
+        if state is None or state.runtime_status not in ENDED_BADLY:
+            return None if state is None else Instance.of(state)
+        return await self._with_asked_for(Instance.of(state))
 
     async def wait_for_end(self, instance_id: str, seconds: float) -> Instance | None:
         """Return the instance once it finished, or None when it did not within `seconds`."""
@@ -209,15 +211,16 @@ class TaskHub:
                 state = await client.wait_for_orchestration_completion(instance_id, timeout=seconds)
             except TimeoutError:
                 return None
-        return None if state is None else await self._with_asked_for(Instance.of(state))
+        if state is None or state.runtime_status not in ENDED_BADLY:
+            return None if state is None else Instance.of(state)
+        return await self._with_asked_for(Instance.of(state))
 
     async def _with_asked_for(self, instance: Instance) -> Instance:
-        """Return an instance with what it asked for, if it is an operation that ended badly.
+        """Return an instance that ended badly with what it asked for, if it is an operation.
 
         Its history says so. A custom status does not: an instance of Azure Storage loses it when it fails.
         """
-        is_operation = instance.instance_id.startswith(ID_PREFIX)
-        if not is_operation or instance.runtime_status not in ENDED_BADLY:
+        if not instance.instance_id.startswith(ID_PREFIX):
             return instance
         events = await self.read_history(instance.instance_id)
         names = frozenset(event["taskScheduled"]["name"] for event in events if "taskScheduled" in event)

@@ -176,10 +176,6 @@ class Config:
         named = {earlier: each for each in self.dependencies.values() for earlier in each.was}
         object.__setattr__(self, "earlier_names", named)
 
-    def find(self, name: str) -> Dependency | None:
-        """Return a dependency by its name, or an earlier one; None where there is none."""
-        return self.dependencies.get(name) or self.earlier_names.get(name)
-
 
 def parse_config(
     text: str,

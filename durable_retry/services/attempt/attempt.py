@@ -19,7 +19,6 @@ from azure.core.exceptions import AzureError
 from durable_retry import clock
 from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
@@ -69,18 +68,11 @@ async def attempt_operation(
     """Make one attempt of an operation, if its retry budget and its circuit let it start."""
     sent = call.operation or await read_large(hub, call.operation_id or "", call.input_id or "")
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
+    number, admission, renamed_to = call.attempt, call.admission, None
     dependency = find_dependency(operation.dependency)
-    if dependency is None or dependency.name == operation.dependency:
-        return await _attempt_at(hub, dependency, operation, call)
-    operation = replace(operation, dependency=dependency.name)
-    call = replace(call, admission=call.admission.at_another_name())
-    return Renamed(dependency.name, await _attempt_at(hub, dependency, operation, call))
-
-
-async def _attempt_at(
-    hub: TaskHub, dependency: Dependency | None, operation: OperationInput, call: AttemptCall
-) -> AttemptOutcome | Blocked | BlockedStep:
-    number, admission = call.attempt, call.admission
+    if dependency is not None and dependency.name != operation.dependency:
+        renamed_to = dependency.name
+        operation, admission = replace(operation, dependency=renamed_to), admission.at_another_name()
     gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep
     try:
@@ -101,10 +93,11 @@ async def _attempt_at(
         )
     except StepBlockedError as error:
         answer = error.step
-    if not isinstance(answer, AttemptOutcome):
+    if isinstance(answer, AttemptOutcome):
+        answer = await _with_result_apart(operation, answer)
+    else:
         report(AttemptHeld(operation, kind_of_block(answer)))
-        return answer
-    return await _with_result_apart(operation, answer)
+    return answer if renamed_to is None else Renamed(renamed_to, answer)
 
 
 async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:

@@ -396,8 +396,8 @@ async def enter_circuit(
     if admission.permit is not None or admission.slot is not None:
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
-    has_place = admission.has_place and admission.slot_since is not None
-    if isinstance(answer, Permitted) and answer.in_share and has_place:
+    is_in_share = isinstance(answer, Permitted) and answer.in_share
+    if is_in_share and admission.has_place and admission.slot_since is not None:
         # Else the limiter would keep a slot for it. Where the message is lost, it does so for three seconds.
         with suppress(TaskHubUnavailableError):
             await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))

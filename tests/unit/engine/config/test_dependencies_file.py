@@ -16,6 +16,7 @@ from durable_retry.engine.config.dependencies_file import ConfigError, key_path,
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
 from durable_retry.engine.retry.rules import AnswerRule
+from durable_retry.settings.configuration import find_dependency, using
 
 CONTRACT = """
 [defaults]
@@ -475,8 +476,10 @@ def test_what_clients_see_of_a_dependency_has_every_table() -> None:
 def test_a_dependency_is_found_by_its_earlier_names() -> None:
     config = parse_config(a('was = ["old", "older"]'), {})
     assert list(config.dependencies) == ["a"]
-    assert [config.find(name) for name in ("a", "old", "older")] == [config.dependencies["a"]] * 3
-    assert config.find("oldest") is None
+    assert config.earlier_names == dict.fromkeys(["old", "older"], config.dependencies["a"])
+    with using(config):
+        found = [find_dependency(name) for name in ("a", "old", "older", "oldest")]
+    assert found == [*[config.dependencies["a"]] * 3, None]
 
 
 def test_an_earlier_name_is_that_of_one_dependency_alone() -> None:
