@@ -84,20 +84,22 @@ def test_what_a_throttling_pause_would_hold_beyond_its_deadline_is_dead_lettered
 
 
 def test_a_wait_for_an_open_circuit_says_how_the_dependency_fails_and_since_when() -> None:
-    refusal = replace(OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 11:56 UTC")
+    refusal = replace(
+        OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 2026-11-21T11:56:00Z"
+    )
     decision = while_blocked(an_operation(), refusal, NOON)
     assert isinstance(decision, Wait)
     assert decision.reasons[:3] == (
-        "payments answers 503: upstream connect error, since 11:56 UTC",
+        "payments answers 503: upstream connect error, since 2026-11-21T11:56:00Z",
         "failure ratio 0.8 over 20 calls",
-        "circuit lets attempts through in 20 s",
+        "circuit lets attempts through at 2026-11-21T12:00:20Z",
     )
 
 
 def test_a_wait_for_the_end_of_a_pause_says_what_asked_for_it_and_until_when() -> None:
     decision = while_blocked(an_operation(), throttled("op-test", after(1_020), 0, "429"), NOON)
     assert isinstance(decision, Wait)
-    assert decision.reasons[0] == "paused by 429 until 12:17 UTC"
+    assert decision.reasons[0] == "paused by 429 until 2026-11-21T12:17:00Z"
 
 
 def test_unlimited_attempts_go_on() -> None:
@@ -227,7 +229,7 @@ def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_thro
     assert decision.delay_seconds == (decision.until - NOON).total_seconds()
     assert decision.reasons[:2] == (
         "failure ratio 0.8 over 20 calls",
-        "circuit lets attempts through in 20 s",
+        "circuit lets attempts through at 2026-11-21T12:00:20Z",
     )
     assert decision.reasons[2].startswith("staggered by ")
 

@@ -66,7 +66,7 @@ def operations(**waiting: dict[str, int]) -> OperationSummary:
                 "complete": True,
                 "by_status": NO_COUNTS,
                 "by_dependency": {name: NO_COUNTS | counts for name, counts in waiting.items()},
-                "next_attempts": (),
+                "waiting": (),
             },
         }
     )
