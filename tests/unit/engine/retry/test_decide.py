@@ -123,6 +123,14 @@ def test_a_handlers_refusal_names_the_handler() -> None:
     )
 
 
+def test_an_answer_that_a_handler_got_is_the_dependencys_refusal() -> None:
+    operation = an_operation(handler="ship-order", request=None)
+    outcome = an_outcome(Category.MALFORMED, status_code=422, error="HTTPStatusError: no such sku")
+    decision = after_attempt(operation, History(), outcome, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.REJECTED_BY_DEPENDENCY
+
+
 @pytest.mark.shows("D6")
 def test_an_ambiguous_outcome_is_never_sent_again() -> None:
     outcome = an_outcome(Category.AMBIGUOUS, status_code=None)
@@ -159,6 +167,20 @@ def test_an_absurd_retry_after_is_clamped_and_said_so() -> None:
         "a note",
         "clamped to 300 s by max_retry_after_seconds",
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds", "reasons"),
+    [
+        (1_800, 1_800, ("Retry-After 1800 s",)),
+        (7_200, 1_800, ("Retry-After 7200 s", "clamped to 1800 s by max_pause_seconds")),
+    ],
+)
+def test_who_was_answered_waits_as_long_as_the_pause_that_the_answer_began(
+    asked: float, seconds: float, reasons: tuple[str, ...]
+) -> None:
+    decision = retry_of(retry_hint=RetryHint(asked), pause_seconds=1_800.0)
+    assert (decision.delay_seconds, decision.reasons[1:]) == (seconds, reasons)
 
 
 def test_an_unreadable_retry_after_is_a_reason() -> None:

@@ -52,7 +52,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
   const lost = [
-    waiting ? [`${counted.unfinished.complete ? "" : "at least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"} `, waitingLinks(counted.unfinished.by_status)] : null,
+    waiting ? [`${counted.unfinished.complete ? "" : "at least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
     letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : "at least "}${plural(letters.open, "open dead letter")}`) : null,
     outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
   ].filter(Boolean);
@@ -107,7 +107,7 @@ const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${numb
 /** How many wait for what, each with the list of those. */
 function waitingLinks(counts) {
   const kinds = Object.entries(FOR_WHAT).filter(([state]) => counts[state]);
-  return kinds.map(([state, what], index) => [index ? ", " : "", h("a", { href: link("operations", { status: state }) }, kinds.length > 1 ? `${number(counts[state])} ${what}` : what)]);
+  return kinds.map(([state, what], index) => [index ? ", " : kinds.length > 1 ? ": " : " ", h("a", { href: link("operations", { status: state }) }, kinds.length > 1 ? `${number(counts[state])} ${what}` : what)]);
 }
 
 const FOR_WHAT = { waiting_retry: "for a retry", waiting_throttle: "for the end of a pause", waiting_circuit: "for a circuit", waiting_order: "for their turn" };
