@@ -89,7 +89,9 @@ async def _standing_of_item(
         event = await find_event(item.event_id)
         return (None if event is None else event.event.state), None, None
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
-    status, key = (None, None) if document is None else (OperationState(document["status"]), document["key"])
+    status, key = (
+        (None, None) if document is None else (OperationState(document["status"]), document.get("key"))
+    )
     if item.operation_id is None or action is not BulkAction.REPLAY:
         return status, None, key
     dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
