@@ -111,7 +111,7 @@ def time_limit(seconds: float | None, error: type[Exception]) -> AbstractAsyncCo
 class _Cutoff:
     def __init__(self, seconds: float, error: type[Exception]) -> None:
         self._timeout = asyncio.timeout(seconds)
-        self._error = error
+        self._seconds, self._error = seconds, error
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -120,4 +120,4 @@ class _Cutoff:
         try:
             await self._timeout.__aexit__(*exc_info)
         except TimeoutError as error:
-            raise self._error(str(error)) from error
+            raise self._error(str(error) or f"not within {self._seconds:.3g} s") from error

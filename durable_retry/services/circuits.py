@@ -3,7 +3,7 @@
 import asyncio
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from durable_retry.engine.base.validation import (
     with_example,
 )
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl, advanced
-from durable_retry.engine.circuit.messages import CircuitChange, KeyFigures, view_of
+from durable_retry.engine.circuit.messages import CircuitChange, KeyFigures, view_of, why_of_keys
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
@@ -94,8 +94,8 @@ async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) ->
     limiter = await circuit.limiter() if dependency.limits.is_on else Limiter()
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
     limits = limits_view(dependency.limits, limiter, clock.now())
-    keys = await _keys_of(hub, dependency, breaker)
-    return LimitedCircuit(**dict(view) | {"limit_keys": keys, "limit_key": limit_key}, limits=limits)
+    of_keys = await _of_keys(hub, dependency, breaker, view.why)
+    return LimitedCircuit(**dict(view) | of_keys | {"limit_key": limit_key}, limits=limits)
 
 
 async def control_circuit(
@@ -162,17 +162,20 @@ async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit
     now = clock.now()
     limits = limits_summary(dependency.limits)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    keys = await _keys_of(hub, dependency, breaker)
-    return ListedCircuit(**dict(view) | {"limit_keys": keys}, limits=limits)
+    return ListedCircuit(**dict(view) | await _of_keys(hub, dependency, breaker, view.why), limits=limits)
 
 
-async def _keys_of(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> tuple[KeyFigures, ...] | None:
+async def _of_keys(
+    hub: TaskHub, dependency: Dependency, breaker: Breaker, own_why: str | None
+) -> dict[str, Any]:
+    """Return what the document of a circuit says of limit keys whose circuits are not closed."""
     now = clock.now()
-    figures = (
+    keys = tuple(
         KeyFigures.taken_from(view_of(dependency.name, each, now, dependency.circuit))
         for each in await open_keys(hub, dependency, breaker)
     )
-    return tuple(figures) or None
+    why = "; ".join(filter(None, (own_why, why_of_keys(keys))))
+    return {"limit_keys": keys or None, "why": why or None}
 
 
 async def open_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> list[Breaker]:

@@ -35,11 +35,17 @@ def cut_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
 
 
-def time_text(instant: datetime, now: datetime) -> str:
-    """Return an instant for a sentence: `21:56 UTC`, or `2026-11-21 21:56 UTC` where that is another day."""
-    shown = instant.astimezone(UTC)
-    day = "" if shown.date() == now.astimezone(UTC).date() else f"{shown:%Y-%m-%d} "
-    return f"{day}{shown:%H:%M} UTC"
+def time_text(instant: datetime) -> str:
+    """Return an instant to stand in a sentence, such as `2026-11-21T21:56:03Z`.
+
+    Views show it in the zone of their reader. A time that is left would be another one when it is read.
+    """
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def paused_text(by: str, until: datetime) -> str:
+    """Return why nothing is sent in a throttling pause: `paused by 429 until 2026-11-21T22:17:00Z`."""
+    return f"paused by {by} until {time_text(until)}"
 
 
 def mentions(words: str, *texts: str | None) -> bool:

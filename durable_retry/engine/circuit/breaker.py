@@ -181,12 +181,13 @@ class Breaker(JsonShape):
         left = tuple(lease for lease in self.leases if lease.lease_id not in ids)
         return replace(self, leases=left, probed=probed)
 
-    def failing(self, now: datetime) -> str | None:
-        """Return how the dependency fails and since when, to stand behind its name; None while not known."""
+    @property
+    def failing(self) -> str | None:
+        """How the dependency fails and since when, to stand behind its name; None while not known."""
         since = self.closed_to_calls_since
         if self.last_error is None or since is None:
             return None
-        failing = f"{failing_text(self.last_error)}, since {time_text(since, now)}"
+        failing = f"{failing_text(self.last_error)}, since {time_text(since)}"
         return failing if self.limit_key is None else f"for {self.limit_key} {failing}"
 
     @property

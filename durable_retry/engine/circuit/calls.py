@@ -145,12 +145,13 @@ def call_health(
     broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
 
     Args:
-        of_key: Whether it counts for the circuit of a limit key, where a refused credential is a failure too.
+        of_key: Whether it counts for the circuit of a limit key, which few calls may pass: there each refused
+            credential is a refusal of the key's, and so many in a row open it.
         is_ruled: Whether `classify` gives it its category: what is transient there is a failure here.
     """
     match category:
         case Category.UNAUTHORIZED if of_key:
-            return CallHealth.FAILURE
+            return CallHealth.UNAUTHORIZED
         case Category.TRANSIENT if is_ruled:
             return CallHealth.FAILURE
         case Category.MALFORMED if not is_ruled and status_code not in {None, _NOT_IMPLEMENTED}:

@@ -4,6 +4,7 @@ Each message carries the settings, so the entity stores none, and an edit of `de
 with the first message that was made after it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Self
@@ -12,6 +13,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import JsonShape, is_none
+from durable_retry.engine.base.text import counted, paused_text, time_text
 from durable_retry.engine.circuit.breaker import (
     FREE,
     AuditEntry,
@@ -105,7 +107,7 @@ def snapshot_of(
         failures_in_a_row=current.failures_in_a_row,
         near_trip=is_near_trip(counts, current.failures_in_a_row, settings),
         reason=current.reason_of_wait,
-        failure=current.failing(clock),
+        failure=current.failing,
         throttled_by=current.throttled_by,
         holds_deadlines=current.holds_deadlines,
         budget=budget_snapshot(
@@ -187,7 +189,13 @@ class CircuitFigures(Answer):
     ]
     retry_at: Instant | None
     throttled_until: Instant | None
-    throttled_by: Annotated[str | None, Field(description="What asked for the pause, such as `429`.")] = None
+    throttled_by: Annotated[
+        str | None, Field(description="What asked for the pause, such as `429 (Retry-After 1800 s)`.")
+    ] = None
+    why: Annotated[
+        str | None,
+        left_out("Why calls do not go now, with instants and the latest error. Left out while they go."),
+    ] = None
     reason: str | None
     changed_by: str | None
     credential_refused_by: Annotated[
@@ -279,6 +287,7 @@ def view_of(
         retry_at=ends_at if blocks else None,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         throttled_by=current.throttled_by if current.is_throttled(clock) else None,
+        why=_why(current, clock),
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by=BY_SETTINGS if is_off else current.changed_by,
         credential_refused_by=current.unauthorized_by,
@@ -289,6 +298,44 @@ def view_of(
         stops_deadline=current.holds_deadlines or None,
         unreadable=unreadable,
     )
+
+
+def _why(breaker: Breaker, now: datetime) -> str | None:
+    """Return what holds calls up, the latest first: an old outage is no reason while a pause goes on."""
+    since, until = breaker.closed_to_calls_since, breaker.throttled_until
+    pause = None
+    if until is not None and breaker.is_throttled(now):
+        pause = paused_text(breaker.throttled_by or "the dependency", until)
+    if since is None:
+        return pause
+    if breaker.state is CircuitState.FORCED_OPEN:
+        held = f"held open by {breaker.changed_by} since {time_text(since)}: {breaker.reason}"
+        return held if pause is None else f"{held}; {pause}"
+    error = breaker.last_error
+    if pause is not None:
+        before = f"{pause}; open before that since {time_text(since)}"
+        return before if error is None else f"{before} ({error})"
+    if breaker.unauthorized_by is not None:
+        refused = f"the credential is refused ({breaker.unauthorized_by}): set a new one"
+        return f"{refused}; open since {time_text(since)}"
+    probes = breaker.reopenings
+    happened = f"{counted(probes, 'probe')} failed" if probes else breaker.reason
+    last = "" if error is None else f", the last {'one' if probes else 'call'} got {error}"
+    return f"open since {time_text(since)}: {happened}{last}"
+
+
+def why_of_keys(keys: Sequence[KeyFigures]) -> str | None:
+    """Return why calls of some limit keys do not go; None where those of every key do."""
+    if not keys:
+        return None
+    refused = all(key.credential_refused_by for key in keys)
+    what = "the credential is refused for" if refused else "open for"
+    named = [key.limit_key for key in keys[:_KEYS_NAMED]]
+    more = f" and {len(keys) - len(named)} more" if len(keys) > len(named) else ""
+    return f"{what} {counted(len(keys), 'limit key')}: {', '.join(named)}{more}"
+
+
+_KEYS_NAMED: Final = 5
 
 
 def _window_view(window: SlidingWindow, at: datetime) -> CallWindow:

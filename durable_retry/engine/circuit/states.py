@@ -83,6 +83,8 @@ class CircuitSettings(JsonShape):
         slow_call_ratio: Share of slow calls in the window that opens the circuit, in (0, 1].
         break_seconds: Length of the first break, above 0.
         max_break_seconds: Each failed probe doubles the break up to this.
+        max_pause_seconds: The longest pause of all calls that the dependency can ask for, at most a day. A
+            policy with a longer `max_retry_after_seconds` lets it ask for that.
         half_open_calls: Probes in flight at once, and the successes that close the circuit; 1 to 20.
         unauthorized_calls: Refusals of the dependency's own credential, without a success between, that open
             the circuit; 0 is off.
@@ -101,6 +103,7 @@ class CircuitSettings(JsonShape):
     max_break_seconds: PositiveSeconds = 600.0
     half_open_calls: Annotated[int, Field(ge=1, le=20)] = 1
     unauthorized_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 3
+    max_pause_seconds: Annotated[float, Field(ge=0, le=86_400), NOT_STORED] = 1800.0
     by: Annotated[Literal["", "limit_key"], NOT_STORED] = ""
     max_keys: Annotated[int, Field(ge=1, le=100_000), NOT_STORED] = 1000
 

@@ -234,7 +234,7 @@ def probe_requested(
             return replace(breaker, leases=leases), _permit_of_lease(breaker, held)
     is_again = is_repeated(breaker.probed, request.lease_id, request.at)
     if is_again or probes_free(breaker, settings) == 0:
-        again_at, failure = now + RECHECK, breaker.failing(now)
+        again_at, failure = now + RECHECK, breaker.failing
         id_, waiting = request.operation_id, breaker.waiting
         return breaker, refused(id_, again_at, waiting, ALL_PROBES_UNDER_WAY, failure)
     seconds = min(max(request.lease_seconds, SHORTEST_LEASE_SECONDS), LONGEST_LEASE_SECONDS)
@@ -255,7 +255,7 @@ def _refusal_of_calls(
         return refused(operation_id, until, breaker.waiting, reason)
     if breaker.state is CircuitState.OPEN:
         until, reason = breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason_of_wait}"
-        return refused(operation_id, until, breaker.waiting, reason, breaker.failing(now))
+        return refused(operation_id, until, breaker.waiting, reason, breaker.failing)
     if breaker.throttled_until is not None and breaker.is_throttled(now):
         return throttled(operation_id, breaker.throttled_until, breaker.waiting, breaker.throttled_by)
     return None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
+from durable_retry.engine.base.answers import Answer, Instant, LimitKeyCounts, Unreadable, left_out
 from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
@@ -110,6 +110,9 @@ class DeadLetterGroup(Answer):
     first_seen_at: Annotated[Instant, Field(description="When the oldest that is counted was made.")]
     last_seen_at: Annotated[Instant, Field(description="When the latest was made, which is the sample.")]
     sample: DeadLetterSample
+    limit_keys: Annotated[LimitKeyCounts | None, left_out("Whose they are. Left out without limit keys.")] = (
+        None
+    )
     status: Annotated[
         CauseStatus, Field(description="`new`, also when it came back; `acknowledged`; `resolved`.")
     ] = CauseStatus.NEW

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in
 from durable_retry.engine.base.names import PAUSE_EVENT, RESUME_EVENT, WAITING, OperationState
-from durable_retry.engine.base.text import cut_text, failing_text, outcome_text, time_text
+from durable_retry.engine.base.text import cut_text, failing_text, outcome_text, paused_text, time_text
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     PositiveSeconds,
@@ -20,7 +20,7 @@ from durable_retry.engine.base.validation import (
     validated,
     with_example,
 )
-from durable_retry.engine.retry.constraints import REASON_ERROR_CHARS, paused_text
+from durable_retry.engine.retry.constraints import REASON_ERROR_CHARS
 from durable_retry.engine.retry.history import PastAction, PastAttempt, PastWait, WaitKind, end_of, kind_after
 
 
@@ -100,9 +100,9 @@ def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datet
     if attempt.status_code is None:
         fails = document.get("handler") or fails
     failing = failing_text(outcome_text(attempt.status_code, error))
-    why = f"{fails} {failing}, since {time_text(since, began_at)}"
+    why = f"{fails} {failing}, since {time_text(since)}"
     if kind is WaitKind.THROTTLE:
-        why = paused_text(str(attempt.status_code or fails), until, began_at)
+        why = paused_text(str(attempt.status_code or fails), until)
     return PastWait(
         before_attempt=attempt.number + 1,
         kind=kind,

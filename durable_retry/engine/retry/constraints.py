@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.text import cut_text, seconds_text, time_text
+from durable_retry.engine.base.text import cut_text, paused_text, seconds_text, time_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
 from durable_retry.engine.limits.limiter import SlotPostponed
@@ -145,10 +145,12 @@ def retry_after_constraint(
     wish = f"{hint.source} {seconds_text(hint.delay_seconds)}"
     if not policy.respect_retry_after:
         return [DelayConstraint(now, (f"{wish} is not respected",))]
-    most = policy.max_retry_after_seconds
+    most, setting = policy.max_retry_after_seconds, "max_retry_after_seconds"
+    if outcome.pause_seconds is not None:
+        most, setting = outcome.pause_seconds, "max_pause_seconds"
     if hint.delay_seconds <= most:
         return [DelayConstraint(now + timedelta(seconds=hint.delay_seconds), (wish, *hint.notes))]
-    clamped = f"clamped to {seconds_text(most)} by max_retry_after_seconds"
+    clamped = f"clamped to {seconds_text(most)} by {setting}"
     return [DelayConstraint(now + timedelta(seconds=most), (wish, *hint.notes, clamped))]
 
 
@@ -175,23 +177,18 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
     reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"
-    reopens += f" in {seconds_text((reopens_at - now).total_seconds())}"
+    reopens += f" at {time_text(reopens_at)}"
     staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
-    why = [text for text in (_failure_behind(operation, refused, now), refused.reason) if text]
+    why = [text for text in (_failure_behind(operation, refused), refused.reason) if text]
     return DelayConstraint(place, (*why, reopens, staggered))
 
 
-def _failure_behind(operation: Retryable, refused: Refused, now: datetime) -> str | None:
+def _failure_behind(operation: Retryable, refused: Refused) -> str | None:
     if refused.failure is None:
         return None
     if refused.throttled:
-        return paused_text(refused.failure, refused.base, now)
+        return paused_text(refused.failure, refused.base)
     return f"{operation.dependency} {refused.failure}"
-
-
-def paused_text(by: str, until: datetime, now: datetime) -> str:
-    """Return why nothing is sent in a throttling pause: `paused by 429 until 22:17 UTC`."""
-    return f"paused by {by} until {time_text(until, now)}"
 
 
 def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: datetime) -> DelayConstraint:

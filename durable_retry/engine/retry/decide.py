@@ -258,7 +258,7 @@ def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, categ
     if category is Category.AMBIGUOUS:
         detail = f"the request may have taken effect, so it is not sent again: {_failure_text(outcome)}"
         return _dead_letter(category, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)
-    by_handler = operation.handler is not None
+    by_handler = operation.handler is not None and outcome.status_code is None
     reason = DeadLetterReason.REJECTED_BY_HANDLER if by_handler else DeadLetterReason.REJECTED_BY_DEPENDENCY
     return _dead_letter(category, reason, _failure_text(outcome))
 

@@ -135,6 +135,8 @@ class AttemptOutcome(JsonShape):
     error: str | None = None  # exception or answer as one line for a person; never a secret; None for success
     # The wait that the dependency or the handler asked for; None when it did not.
     retry_hint: RetryHint | None = None
+    # How long that pauses the dependency, where its operations may wait so long for nothing else; else None.
+    pause_seconds: float | None = None
     # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
     result: Any = None
     # False when our side failed: the attempt never left it (no free connection, no configuration), or its

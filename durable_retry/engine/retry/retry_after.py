@@ -75,7 +75,7 @@ class RetryHint(JsonShape):
 
 def hint_from_handler(retry_after_seconds: float) -> RetryHint:
     """Return the hint of a handler's `raise Transient(..., retry_after=3)`."""
-    return _hint_in_range("retry_after of the handler", retry_after_seconds, [])
+    return _hint_in_range("retry_after", retry_after_seconds, [])
 
 
 def parse_retry_after(

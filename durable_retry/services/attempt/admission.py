@@ -11,15 +11,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, assert_never
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.base.text import outcome_text
+from durable_retry.engine.base.text import outcome_text, seconds_text
 from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.settings import NeedsSlot
 from durable_retry.engine.operations.operation import OperationInput
@@ -221,23 +222,27 @@ async def _reported_outcome(
         raise
     if outcome.is_elsewhere:
         await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
-    else:
-        await _report(circuit, permitted, policy, outcome)
-    return outcome
+        return outcome
+    pause = await _report(circuit, permitted, policy, outcome)
+    is_longer = outcome.category is not None and pause is not None and pause > policy.max_retry_after_seconds
+    return replace(outcome, pause_seconds=pause) if is_longer else outcome
 
 
 async def _report(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
-) -> None:
-    throttled_until, limit_key = pause_requested_by(outcome, policy, clock.now()), circuit.settings.limit_key
+) -> float | None:
+    """Report an attempt to its circuit; return for how many seconds it pauses that, None for not."""
+    settings = circuit.settings
+    pause = pause_requested_by(outcome, policy, settings.circuit)
     await circuit.leave(
         permitted,
-        health_shown_by(outcome, of_key=limit_key is not None),
+        health_shown_by(outcome, of_key=settings.limit_key is not None),
         duration_seconds=outcome.duration_ms / 1000,
-        throttled_until=throttled_until,
-        throttled_by=None if throttled_until is None else pause_asked_by(outcome, limit_key),
+        throttled_until=None if pause is None else clock.now() + timedelta(seconds=pause),
+        throttled_by=None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
         failure=failure_of(outcome),
     )
+    return pause
 
 
 def health_shown_by(outcome: AttemptOutcome, *, of_key: bool = False) -> CallHealth:
@@ -259,25 +264,33 @@ def failure_of(outcome: AttemptOutcome) -> str | None:
     return outcome_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
 
 
-def pause_asked_by(outcome: AttemptOutcome, limit_key: str | None = None) -> str:
-    """Return what asked for a pause, for a person: `429`, or the headers of a success; and of which key."""
+def pause_asked_by(outcome: AttemptOutcome, pause_seconds: float, limit_key: str | None = None) -> str:
+    """Return what asked for a pause and for how long, for a person: `429 (Retry-After 1800 s)`."""
     asked = "its handler" if outcome.status_code is None else str(outcome.status_code)
     asked = "its rate limit" if outcome.category is None else asked
-    return asked if limit_key is None else f"{asked} for {limit_key}"
+    if limit_key is not None:
+        asked = f"{asked} for {limit_key}"
+    hint = outcome.retry_hint
+    if hint is None:
+        return asked
+    kept = f", kept for {seconds_text(pause_seconds)}" if pause_seconds < hint.delay_seconds else ""
+    return f"{asked} ({hint.source} {seconds_text(hint.delay_seconds)}{kept})"
 
 
-def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:
-    """Return until when the dependency asked all callers to pause; None when it did not.
+def pause_requested_by(
+    outcome: AttemptOutcome, policy: RetryPolicy, circuit: CircuitSettings
+) -> float | None:
+    """Return for how many seconds the dependency asked all callers to pause; None when it did not.
 
     A success asks for it too, where its headers say that nothing is left of the rate limit: the next call
     would be refused.
 
-    The pause is as long as an operation itself would wait: at most `max_retry_after_seconds`, and none when
-    the policy does not respect `Retry-After`.
+    The pause is as long as asked, at most `max_pause_seconds`, or as an operation itself would wait where
+    that is longer. There is none when the policy does not respect `Retry-After`, or without a circuit.
     """
     hint = outcome.retry_hint
     if outcome.category not in {Category.THROTTLED, None} or hint is None or not hint.is_usable:
         return None
-    if not policy.respect_retry_after:
+    if not (policy.respect_retry_after and circuit.enabled):
         return None
-    return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))
+    return min(hint.delay_seconds, max(policy.max_retry_after_seconds, circuit.max_pause_seconds))

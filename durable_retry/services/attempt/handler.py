@@ -159,6 +159,8 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
         cut_off = await calls.cut_off() if limit.expired() else None
+        if cut_off is not None and type(error) is TimeoutError and not error.args:
+            error.args = (f"not ended within {plan.limit_text}",)
         outcome = _outcome_of_raised(handler, calls, error, cut_off)
     return _after_what_it_sent(handler, calls.seen, outcome)
 

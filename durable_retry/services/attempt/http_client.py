@@ -18,7 +18,7 @@ from typing import Any, Final, override
 
 import httpx
 
-from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.text import Secret, seconds_text
 from durable_retry.engine.base.validation import MAX_PATH_CHARS
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.runtime.concurrency import LoopOwned
@@ -197,7 +197,13 @@ def require_below(dependency: Dependency, url: httpx.URL) -> None:
 
 
 async def send(
-    dependency: Dependency, request: Request, *, seconds: float, limit_bytes: int, progress: SendProgress
+    dependency: Dependency,
+    request: Request,
+    *,
+    seconds: float,
+    limit_bytes: int,
+    progress: SendProgress,
+    limit_text: str = "",
 ) -> BoundedResponse:
     """Send a request and read its answer, all of it within `seconds`.
 
@@ -206,6 +212,7 @@ async def send(
             ends the reading: the status says enough.
         limit_bytes: The most of the body that is read.
         progress: Updated as the request goes on, also when this raises.
+        limit_text: The time for everything, with what sets it, for a person.
 
     Raises:
         EscapedBaseUrlError: The path leads elsewhere; nothing was sent.
@@ -221,7 +228,7 @@ async def send(
         if head is not None and not head.is_success:
             return incoming.bounded(head, is_cut=True, is_broken_off=True)
         begun = "" if head is None else f", though the head of its answer said {head.status_code}"
-        raise TimeoutError(f"not finished within {seconds:.1f} s{begun}") from error
+        raise TimeoutError(f"no answer within {limit_text or seconds_text(seconds)}{begun}") from error
 
 
 @asynccontextmanager

@@ -106,6 +106,12 @@ class Plan:
         return self.dependency.idempotency.header
 
     @property
+    def limit_text(self) -> str:
+        """The time that the attempt has and what sets it, for a person: `10 s (attempt_seconds)`."""
+        is_whole = self.limit.seconds >= self.operation.timeouts.attempt_seconds
+        return f"{self.limit.seconds:.3g} s ({'attempt_seconds' if is_whole else 'until the deadline'})"
+
+    @property
     def waits_for_credential(self) -> bool:
         """Whether an attempt whose credential is refused waits for a new one: it is the app's own.
 
@@ -153,6 +159,7 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
             seconds=plan.limit.seconds_left,
             limit_bytes=app_settings().response_read_limit_bytes,
             progress=progress,
+            limit_text=plan.limit_text,
         )
     except EscapedBaseUrlError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page, read_or
+from durable_retry.engine.base.answers import LimitKeyCounts, Page, read_or
 from durable_retry.engine.base.errors import NoSuchCauseError, NoSuchDeadLetterError
 from durable_retry.engine.base.json_forms import microseconds, to_rfc3339
 from durable_retry.engine.base.masking import MASKED
@@ -248,6 +248,7 @@ async def _groups(tallies: Mapping[str, Tally], causes: Mapping[str, Cause]) -> 
             first_seen_at=tally.first_at,
             last_seen_at=tally.latest_at,
             sample=DeadLetterSample.of(sample),
+            limit_keys=LimitKeyCounts.of(tally.limit_keys),
         ).with_cause(causes.get(group))
         for (group, tally), sample in zip(tallies.items(), samples, strict=True)
         if sample is not None

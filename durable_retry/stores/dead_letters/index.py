@@ -15,8 +15,9 @@ at most so many.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -59,6 +60,8 @@ async def list_record(record: KeptDeadLetter) -> None:
         # As JSON, whose ASCII takes any character that a message can have.
         "names": json.dumps(names),
     }
+    if record.limit_key is not None:
+        told["limit_key"] = json.dumps(record.limit_key)
     keys = list(_list_keys(record.status, record.id, record.created_at))
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.
@@ -147,6 +150,7 @@ class Tally:
     first_at: datetime
     latest_at: datetime
     latest_id: str
+    limit_keys: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,26 +256,29 @@ async def _open_rows(most: int, where: Mapping[str, str] | None = None) -> table
         after=NEWEST_FIRST,
         before=NEWEST_FIRST + AFTER_ALL,
         limit=most,
-        only=("RowKey", "reason", "dependency", "group"),
+        only=("RowKey", "reason", "dependency", "group", "limit_key"),
         where=where,
     )
 
 
 def _tallies(rows: list[tables.Row]) -> dict[str, Tally]:
     tallies: dict[str, Tally] = {}
-    for created_at, dead_letter_id, kinds in contents.readable(TABLE, rows, _counted_row):
+    for created_at, dead_letter_id, kinds, limit_key in contents.readable(TABLE, rows, _counted_row):
         for kind in kinds:
             # The newest come first, so the first of a kind is its latest.
             tally = tallies.setdefault(kind, Tally(0, created_at, created_at, dead_letter_id))
             tally.count += 1
             tally.first_at = created_at
+            if limit_key is not None:
+                tally.limit_keys[limit_key] += 1
     return tallies
 
 
-def _counted_row(row: tables.Row) -> tuple[datetime, str, tuple[str, ...]]:
+def _counted_row(row: tables.Row) -> tuple[datetime, str, tuple[str, ...], str | None]:
     kinds = ("", *(f"{name}={row[name]}" for name in ("reason", "dependency", "group")))
     position = row["RowKey"].removeprefix(NEWEST_FIRST)
-    return from_newest_first(position[:DIGITS]), id_at(position), kinds
+    limit_key = json.loads(row["limit_key"]) if "limit_key" in row else None
+    return from_newest_first(position[:DIGITS]), id_at(position), kinds, limit_key
 
 
 async def _oldest_at() -> datetime | None:

@@ -51,8 +51,12 @@ _WATCH: Final = Watch(
 
 def _preview(document: Any) -> Iterator[RenderableType]:
     """Yield what a replay would change in the first ones, or why it would be refused."""
-    for letter in document.get("preview", ()):
-        yield letter["id"]
+    letters = document.get("preview", ())
+    if letters and not any(letter["changes"] or letter["errors"] for letter in letters):
+        yield "nothing changes"
+        return
+    for letter in letters:
+        yield f"{letter['id']}  {letter['key'] or ''}".rstrip()
         yield from (f"  {change_text(change)}" for change in letter["changes"])
         yield from (
             f"  refused {each['pointer'] or '/'}: {cell(each['detail'])}" for each in letter["errors"]
@@ -92,7 +96,7 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
 _COLUMNS: Final = f"action_id:id action status matched {' '.join(_ENDS)} remaining created_at by note"
 _ITEMS: Final = Listing(
     "bulk-actions/{id}/items",
-    "id outcome what:operation status:now failed_again:failed_again_as at detail:why",
+    "id key outcome what:operation status:now failed_again:failed_again_as at detail:why",
     "id",
     {"what": lambda item: item["event_id"] or item["operation_id"]},
 )

@@ -11,9 +11,11 @@ from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing
 from retryctl.operations import attempt_text, by
-from retryctl.output import Rows, Screen, facts, fill, instant, state
+from retryctl.output import Rows, Screen, facts, fill, instant, said, state, whose
 
-_LISTED: Final = Listing("dead-letters", "id:dead_letter status dependency reason created_at detail", "id")
+_LISTED: Final = Listing(
+    "dead-letters", "id:dead_letter status dependency limit_key? reason created_at detail", "id"
+)
 _HEAD: Final = (
     "id status operation_id:operation_id key source dependency handler category reason group correlation_id "
     "order_key priority limit_key debounce_key first_failed_at created_at archived_at archived_by message"
@@ -41,7 +43,7 @@ def _summary(document: Any) -> Iterator[RenderableType]:
 
 def _view(document: Any) -> Iterator[RenderableType]:
     yield facts(document, _HEAD)
-    yield f"detail {' '.join(document['detail'].split())}"
+    yield f"detail {said(' '.join(document['detail'].split()))}"
     yield from (f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document)
     yield from map(attempt_text, document["attempts"])
     yield from _failure(document.get("failure") or {})
@@ -122,9 +124,10 @@ COMMANDS: Final = (
         "list root causes of open dead letters",
         Listing(
             "dead-letters/groups",
-            "count group standing:status sample.dependency sample.reason last_seen_at sample.detail:sample",
+            "count group standing:status sample.dependency whose?:limit_key sample.reason last_seen_at "
+            "sample.detail:sample",
             "group",
-            {"standing": standing},
+            {"standing": standing, "whose": lambda cause: whose(cause.get("limit_keys"), cause["count"])},
         ),
         "cause_status list",
     ),

@@ -19,7 +19,7 @@ _DEPENDENCIES: Final = (
     "timeouts.attempt_seconds deadline"
 )
 _CIRCUIT: Final = (
-    "dependency limit_key state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
+    "dependency limit_key state why counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
     "failed_probes last_error "
     "retry_at:tries_again throttled_until:paused_until waiting most_waiting reason changed_by"
 )
@@ -43,9 +43,7 @@ def _circuits(document: Any) -> Iterator[RenderableType]:
 
 
 def _circuit_rows(circuits: Iterable[Mapping[str, Any]]) -> Rows:
-    items = [dict(each) | {"until": each["retry_at"] or each["throttled_until"]} for each in circuits]
-    key = "limit_key " if any("limit_key" in each for each in items) else ""
-    return Rows(items, f"dependency {key}state calls failures failure_ratio:ratio until reason last_error")
+    return Rows(list(circuits), "dependency limit_key? state calls failures failure_ratio:ratio why")
 
 
 def _circuit(document: Any) -> Iterator[RenderableType]:

@@ -15,7 +15,7 @@ from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.errors import UsageError
 from retryctl.options import read_document
-from retryctl.output import Rows, Screen, cell, facts, fill, instant, spaced, span, state
+from retryctl.output import Rows, Screen, cell, facts, fill, instant, said, spaced, span, state
 
 _FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 _REQUEST: Final = ("method", "path", "query", "headers", "json")
@@ -107,12 +107,22 @@ def attempt_text(attempt: Mapping[str, Any]) -> str:
 def _end(document: Any) -> Iterator[Text]:
     if document["dead_letter"] is not None:
         yield fill("dead letter {id}  {category}, {reason}", document["dead_letter"])
+    if document["status"] == "succeeded" and document["result"]:
+        yield _result(document["result"])
     for event in document["events"]:
         yield fill("event {event_id}  {type}  {state}", event)
 
 
+def _result(result: Mapping[str, Any]) -> Text:
+    """Return what a success brought: a handler's value, or status and body of an answer."""
+    if "value" in result:
+        return Text(f"result {json.dumps(result['value'])}")
+    body = json.dumps(result["json"]) if "json" in result else result.get("body", "")
+    return Text(f"result {result['status_code']}  {body}".rstrip())
+
+
 def _reasons(wait: Mapping[str, Any]) -> str:
-    return ", ".join(wait["delay_reasons"])
+    return said(", ".join(wait["delay_reasons"]))
 
 
 def _live(document: Any) -> str:
@@ -226,10 +236,10 @@ def _why(item: Mapping[str, Any]) -> str:
     why = item["why"] or item["error"]
     if item["next_attempt_at"] is not None:
         # First, because a column cuts a long error.
-        return f"{next_text(item)}; {why or status}"
+        return f"{next_text(item)}; {said(why or status)}"
     if item["type"] == "operation" and item["status"] == "succeeded" and not item["error"]:
         return f"succeeded at attempt {item['attempt_count']}"
-    return str(why or status)
+    return said(str(why or status))
 
 
 COMMANDS: Final = (
@@ -250,7 +260,11 @@ COMMANDS: Final = (
     Command(
         "list",
         "list operations, newest first",
-        Listing("operations", "operation_id status dependency attempt_count:attempts key", "operation_id"),
+        Listing(
+            "operations",
+            "operation_id status dependency limit_key? attempt_count:attempts key",
+            "operation_id",
+        ),
         "operation_status origin exact q list",
     ),
     *(

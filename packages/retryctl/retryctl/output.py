@@ -29,7 +29,7 @@ IN_UTC: Final[ContextVar[bool]] = ContextVar("in_utc", default=False)
 
 _ANY_WIDTH: Final = 1_000_000
 _CELL_WIDTH: Final = 72
-"""Most columns of a cell; longer ones are cut, and `--json` shows them whole."""
+"""Most columns of a cell on a terminal, where longer ones are cut; a file has them whole."""
 _LEAST_WIDTH: Final = 8
 """A column of free text is cut to no less, so that one can tell its cells apart."""
 _GAP: Final = 2
@@ -154,7 +154,8 @@ class Rows:
 
     Attributes:
         items: One for each row.
-        columns: Paths, with a header where it is not the last name: `sample.detail:sample last_seen_at`.
+        columns: Paths, with a header where it is not the last name: `sample.detail:sample last_seen_at`. One
+            that ends in `?` is left out where no item has a value.
         empty: In place of a table without rows.
     """
 
@@ -166,8 +167,11 @@ class Rows:
         if not self.items:
             yield Text(self.empty)
             return
-        headers, paths = zip(*_labelled(self.columns), strict=True)
+        headers, paths = zip(*self._shown_columns(), strict=True)
         cells = [[field(item, path) or Text("-") for path in paths] for item in self.items]
+        if options.max_width < _ANY_WIDTH:
+            for text in (text for row in cells for text in row if not text.no_wrap):
+                text.truncate(_CELL_WIDTH, overflow="ellipsis")
         widths = _fitted(list(map(_widths, headers, zip(*cells, strict=True))), options.max_width)
         if widths is None:
             for number, row in enumerate(cells):
@@ -175,6 +179,13 @@ class Rows:
                 yield _lines(list(zip(headers, row, strict=True)))
             return
         yield from (_row(row, widths) for row in (map(_header, headers), *cells))
+
+    def _shown_columns(self) -> Iterator[tuple[str, str]]:
+        """Yield label and path of each column, of one with a `?` where any item has a value."""
+        for label, path in _labelled(self.columns):
+            name = path.removesuffix("?")
+            if name == path or any(field(item, name) for item in self.items):
+                yield label.removesuffix("?"), name
 
 
 def _header(text: str) -> Text:
@@ -253,12 +264,8 @@ def spaced(parts: Iterable[Iterable[RenderableType]]) -> Iterator[RenderableType
 
 
 def cell(value: Any) -> Text:
-    """Return a value as one line of at most 72 columns."""
-    if isinstance(value, Text):
-        return value
-    text = Text(" ".join(str(value).split("\n")))
-    text.truncate(_CELL_WIDTH, overflow="ellipsis")
-    return text
+    """Return a value as one line."""
+    return value if isinstance(value, Text) else Text(" ".join(str(value).split("\n")))
 
 
 def state(word: str, more: str = "") -> Text:
@@ -270,6 +277,14 @@ def instant(text: str) -> str:
     """Return an instant of the API, to the second, in the zone that the reader chose."""
     at = datetime.fromisoformat(text).astimezone(UTC if IN_UTC.get() else None)
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+def said(text: str) -> str:
+    """Return a sentence of the API with its instants in the zone that the reader chose."""
+    return _INSTANT.sub(lambda found: instant(found[0]), text)
 
 
 def printable(value: Any) -> Any:
@@ -284,6 +299,17 @@ def printable(value: Any) -> Any:
 def plural(count: int, one: str) -> str:
     """Return a count of things: `1 cause`, `2 causes`."""
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
+
+
+def whose(limit_keys: Mapping[str, Any] | None, count: int) -> str | None:
+    """Return whose some things are, by limit keys: `initech`, `3 keys: initech 9, ...`; None without."""
+    if limit_keys is None:
+        return None
+    keys, most = limit_keys["keys"], limit_keys["most"]
+    if list(most.values()) == [count]:
+        return str(*most)
+    more = f" and {keys - len(most)} more" if keys > len(most) else ""
+    return f"{plural(keys, 'key')}: {', '.join(f'{key} {part}' for key, part in most.items())}{more}"
 
 
 def span(seconds: float) -> str:
@@ -309,6 +335,7 @@ _SHOWN: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
     (r"(.*[._])?(at|until|since)", instant),
     (r".*seconds", span),
     (r".*_ms\..*", lambda milliseconds: span(milliseconds / 1000)),
+    (r"(.*[._])?(why|detail|error|reason)", lambda text: said(str(text))),
     (r".*ratio", "{:.0%}".format),
     (r"amplification", "{:.2f}".format),
 )

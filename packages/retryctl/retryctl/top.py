@@ -11,7 +11,7 @@ from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
-from retryctl.output import Rows, Screen, instant, plural, printable, spaced, state
+from retryctl.output import Rows, Screen, instant, plural, printable, spaced, state, whose
 
 _UNDER_WAY: Final = ("pending", "running")
 
@@ -55,17 +55,22 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableTyp
     if document["circuits"]:
         yield list(_dependencies(document["circuits"]))
     waits = list(_waits(document))
-    waits.sort(key=lambda row: -row["count"])
-    yield [Rows(waits, "count:waiting status:for dependency next key", empty="no operation waits")]
+    columns = "count:waiting status:for dependency next key whose?:limit_key"
+    yield [Rows(waits, columns, empty="no operation waits")]
     yield list(_causes(document["dead_letters"] or {"groups": (), "others": {"causes": 0}}))
 
 
 def _causes(letters: Any) -> Iterator[RenderableType]:
     causes = [
-        group | {"standing": standing(group), "seen": watching.ago(group["last_seen_at"])}
+        group
+        | {"standing": standing(group), "seen": watching.ago(group["last_seen_at"])}
+        | {"whose": whose(group.get("limit_keys"), group["count"])}
         for group in letters["groups"]
     ]
-    columns = "count:dead group:cause standing:status sample.dependency seen:last_seen sample.detail:sample"
+    columns = (
+        "count:dead group:cause standing:status sample.dependency whose?:limit_key seen:last_seen "
+        "sample.detail:sample"
+    )
     yield Rows(causes, columns, empty="no dead letter is open")
     others = letters["others"]
     if others["causes"]:
@@ -115,41 +120,29 @@ def _dependencies(circuits: Any) -> Iterator[RenderableType]:
 def _dependency(circuit: Mapping[str, Any]) -> Mapping[str, Any]:
     ratio = circuit["failure_ratio"]
     made = {
+        "state": _standing(circuit),
         "failed": None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
         "dead": circuit["open_dead_letters"],
-        "next": _next(circuit["retry_at"] or circuit["throttled_until"]),
-        "why": _why(circuit),
+        "next": _next(max(filter(None, (circuit["retry_at"], circuit["throttled_until"])), default=None)),
     }
     return {**circuit, **made}
 
 
-def _why(circuit: Mapping[str, Any]) -> str | None:
-    """Return why calls of a dependency do not go, with the error behind it; None where they go."""
-    if circuit["first_opened_at"]:
-        probes = circuit["failed_probes"]
-        failed = f"{plural(probes, 'probe')} failed " if probes else ""
-        why = circuit["last_error"] or circuit["reason"]
-        return f"{failed}since {instant(circuit['first_opened_at'])}: {why}"
-    if circuit["throttled_until"]:
-        return f"paused by {circuit['throttled_by']} until {instant(circuit['throttled_until'])}"
-    if keys := circuit.get("limit_keys"):
-        return f"open for {plural(len(keys), 'limit key')}: {', '.join(key['limit_key'] for key in keys[:3])}"
-    return None
+def _standing(circuit: Mapping[str, Any]) -> str:
+    """Return the state of a circuit; what binds its calls before it: a refused credential, a pause."""
+    keys = circuit.get("limit_keys", ())
+    if any(each.get("credential_refused_by") for each in (circuit, *keys)):
+        return "refused"
+    is_paused = circuit["throttled_until"] and circuit["state"] != "forced_open"
+    return "paused" if is_paused else circuit["state"]
 
 
 def _waits(document: Any) -> Iterator[dict[str, Any]]:
-    """Yield how many wait for what at each dependency, with the next attempt of them."""
-    unfinished = (document["operations"] or {}).get("unfinished") or {
-        "by_dependency": {},
-        "next_attempts": (),
-    }
-    nearest = {(each["dependency"], each["status"]): each for each in reversed(unfinished["next_attempts"])}
-    for name, counts in unfinished["by_dependency"].items():
-        for kind, count in counts.items():
-            if count and kind not in _UNDER_WAY:
-                first = nearest.get((name, kind), {"key": None, "next_attempt_at": None})
-                made = {"dependency": name, "status": kind, "next": _next(first["next_attempt_at"])}
-                yield made | {"count": count, "key": first["key"]}
+    """Yield how many wait for what at each dependency, and whose, with the next attempt of them."""
+    for each in ((document["operations"] or {}).get("unfinished") or {"waiting": ()})["waiting"]:
+        first = each["first"] or {"key": None, "next_attempt_at": None}
+        made = {"next": _next(first["next_attempt_at"]), "key": first["key"]}
+        yield {**each, **made, "whose": whose(each.get("limit_keys"), each["count"])}
 
 
 def _next(at: str | None) -> str | None:

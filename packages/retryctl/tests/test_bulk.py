@@ -43,3 +43,21 @@ def test_the_time_of_a_pause_is_refused_of_other_actions() -> None:
     run = Run(answers({}), "bulk", "start", "cancel", "op-1", "--for-seconds", "60")
     assert (run.code, run.requests) == (2, [])
     assert "--for-seconds and --stop-deadline are of a pause" in run.err
+
+
+@pytest.mark.parametrize(
+    ("preview", "lines"),
+    [
+        ([{"changes": [], "errors": []}] * 2, ["nothing changes"]),
+        (
+            [{"changes": [{"pointer": "/a", "after": 1}], "errors": []}, {"changes": [], "errors": []}],
+            ["dl-0  order-0", "  /a: nothing to 1", "dl-1  order-1", "  nothing changes"],
+        ),
+        ([], []),
+    ],
+)
+def test_a_dry_run_says_once_that_nothing_changes(preview: list[dict[str, Any]], lines: list[str]) -> None:
+    letters = [{"id": f"dl-{n}", "key": f"order-{n}", **each} for n, each in enumerate(preview)]
+    counted = {"matched": 2, "complete": True, "preview": letters}
+    run = Run(answers(counted), "bulk", "start", "replay", "--all", "--dry-run")
+    assert run.out.splitlines() == ["replay would meet 2", *lines]

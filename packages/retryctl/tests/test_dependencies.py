@@ -27,7 +27,7 @@ def test_a_circuit_shows_the_limit_keys_with_most_waiting(limits: dict[str, Any]
     assert ("customer-17: 9, customer-18: 1" in run.out) is is_shown
 
 
-KEY: Final = CIRCUIT | {"limit_key": "customer-17", "state": "open", "last_error": "401: revoked"}
+KEY: Final = CIRCUIT | {"limit_key": "customer-17", "state": "open", "why": "open: 401: revoked"}
 
 
 def test_circuits_of_limit_keys_stand_behind_that_of_their_dependency() -> None:

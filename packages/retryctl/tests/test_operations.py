@@ -92,6 +92,19 @@ def test_a_wait_before_the_first_attempt_says_why_and_when_it_ends(
     assert shown(document)[-1].startswith("  " + line.format(why=", ".join(wait["delay_reasons"])))
 
 
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        ({"value": {"order": 7}}, 'result {"order": 7}'),
+        ({"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}, 'result 200  {"id": "ch_1"}'),
+        ({"status_code": 201, "headers": {}, "body": "made"}, "result 201  made"),
+        ({"status_code": 204, "headers": {}}, "result 204"),
+    ],
+)
+def test_a_success_shows_what_it_brought(result: dict[str, Any], line: str) -> None:
+    assert shown(OPERATION | {"status": "succeeded", "result": result})[-1] == line
+
+
 def test_nobody_can_say_when_a_turn_comes() -> None:
     wait = CIRCUIT | {"kind": "order", "delay_reasons": ["behind order-6"]}
     lines = shown(OPERATION | {"status": "waiting_order", "waits": [wait]})

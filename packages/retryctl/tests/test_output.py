@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from retryctl.dependencies import PLOT_WIDTH, plot_waits
-from retryctl.output import IN_UTC, Rows, Screen, bar, facts, fill, instant, span, state
+from retryctl.output import IN_UTC, Rows, Screen, bar, facts, fill, instant, span, state, whose
 from tests.support.retryctl import Terminal
 
 ID = "op-wyh2yqp2fnpxbog4nqpxnuxyn4xyjvtm"
@@ -47,7 +47,41 @@ def test_a_cell_is_one_line_without_control_characters() -> None:
     Screen(out, io.StringIO(), "text", {}).show(
         {"items": [{"a": "a\nb\x1b[2J"}, {"a": "x" * 500}]}, lambda shown: [Rows(shown["items"], "a")]
     )
-    assert out.getvalue().splitlines() == ["A", "a b [2J", f"{'x' * 71}…"]
+    assert out.getvalue().splitlines() == ["A", "a b [2J", "x" * 500]
+
+
+def test_a_long_cell_is_cut_on_a_terminal_alone() -> None:
+    assert plain(Rows([{"a": "x" * 500}], "a"), columns=600).splitlines()[1] == f"{'x' * 71}…"
+
+
+def test_a_column_that_few_have_is_left_out_where_nobody_has_a_value() -> None:
+    rows: list[dict[str, Any]] = [{"name": "a", "limit_key": None}, {"name": "b"}]
+    assert plain(Rows(rows, "name limit_key?"), columns=60).splitlines()[0] == "NAME"
+    rows[0]["limit_key"] = "initech"
+    assert plain(Rows(rows, "name limit_key?"), columns=60).splitlines()[0] == "NAME  LIMIT KEY"
+
+
+@pytest.mark.parametrize(
+    ("most", "keys", "count", "shown"),
+    [
+        ({"initech": 15}, 1, 15, "initech"),
+        ({"initech": 12}, 1, 15, "1 key: initech 12"),
+        ({"initech": 9, "acme": 3}, 7, 20, "7 keys: initech 9, acme 3 and 5 more"),
+    ],
+)
+def test_limit_keys_say_whose_things_are(most: dict[str, int], keys: int, count: int, shown: str) -> None:
+    assert whose({"keys": keys, "most": most}, count) == shown
+    assert whose(None, count) is None
+
+
+def test_the_instants_of_a_sentence_are_in_the_zone_of_the_reader_and_those_of_a_key_stay() -> None:
+    token = IN_UTC.set(True)
+    try:
+        row = {"why": "paused until 2026-11-21T09:00:00.5Z", "key": "nightly 2026-11-21T09:00:00.5Z"}
+        line = plain(Rows([row], "key why"), columns=120).splitlines()[1]
+    finally:
+        IN_UTC.reset(token)
+    assert line == "nightly 2026-11-21T09:00:00.5Z  paused until 2026-11-21T09:00:00Z"
 
 
 ERRORS = {

@@ -24,8 +24,6 @@ CIRCUIT: Final = {
     "last_error": None,
     "retry_at": None,
     "throttled_until": None,
-    "throttled_by": None,
-    "reason": "new",
     "waiting": 0,
     "open_dead_letters": 0,
     "amplification": 1.0,
@@ -38,7 +36,7 @@ DOWN: Final = {
     "failed_probes": 12,
     "last_error": "503: no backend",
     "retry_at": "2026-11-21T09:02:00Z",
-    "reason": "a probe failed",
+    "why": "open since 2026-11-21T08:56:00Z: 12 probes failed, the last one got 503: no backend",
     "waiting": 7,
     "open_dead_letters": 532,
     "amplification": 1.5,
@@ -50,13 +48,15 @@ OVERVIEW: Final[dict[str, Any]] = {
             "complete": False,
             "by_status": WAITING,
             "by_dependency": {"payments": WAITING},
-            "next_attempts": [
+            "waiting": [
+                {"dependency": "payments", "status": "waiting_circuit", "count": 4, "first": None},
                 {
                     "dependency": "payments",
                     "status": "waiting_retry",
-                    "key": "order-42",
-                    "next_attempt_at": "2026-11-21T09:00:30Z",
-                }
+                    "count": 3,
+                    "limit_keys": {"keys": 1, "most": {"initech": 3}},
+                    "first": {"key": "order-42", "next_attempt_at": "2026-11-21T09:00:30Z"},
+                },
             ],
         },
     },
@@ -66,10 +66,15 @@ OVERVIEW: Final[dict[str, Any]] = {
             **CIRCUIT,
             "dependency": "search",
             "throttled_until": "2026-11-21T09:17:00Z",
-            "throttled_by": "429",
+            "why": "paused by 429 (Retry-After 1800 s) until 2026-11-21T09:17:00Z",
             "failure_ratio": None,
         },
-        {**CIRCUIT, "dependency": "stock", "limit_keys": [{"limit_key": "customer-17"}]},
+        {
+            **CIRCUIT,
+            "dependency": "stock",
+            "limit_keys": [{"limit_key": "customer-17", "credential_refused_by": "401"}],
+            "why": "the credential is refused for 1 limit key: customer-17",
+        },
         {**CIRCUIT, "dependency": "cards", "healthy": True},
         {**CIRCUIT, "dependency": "mail", "healthy": True},
     ],
@@ -130,13 +135,15 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
     assert "Open dead letters: 532  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
-    why = "12 probes failed since 2026-11-21T08:56:00Z: 503: no backend"
+    why = "open since 2026-11-21T08:56:00Z: 12 probes failed, the last one got 503: no backend"
     assert rows["payments"] == f"payments open 7 532 50% of 10 1.50 in 2 min {why}"
-    assert rows["search"] == "search closed 0 0 - 1.00 in 17 min paused by 429 until 2026-11-21T09:17:00Z"
-    assert rows["stock"].endswith(" open for 1 limit key: customer-17")
+    paused = "paused by 429 (Retry-After 1800 s) until 2026-11-21T09:17:00Z"
+    assert rows["search"] == f"search paused 0 0 - 1.00 in 17 min {paused}"
+    refused = "the credential is refused for 1 limit key: customer-17"
+    assert rows["stock"] == f"stock refused 0 0 50% of 10 1.00 - {refused}"
     assert "\nhealthy: cards, mail\n" in text
-    assert rows["4"] == "4 waiting_circuit payments - -"
-    assert rows["3"] == "3 waiting_retry payments in 30 s order-42"
+    assert rows["4"] == "4 waiting_circuit payments - - -"
+    assert rows["3"] == "3 waiting_retry payments in 30 s order-42 initech"
     assert text.index("waiting_circuit") < text.index("waiting_retry")
     assert rows["532"] == "532 g-1 new, came back payments 1 min ago status 400"
     assert text.endswith("\nand 3 more causes, 17 dead letters\n")
@@ -149,11 +156,13 @@ def test_parts_that_are_not_known_are_named() -> None:
     assert "DEPENDENCY" not in out.getvalue()
 
 
-def test_an_outage_without_a_probe_says_why_the_circuit_opened() -> None:
+def test_a_pause_does_not_hide_that_somebody_holds_the_circuit_open() -> None:
     out = io.StringIO()
-    held = DOWN | {"state": "forced_open", "failed_probes": 0, "last_error": None, "reason": "drill"}
+    why = "held open by ada since 2026-11-21T08:56:00Z: drill"
+    held = DOWN | {"state": "forced_open", "throttled_until": "2026-11-21T09:17:00Z", "why": why}
     run(OVERVIEW | {"circuits": [held]}, out=out)
-    assert "since 2026-11-21T08:56:00Z: drill\n" in out.getvalue()
+    assert " forced_open " in out.getvalue()
+    assert f"{why}\n" in out.getvalue()
     assert "\nhealthy:" not in out.getvalue()
 
 

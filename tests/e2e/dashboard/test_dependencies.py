@@ -24,20 +24,20 @@ def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
     window.page.get_by_label("Why?").fill("maintenance")
     window.page.get_by_label("For how many seconds?").fill("600")
     window.dialog().get_by_role("button", name="Hold open").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+    expect(window.page.locator(".headline .badge")).to_have_text("Held open")
     expect(window.page.locator(".headline")).to_contain_text("set by hand, ends in 9 min")
     expect(window.card("Manual changes")).to_contain_text("maintenance")
 
     # A worker may have a copy of the circuit from before.
     held = eventually(lambda: waiting_for_circuit(seen, key), "an operation waits for the circuit")
-    row = window.card("Waiting circuit").locator(f"li[data-key={held}]")
+    row = window.card("Waits for circuit").locator(f"li[data-key={held}]")
     row.get_by_role("button", name="Try once").click()
     expect(window.dialog()).to_contain_text("The circuit does not count it and stays as it is.")
     window.page.get_by_label("Why?").fill("it may work again")
     window.dialog().get_by_role("button", name="Send it").click()
     actions = seen.until(held, "succeeded")["actions"]
     assert [(each["action"], each["reason"]) for each in actions] == [("try", "it may work again")]
-    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+    expect(window.page.locator(".headline .badge")).to_have_text("Held open")
 
     window.button("Close").click()
     window.page.get_by_label("Why?").fill("done")
@@ -61,7 +61,7 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
         expect(card).to_contain_text(f"Open for 1 limit key: {key}")
         card.click()
         expect(window.card("Limit keys")).to_contain_text(key)
-        expect(window.card("Limit keys")).to_contain_text("Forced open")
+        expect(window.card("Limit keys")).to_contain_text("Held open")
     finally:
         seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
 
@@ -88,7 +88,7 @@ def test_a_refused_credential_is_said_first_with_the_limit_key_whose_it_is(
         card = window.page.locator(".circuit[data-key=guarded]")
         expect(card).to_contain_text("The credential is refused (401): set a new one")
         tenants = window.page.locator(".circuit[data-key=tenants]")
-        expect(tenants).to_contain_text(f"Credential refused for 1 limit key: {key}")
+        expect(tenants).to_contain_text(f"The credential is refused for 1 limit key: {key}")
         window.open("circuits/tenants")
         expect(window.card("Limit keys")).to_contain_text("The credential is refused (401)")
     finally:
@@ -111,7 +111,7 @@ def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(
     window.button("Hold open").click()
     window.page.get_by_label("Why?").fill("revoked")
     window.dialog().get_by_role("button", name="Hold open").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+    expect(window.page.locator(".headline .badge")).to_have_text("Held open")
     expect(window.card("Manual changes")).to_contain_text("revoked")
     expect(window.page.get_by_role("table", name="Outages")).to_contain_text(f"the circuit for {key} is open")
 
@@ -212,7 +212,7 @@ def test_an_open_circuit_shows_the_window_that_opened_it(window: Window, seen: S
     outages = window.page.get_by_role("table", name="Outages").locator("tbody tr")
     expect(outages).to_have_count(1)
     expect(outages).to_contain_text("the last error: 503")
-    expect(window.card("Waiting circuit").get_by_role("link", name=f"{key}-0")).to_be_visible()
+    expect(window.card("Waits for circuit").get_by_role("link", name=f"{key}-0")).to_be_visible()
     expect(window.card("Window").get_by_text("Operations waiting").locator("..")).to_contain_text("4")
     window.open("circuits")
     expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # unhealthy ones come first

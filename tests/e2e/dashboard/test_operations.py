@@ -16,10 +16,10 @@ from tests.support.target import Target
 def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window) -> None:
     window.open()
     verdict = window.page.locator(".verdict")
-    expect(verdict).to_have_text(re.compile(r"\d operations? waits?, \d+ open dead letters?\."))
+    expect(verdict).to_have_text(re.compile(r"\d operations? waits? for a retry, \d+ open dead letters?\."))
     expect(window.page.locator(".figures")).to_contain_text("outbox lag")
     expect(window.card("Operations").get_by_role("img")).to_have_accessible_name(
-        re.compile(r"[1-9]\d* waiting retry")
+        re.compile(r"[1-9]\d* waits for retry")
     )
     expect(window.card("Dependencies")).to_contain_text("patient")
     refusing = window.page.locator(".circuit[data-key=flaky]")
@@ -31,7 +31,7 @@ def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window
         re.compile("Nothing is waiting to be sent|1 pending, the oldest")
     )
     waiting = window.card("Waiting").locator("li").filter(has_text="patient")
-    expect(waiting).to_contain_text(re.compile("Waiting retry patient.*next in"))
+    expect(waiting).to_contain_text(re.compile("For a retry patient.*next in"))
     expect(window.page.locator("#live-text")).to_have_text("Live")
 
 
@@ -253,7 +253,7 @@ def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: S
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open(f"sagas/{saga_id}")
     reserve = window.card("Steps").locator("li").first
-    expect(reserve).to_contain_text("to be undone by its compensation Waiting circuit")
+    expect(reserve).to_contain_text("to be undone by its compensation Waits for circuit")
     expect(reserve).to_contain_text("the circuit is held open: a test; next probe in")
     seen.client.post("/api/circuits/switched/close", json={"reason": "done"}).raise_for_status()
     expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")
@@ -271,7 +271,7 @@ def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Targ
         expect(window.dialog().get_by_label("Path")).to_have_value("/fail/2")
         window.button("Send it").click()
         expect(window.card("Timeline")).to_contain_text("Attempt 1")
-        expect(window.page.locator(".headline .badge")).to_have_text(re.compile("Waiting retry|Succeeded"))
+        expect(window.page.locator(".headline .badge")).to_have_text(re.compile("Waits for retry|Succeeded"))
 
 
 def test_a_long_key_is_cut_and_its_title_has_the_whole_of_it(

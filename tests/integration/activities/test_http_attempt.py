@@ -127,7 +127,7 @@ async def test_one_time_limit_holds_for_everything_inside_the_attempt(key: str) 
     timeouts = Timeouts(connect_seconds=0.5, attempt_seconds=0.5)
     outcome = await attempted(key, "/slow/9", query={"seconds": 5}, timeouts=timeouts)
     assert outcome.category is Category.TRANSIENT
-    late = "TimeoutError: not finished within 0.5 s, though the head of its answer said 200"
+    late = "TimeoutError: no answer within 0.5 s (attempt_seconds), though the head of its answer said 200"
     assert outcome.error == late
     assert outcome.duration_ms < 2_000
 

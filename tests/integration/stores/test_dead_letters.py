@@ -120,6 +120,17 @@ async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
     assert (await read_summary(NOON)).oldest_at == NOON
 
 
+async def test_causes_say_whose_their_dead_letters_are() -> None:
+    for number, limit_key in enumerate(["initech", "acme", "initech", None]):
+        await keep(number, **({} if limit_key is None else {"limit_key": limit_key}))
+    (cause,) = (await largest_groups(6)).groups
+    assert cause.limit_keys is not None
+    assert (cause.count, cause.limit_keys.keys) == (4, 2)
+    assert cause.limit_keys.most == {"initech": 2, "acme": 1}
+    with using(parse_config("", {})):
+        assert (await find_cause(cause.group)).limit_keys == cause.limit_keys
+
+
 async def test_a_message_is_kept_with_its_raw_text() -> None:
     dead_letter_id = await keep_message(
         "not json ?",

@@ -163,7 +163,10 @@ async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHub
     assert (step.started, step.skipped) == (1, 2)
     assert [failure.id for failure in step.failures] == [bad]
     assert "gone" in step.failures[0].detail
-    found = {each["id"]: (each["outcome"], each["detail"]) for each in await items(hub)}
+    kept_items = await items(hub)
+    assert [each["key"] is None for each in kept_items if each["id"] == unknown] == [True]
+    assert all(each["key"] for each in kept_items if each["id"] != unknown)
+    found = {each["id"]: (each["outcome"], each["detail"]) for each in kept_items}
     assert found == {
         good: ("done", None),
         away: ("skipped", "the dead letter is archived"),
@@ -188,6 +191,7 @@ async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: Ta
         await hub.binding.wait_for_end(f"op-{'bad' if number else 'good'}-0", 20)
     late, early = await items(hub)
     assert (early["id"], early["status"], early["failed_again"]) == (good, "succeeded", None)
+    assert [each["key"] for each in (early, late)] == ["key-op-good-0", "key-op-bad-0"]
     assert (late["id"], late["operation_id"], late["status"]) == (bad, "op-bad-0", "dead_lettered")
     assert late["failed_again"] is not None
     assert early["at"] == to_rfc3339(began)

@@ -66,7 +66,7 @@ def test_a_refused_operation_waits_for_its_place_without_counting_an_attempt() -
     assert BREAK_OVER <= at <= BREAK_OVER + timedelta(seconds=1)
     (wait,) = shown["waits"]
     assert (wait["kind"], wait["before_attempt"], wait["until"]) == ("circuit", 1, shown["next_attempt_at"])
-    assert wait["delay_reasons"][:2] == [OPEN.reason, "circuit lets attempts through in 30 s"]
+    assert wait["delay_reasons"][:2] == [OPEN.reason, "circuit lets attempts through at 2026-11-21T12:00:30Z"]
 
     done = stage.run()
     assert (done["status"], done["attempt_count"]) == ("succeeded", 1)
@@ -240,7 +240,7 @@ def test_who_a_throttling_pause_holds_waits_for_that_and_for_no_circuit() -> Non
     shown = stage.run_until_waiting()
     (wait,) = shown["waits"]
     assert (shown["status"], shown["attempt_count"], wait["kind"]) == ("waiting_throttle", 0, "throttle")
-    assert wait["delay_reasons"][:2] == [PAUSED.reason, "the pause ends in 30 s"]
+    assert wait["delay_reasons"][:2] == [PAUSED.reason, "the pause ends at 2026-11-21T12:00:30Z"]
     stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(NOON)})
     assert stage.run_until_waiting()["status"] == "succeeded"
 

@@ -127,7 +127,10 @@ def test_an_operation_that_has_ended_is_one_span_with_every_wait(recorded: Recor
             {
                 "durable_retry.wait.kind": "retry",
                 "durable_retry.wait.seconds": 2.0,
-                "durable_retry.wait.reasons": ("payments answers 503, since 12:00 UTC", "fixed 2 s"),
+                "durable_retry.wait.reasons": (
+                    "payments answers 503, since 2026-11-21T12:00:00Z",
+                    "fixed 2 s",
+                ),
             },
         ),
         (

@@ -134,7 +134,7 @@ async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
     assert [event["type"] for event in run.events] == ["order.placed"]
     refused = await run_handler(place_order, order, FakeDependency(422))
     assert refused.dead_letter is not None
-    assert refused.dead_letter.reason == "RejectedByHandler"
+    assert refused.dead_letter.reason == "RejectedByDependency"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ _WHAT_TO_DO: Final[Mapping[str, str]] = {
     CREDENTIAL_REFUSED: " Set a new one: its operations wait with all their attempts, and a probe tries it.",
     STUCK: " Start the host anew, and terminate what still stands: a begun operation becomes a dead letter.",
 }
+_OVER: Final = {
+    CIRCUIT_OPEN: ("Circuit closed again", "open"),
+    CREDENTIAL_REFUSED: ("Credential no longer refused", "refused"),
+}
 CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 
 MAX_TRIES: Final = 60
@@ -145,7 +149,9 @@ class Alert(JsonShape):
     @property
     def title(self) -> str:
         """What is measured, for a person."""
-        title = _TITLES.get(self.kind, self.kind)
+        return self._named(_TITLES.get(self.kind, self.kind))
+
+    def _named(self, title: str) -> str:
         title = title if self.dependency is None else f"{title}, {self.dependency}"
         return title if self.names is None else f"{title} ({_names_text(self.names)})"
 
@@ -158,7 +164,12 @@ class Alert(JsonShape):
         if self.is_raised:
             what_to_do = _WHAT_TO_DO.get(self.kind, "")
             return f"{self.title}: {value}, over the threshold of {threshold}.{what_to_do}"
-        lasted = duration_text((self.since - self.raised_at).total_seconds())
+        seconds = (self.since - self.raised_at).total_seconds()
+        if self.kind in _OVER:
+            # It began about its threshold before it was raised.
+            again, was = _OVER[self.kind]
+            return f"{self._named(again)}: was {was} about {duration_text(seconds + self.threshold)}."
+        lasted = duration_text(seconds)
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
     def document(self) -> dict[str, Any]:

@@ -112,6 +112,7 @@ class BulkItem(Answer):
     """What a bulk action did to one, and what became of it."""
 
     id: Annotated[str, Field(description="Of the dead letter or the operation.")]
+    key: Annotated[str | None, Field(description="Its key; null where nobody knows it any more.")] = None
     outcome: Annotated[
         ItemOutcome,
         Field(description="`skipped`: its state did not allow it. `failed`: it could not be done."),
@@ -156,6 +157,7 @@ class EditPreview(Answer):
     """What the replay of one dead letter would change, or why it would be refused."""
 
     id: str
+    key: Annotated[str | None, Field(description="null where it is gone.")] = None
     changes: Annotated[tuple[EditedValue, ...], Field(description="Each place, as people see it.")] = ()
     errors: Annotated[tuple[Problem, ...], Field(description="Why it would not be replayed.")] = ()
 

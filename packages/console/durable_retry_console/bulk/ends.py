@@ -11,6 +11,7 @@ from typing import Any, Final
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import FINISHED, EventState, OperationState
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.stores.dead_letters.records import find_dead_letters
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.outbox.events import find_event
 from durable_retry.stores.task_hub import TaskHub
@@ -32,6 +33,9 @@ async def items_page(
     kept, following = await list_items(action_id, limit=limit, cursor=cursor)
     look = partial(_seen_item, hub, action_id, action)
     items = await map_bounded(look, (item for _, item in kept), _AT_ONCE)
+    if action.is_of_dead_letters and (nameless := [item.id for item in items if item.key is None]):
+        keys = {record.id: record.key for record in await find_dead_letters(nameless) if record is not None}
+        items = [item if item.key else item.model_copy(update={"key": keys.get(item.id)}) for item in items]
     return Page[BulkItem](items=tuple(items), next_cursor=following)
 
 
@@ -63,9 +67,10 @@ async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: Bul
     """Return an item with where it stands now, unless its end was seen before."""
     if item.status is not None:
         return item
-    status, dead_letter_id = await _standing_of_item(hub, action_id, action, item)
+    status, dead_letter_id, key = await _standing_of_item(hub, action_id, action, item)
+    named = {"status": status, "key": item.key or key}
     if not item.is_under_way:
-        return item.model_copy(update={"status": status})
+        return item.model_copy(update=named)
     succeeded = None
     wanted = OperationState.CANCELLED if action is BulkAction.CANCEL else OperationState.SUCCEEDED
     if status in {None, wanted, EventState.SENT}:
@@ -73,29 +78,28 @@ async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: Bul
         succeeded = True
     elif status in FINISHED or status is EventState.FAILED:
         succeeded = False
-    more = {"succeeded": succeeded, "status": status, "failed_again": dead_letter_id}
-    return item.model_copy(update=more)
+    return item.model_copy(update=named | {"succeeded": succeeded, "failed_again": dead_letter_id})
 
 
 async def _standing_of_item(
     hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem
-) -> tuple[OperationState | EventState | None, str | None]:
-    """Return where the operation or the event stands, and the dead letter that a replay ended as."""
+) -> tuple[OperationState | EventState | None, str | None, str | None]:
+    """Return where the operation or the event stands, the dead letter that a replay ended as, and the key."""
     if item.event_id is not None:
         event = await find_event(item.event_id)
-        return (None if event is None else event.event.state), None
-    if item.operation_id is None:
-        return None, None
-    document = await find_status(hub, item.operation_id)
-    status = None if document is None else OperationState(document["status"])
-    if action is not BulkAction.REPLAY:
-        return status, None
+        return (None if event is None else event.event.state), None, None
+    document = None if item.operation_id is None else await find_status(hub, item.operation_id)
+    status, key = (
+        (None, None) if document is None else (OperationState(document["status"]), document.get("key"))
+    )
+    if item.operation_id is None or action is not BulkAction.REPLAY:
+        return status, None, key
     dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
     if document is not None and document.get("replay_of") == item.id:
-        return status, dead_letter_id
+        return status, dead_letter_id, key
     # It was replayed again meanwhile, or its history was purged.
     mine = await part_of(action_id, item.id)
     if mine is not None and mine.dead_letter_id is not None:
-        return OperationState.DEAD_LETTERED, mine.dead_letter_id
+        return OperationState.DEAD_LETTERED, mine.dead_letter_id, key
     # The run that the dead letter came from shows until that of the replay does.
-    return (OperationState.PENDING if dead_letter_id == item.id else status), None
+    return (OperationState.PENDING if dead_letter_id == item.id else status), None, key

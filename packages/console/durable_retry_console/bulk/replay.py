@@ -185,6 +185,7 @@ def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
     return BulkItem(
         id=record.id,
+        key=record.key,
         outcome=ItemOutcome.DONE,
         operation_id=operation_id,
         event_id=event_id_of(record) if is_event else None,
@@ -232,10 +233,11 @@ async def preview_replay(
 def _preview_of_record(dead_letter_id: str, record: KeptDeadLetter | None, edits: ReplayBody) -> EditPreview:
     if record is None or record.status is not Status.OPEN:
         detail = GONE if record is None else str(WrongStatusError(record.status))
-        return EditPreview(id=dead_letter_id, errors=(Problem("", detail),))
+        key = None if record is None else record.key
+        return EditPreview(id=dead_letter_id, key=key, errors=(Problem("", detail),))
     try:
         changes = prepare(record, edits, clock.now()).changes
     except InvalidInputError as error:
-        return EditPreview(id=dead_letter_id, errors=error.problems)
+        return EditPreview(id=dead_letter_id, key=record.key, errors=error.problems)
     shown = cast("tuple[EditedValue, ...]", tuple(masking_of(record.dependency).changes(changes)))
-    return EditPreview(id=dead_letter_id, changes=shown)
+    return EditPreview(id=dead_letter_id, key=record.key, changes=shown)

@@ -41,7 +41,7 @@ class DependencyGlance(CircuitGlance):
 
 
 _URGENCY: Final = {CircuitState.OPEN: 0, CircuitState.FORCED_OPEN: 0, CircuitState.HALF_OPEN: 1}
-_PAUSED, _LETS_THROUGH, _HEALTHY = 2, 3, 4
+_REFUSED, _PAUSED, _LETS_THROUGH, _HEALTHY = 0, 2, 3, 4
 # A dependency is in trouble before its circuit opens: from this part of the ratio at which that happens.
 _TROUBLED_PART: Final = 0.5
 _WAITS_FOR_IT: Final = tuple(sorted(WAITING - {OperationState.SCHEDULED}))
@@ -63,8 +63,9 @@ def by_trouble(
 ) -> tuple[DependencyGlance, ...]:
     """Return the dependencies, the one in the worst trouble first.
 
-    Those whose circuit holds calls back come first, then those that asked for a pause; among equals the one
-    with the most operations that wait and dead letters. What is None is not known, and null in each.
+    Those whose circuit holds calls back or whose credential is refused come first, then those that asked for
+    a pause; among equals the one with the most operations that wait and dead letters. What is None is not
+    known, and null in each.
     """
     glances = (_glance(circuit, operations, letters) for circuit in circuits)
     return tuple(sorted(glances, key=_place))
@@ -96,4 +97,7 @@ def _glance(
 def _place(dependency: DependencyGlance) -> tuple[int, int, str]:
     calm = _HEALTHY if dependency.healthy else _PAUSED if dependency.throttled_until else _LETS_THROUGH
     lost = (dependency.waiting or 0) + (dependency.open_dead_letters or 0)
-    return _URGENCY.get(dependency.state, calm), -lost, dependency.dependency
+    keys = dependency.limit_keys or ()
+    is_refused = any(each.credential_refused_by for each in (dependency, *keys))
+    urgency = _REFUSED if is_refused else _URGENCY.get(dependency.state, calm)
+    return urgency, -lost, dependency.dependency

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -9,6 +10,7 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 from pydantic import Field
 
+from durable_retry import clock
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, LargestGroups
@@ -36,6 +38,8 @@ WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back."
 
 SUMMARY_MOVING: Final = frozenset({"counted_at", "from", "to"})
 """Fields of a summary that change with the time of asking alone."""
+
+_OLD: Final = timedelta(seconds=5)
 
 _MOVING: Final = SUMMARY_MOVING | circuits.MOVING | dead_letters.MOVING
 
@@ -71,6 +75,10 @@ class OverviewDocument(Answer):
     alerts: tuple[RaisedAlert, ...] | None
     health: Health | None
     unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
+    as_of: Annotated[
+        dict[str, Instant],
+        Field(description="When parts were read that are older than five seconds: what takes long is kept."),
+    ]
 
 
 @routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())
@@ -79,14 +87,24 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     parts: dict[str, Awaitable[Any]] = {
         "operations": operation_summary(hub, query[WINDOW]),
         "metrics": _metrics_part(query[WINDOW]),
-        **{name: shared((name, hub), partial(read, hub)) for name, read in _PARTS.items()},
+        **{name: shared((name, hub), partial(_dated, read, hub)) for name, read in _PARTS.items()},
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
     unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
     found = {name: part for name, (part, _) in answered.items()}
+    counted = found["operations"]
+    as_of = {} if counted is None else {"operations": counted.counted_at}
+    for name in _PARTS:
+        if found[name] is not None:
+            found[name], as_of[name] = found[name]
+    old = {name: at for name, at in as_of.items() if clock.now() - at > _OLD}
     if found["circuits"] is not None:
         found["circuits"] = by_trouble(found["circuits"], found["operations"], found["dead_letters"])
-    return json_answer(OverviewDocument(**found, unavailable=unavailable), moving=_MOVING)
+    return json_answer(OverviewDocument(**found, unavailable=unavailable, as_of=old), moving=_MOVING)
+
+
+async def _dated[T](read: Callable[[TaskHub], Awaitable[T]], hub: TaskHub) -> tuple[T, datetime]:
+    return await read(hub), clock.now()
 
 
 async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from heapq import nsmallest
+from itertools import batched
 from operator import itemgetter
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, LimitKeyCounts, left_out
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
@@ -65,14 +65,24 @@ class TimeBucket(Answer):
 
 
 class NextAttempt(Answer):
-    """An operation that waits."""
+    """The operation of some that goes on first."""
 
     operation_id: str
-    key: str | None
-    dependency: str
-    status: OperationState
+    key: str
     attempt_count: int
     next_attempt_at: Instant
+
+
+class WaitingOperations(Answer):
+    """Operations of one dependency that wait for the same."""
+
+    dependency: str
+    status: OperationState
+    count: int
+    limit_keys: Annotated[LimitKeyCounts | None, left_out("Whose they are. Left out without limit keys.")] = (
+        None
+    )
+    first: Annotated[NextAttempt | None, Field(description="null while nobody has read when they go on.")]
 
 
 class UnfinishedSummary(Answer):
@@ -81,7 +91,9 @@ class UnfinishedSummary(Answer):
     complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
     by_status: UnfinishedCounts
     by_dependency: dict[str, UnfinishedCounts]
-    next_attempts: Annotated[tuple[NextAttempt, ...], Field(description="The next eight, soonest first.")]
+    waiting: Annotated[
+        tuple[WaitingOperations, ...], Field(description="What has not begun its next attempt, most first.")
+    ]
 
 
 class OperationSummary(OperationShare):
@@ -177,8 +189,6 @@ def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> Unf
     dependencies_: dict[str, Counter[str]] = {}
     for one in present:
         dependencies_.setdefault(one.entry.dependency, Counter())[one.status] += 1
-    waiting = ((one.next_attempt_at, one) for one in present if one.next_attempt_at is not None)
-    soonest = nsmallest(_NEXT_ATTEMPTS_SHOWN, waiting, key=itemgetter(0))
     return UnfinishedSummary(
         complete=is_complete,
         by_status=UnfinishedCounts(**by_status(states, UNFINISHED)),
@@ -186,16 +196,40 @@ def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> Unf
             name: UnfinishedCounts(**by_status(each, UNFINISHED))
             for name, each in sorted(dependencies_.items())
         },
-        next_attempts=tuple(
-            NextAttempt.taken_from(
-                one.entry, status=one.status, attempt_count=one.attempt_count, next_attempt_at=at
-            )
-            for at, one in soonest
-        ),
+        waiting=_waiting(present),
     )
 
 
-_NEXT_ATTEMPTS_SHOWN: Final = 8
+def _waiting(present: Iterable["_Open"]) -> tuple[WaitingOperations, ...]:
+    groups: defaultdict[tuple[str, OperationState], list[_Open]] = defaultdict(list)
+    for one in present:
+        if one.status not in _UNDER_WAY:
+            groups[one.entry.dependency, one.status].append(one)
+    waiting = (
+        WaitingOperations(
+            dependency=dependency,
+            status=status,
+            count=len(group),
+            limit_keys=LimitKeyCounts.of(
+                Counter(one.entry.limit_key for one in group if one.entry.limit_key)
+            ),
+            first=_first_of(group),
+        )
+        for (dependency, status), group in groups.items()
+    )
+    return tuple(sorted(waiting, key=lambda each: (-each.count, each.dependency, each.status)))
+
+
+_UNDER_WAY: Final = frozenset({OperationState.PENDING, OperationState.RUNNING})
+
+
+def _first_of(group: Iterable["_Open"]) -> NextAttempt | None:
+    due = ((one.next_attempt_at, one) for one in group if one.next_attempt_at is not None)
+    first = min(due, key=itemgetter(0), default=None)
+    if first is None:
+        return None
+    at, one = first
+    return NextAttempt.taken_from(one.entry, attempt_count=one.attempt_count, next_attempt_at=at)
 
 
 @dataclass(slots=True)
@@ -225,6 +259,7 @@ _MOST_ACCEPTED: Final = 5_000
 _MOST_ROWS: Final = 1_000
 _MOST_DOCUMENTS: Final = 200
 _READS_AT_ONCE: Final = 16
+_LOOK_SECONDS: Final = 0.5
 _MOST_OPEN: Final = 50_000
 _MOST_ENDED: Final = 50_000
 _AGAIN_SECONDS: Final = 2.0
@@ -259,10 +294,8 @@ class _Unfinished:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that may be unfinished was looked at."""
-        return (
-            self.is_whole and not self.is_cut and all(one.looked_at is not None for one in self.open.values())
-        )
+        """Whether nothing that may be unfinished is missing in what is `present`."""
+        return self.is_whole and not self.is_cut and len(self.present()) == len(self.open)
 
     def present(self) -> list[_Open]:
         """Return those that are known not to have ended, and those of which the index says that they wait."""
@@ -339,7 +372,11 @@ class _Unfinished:
             instance = await hub.read_instance(one.entry.operation_id)
             self._note_status(one, None if instance is None else document_of(instance))
 
-        await map_bounded(look, [*unseen, *seen][:_MOST_DOCUMENTS], _READS_AT_ONCE)
+        # Whoever reads longer is asked less often, and what it shows is older.
+        for some in batched([*unseen, *seen][:_MOST_DOCUMENTS], _READS_AT_ONCE, strict=False):
+            await map_bounded(look, some, _READS_AT_ONCE)
+            if clock.monotonic_seconds() - now >= _LOOK_SECONDS:
+                break
 
     def _note_status(self, one: _Open, document: Mapping[str, Any] | None) -> None:
         if document is None or is_finished(document):

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.text import may_mention, mentions, time_text
+from durable_retry.engine.base.text import may_mention, mentions, paused_text, time_text
 from tests.support.builders import NOON
 
 
@@ -28,6 +28,8 @@ def test_words_that_json_writes_in_another_way_may_stand_in_any_text(words: str)
     assert may_mention(words, "{}")
 
 
-def test_an_instant_in_a_sentence_has_its_day_where_that_is_another_one() -> None:
-    assert time_text(NOON, NOON + timedelta(seconds=1)) == "12:00 UTC"
-    assert time_text(NOON, NOON + timedelta(days=1)) == "2026-11-21 12:00 UTC"
+def test_an_instant_in_a_sentence_is_one_that_a_view_can_show_in_the_zone_of_its_reader() -> None:
+    assert time_text(NOON + timedelta(milliseconds=1_250)) == "2026-11-21T12:00:01Z"
+    assert paused_text("429 (Retry-After 60 s)", NOON) == (
+        "paused by 429 (Retry-After 60 s) until 2026-11-21T12:00:00Z"
+    )

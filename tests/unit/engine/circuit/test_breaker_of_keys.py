@@ -33,15 +33,15 @@ def asked(desk: Desk, at: float, *, waiting: bool = False) -> Refused | None:
 @pytest.mark.parametrize(
     ("category", "status_code", "health"),
     [
-        (Category.UNAUTHORIZED, 401, CallHealth.FAILURE),
-        (Category.UNAUTHORIZED, None, CallHealth.FAILURE),
+        (Category.UNAUTHORIZED, 403, CallHealth.UNAUTHORIZED),
+        (Category.UNAUTHORIZED, None, CallHealth.UNAUTHORIZED),
         (Category.TRANSIENT, 401, CallHealth.FAILURE),
         (Category.TRANSIENT, 404, CallHealth.SUCCESS),
         (Category.THROTTLED, 403, CallHealth.SILENT),
         (Category.MALFORMED, 400, CallHealth.SUCCESS),
     ],
 )
-def test_a_refused_credential_is_a_failure_of_its_key(
+def test_a_refused_credential_is_a_refusal_of_its_key(
     category: Category, status_code: int | None, health: CallHealth
 ) -> None:
     assert call_health(category, status_code, of_key=True) is health
@@ -61,7 +61,7 @@ def test_whoever_waits_reads_which_key_it_is() -> None:
     desk.breaker = ReportMessage(report, SETTINGS, BUDGET, KEY).apply(desk.breaker, after(0))
     snapshot = desk.read(1)
     assert snapshot.reason == "10 of 10 calls in 30 s failed (limit key customer-17)"
-    assert snapshot.failure == "for customer-17 answers 401: revoked, since 12:00 UTC"
+    assert snapshot.failure == "for customer-17 answers 401: revoked, since 2026-11-21T12:00:00Z"
     answer = desk.ask(1)
     assert isinstance(answer, Refused)
     assert (answer.reason, answer.failure) == (f"the circuit is open: {snapshot.reason}", snapshot.failure)

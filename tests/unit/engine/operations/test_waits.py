@@ -42,7 +42,7 @@ HELD = PastWait(
     kind=WaitKind.CIRCUIT,
     began_at=NOON + timedelta(seconds=3),
     until=NOON + timedelta(seconds=33),
-    delay_reasons=("payments answers 503: no upstream, since 12:00 UTC", "staggered by 1 s"),
+    delay_reasons=("payments answers 503: no upstream, since 2026-11-21T12:00:00Z", "staggered by 1 s"),
 )
 
 
@@ -52,7 +52,10 @@ def test_the_pause_after_an_attempt_is_a_wait_like_any_other_in_its_place() -> N
     assert (pause["kind"], pause["before_attempt"]) == ("retry", 2)
     assert pause["began_at"] == "2026-11-21T12:00:00.500000Z"
     assert pause["until"] == "2026-11-21T12:00:02.500000Z"
-    assert pause["delay_reasons"] == ["payments answers 503: no upstream, since 12:00 UTC", "fixed 2 s"]
+    assert pause["delay_reasons"] == [
+        "payments answers 503: no upstream, since 2026-11-21T12:00:00Z",
+        "fixed 2 s",
+    ]
     assert held == HELD.to_json()
 
 
@@ -64,13 +67,21 @@ def test_an_operation_that_did_not_wait_has_no_waits() -> None:
 @pytest.mark.parametrize(
     ("last", "handler", "why"),
     [
-        (attempt(3, 180), None, "payments answers 503, since 12:02 UTC"),
-        (attempt(3, 180, 500), None, "payments answers 500, since 12:03 UTC"),
-        (attempt(3, 180, None), None, "payments fails, since 12:03 UTC"),
-        (attempt(3, 180, None, error="ReadTimeout"), None, "payments fails: ReadTimeout, since 12:03 UTC"),
-        (attempt(3, 180, None, error="boom"), "charge", "charge fails: boom, since 12:03 UTC"),
-        (attempt(3, 180, 429, category=Category.THROTTLED), None, "paused by 429 until 12:03 UTC"),
-        (attempt(3, 180, None, category=Category.THROTTLED), "charge", "paused by charge until 12:03 UTC"),
+        (attempt(3, 180), None, "payments answers 503, since 2026-11-21T12:02:00Z"),
+        (attempt(3, 180, 500), None, "payments answers 500, since 2026-11-21T12:03:00Z"),
+        (attempt(3, 180, None), None, "payments fails, since 2026-11-21T12:03:00Z"),
+        (
+            attempt(3, 180, None, error="ReadTimeout"),
+            None,
+            "payments fails: ReadTimeout, since 2026-11-21T12:03:00Z",
+        ),
+        (attempt(3, 180, None, error="boom"), "charge", "charge fails: boom, since 2026-11-21T12:03:00Z"),
+        (attempt(3, 180, 429, category=Category.THROTTLED), None, "paused by 429 until 2026-11-21T12:03:02Z"),
+        (
+            attempt(3, 180, None, category=Category.THROTTLED),
+            "charge",
+            "paused by charge until 2026-11-21T12:03:02Z",
+        ),
     ],
 )
 def test_an_operation_waits_because_of_what_failed_last_and_since_that_failed_so(

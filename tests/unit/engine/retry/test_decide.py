@@ -84,20 +84,22 @@ def test_what_a_throttling_pause_would_hold_beyond_its_deadline_is_dead_lettered
 
 
 def test_a_wait_for_an_open_circuit_says_how_the_dependency_fails_and_since_when() -> None:
-    refusal = replace(OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 11:56 UTC")
+    refusal = replace(
+        OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 2026-11-21T11:56:00Z"
+    )
     decision = while_blocked(an_operation(), refusal, NOON)
     assert isinstance(decision, Wait)
     assert decision.reasons[:3] == (
-        "payments answers 503: upstream connect error, since 11:56 UTC",
+        "payments answers 503: upstream connect error, since 2026-11-21T11:56:00Z",
         "failure ratio 0.8 over 20 calls",
-        "circuit lets attempts through in 20 s",
+        "circuit lets attempts through at 2026-11-21T12:00:20Z",
     )
 
 
 def test_a_wait_for_the_end_of_a_pause_says_what_asked_for_it_and_until_when() -> None:
     decision = while_blocked(an_operation(), throttled("op-test", after(1_020), 0, "429"), NOON)
     assert isinstance(decision, Wait)
-    assert decision.reasons[0] == "paused by 429 until 12:17 UTC"
+    assert decision.reasons[0] == "paused by 429 until 2026-11-21T12:17:00Z"
 
 
 def test_unlimited_attempts_go_on() -> None:
@@ -119,6 +121,14 @@ def test_a_handlers_refusal_names_the_handler() -> None:
     assert decision == DeadLetter(
         Category.BUSINESS_RULE, DeadLetterReason.REJECTED_BY_HANDLER, "Rejected: no stock"
     )
+
+
+def test_an_answer_that_a_handler_got_is_the_dependencys_refusal() -> None:
+    operation = an_operation(handler="ship-order", request=None)
+    outcome = an_outcome(Category.MALFORMED, status_code=422, error="HTTPStatusError: no such sku")
+    decision = after_attempt(operation, History(), outcome, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.REJECTED_BY_DEPENDENCY
 
 
 @pytest.mark.shows("D6")
@@ -157,6 +167,20 @@ def test_an_absurd_retry_after_is_clamped_and_said_so() -> None:
         "a note",
         "clamped to 300 s by max_retry_after_seconds",
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds", "reasons"),
+    [
+        (1_800, 1_800, ("Retry-After 1800 s",)),
+        (7_200, 1_800, ("Retry-After 7200 s", "clamped to 1800 s by max_pause_seconds")),
+    ],
+)
+def test_who_was_answered_waits_as_long_as_the_pause_that_the_answer_began(
+    asked: float, seconds: float, reasons: tuple[str, ...]
+) -> None:
+    decision = retry_of(retry_hint=RetryHint(asked), pause_seconds=1_800.0)
+    assert (decision.delay_seconds, decision.reasons[1:]) == (seconds, reasons)
 
 
 def test_an_unreadable_retry_after_is_a_reason() -> None:
@@ -227,7 +251,7 @@ def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_thro
     assert decision.delay_seconds == (decision.until - NOON).total_seconds()
     assert decision.reasons[:2] == (
         "failure ratio 0.8 over 20 calls",
-        "circuit lets attempts through in 20 s",
+        "circuit lets attempts through at 2026-11-21T12:00:20Z",
     )
     assert decision.reasons[2].startswith("staggered by ")
 

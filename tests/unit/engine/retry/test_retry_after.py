@@ -225,7 +225,7 @@ def test_discords_reset_after_counts_with_nothing_left() -> None:
 
 
 def test_a_handlers_wish_is_a_hint_too() -> None:
-    assert hint_from_handler(3) == RetryHint(3, "retry_after of the handler")
+    assert hint_from_handler(3) == RetryHint(3, "retry_after")
     assert hint_from_handler(float("nan")).delay_seconds == 0
     assert hint_from_handler(float("inf")).delay_seconds == MAX_HINT_SECONDS
     assert hint_from_handler(-1).delay_seconds == 0

@@ -1,13 +1,13 @@
 """"""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.calls import CallHealth
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
@@ -15,6 +15,7 @@ from durable_retry.services.attempt.admission import health_shown_by, pause_aske
 from tests.support.builders import NOON
 
 POLICY = RetryPolicy(max_retry_after_seconds=300.0)
+CIRCUIT = CircuitSettings()
 
 
 def outcome(category: Category | None, **more: Any) -> AttemptOutcome:
@@ -43,22 +44,27 @@ def test_an_attempt_that_never_left_says_nothing_of_the_dependency() -> None:
 
 def test_a_throttled_answer_asks_for_a_pause_within_what_the_policy_allows() -> None:
     asked = outcome(Category.THROTTLED, retry_hint=RetryHint(20.0))
-    assert pause_requested_by(asked, POLICY, NOON) == NOON + timedelta(seconds=20)
+    assert pause_requested_by(asked, POLICY, CIRCUIT) == 20
     long = outcome(Category.THROTTLED, retry_hint=RetryHint(9_000.0))
-    assert pause_requested_by(long, POLICY, NOON) == NOON + timedelta(seconds=300)
-    assert pause_requested_by(long, replace(POLICY, respect_retry_after=False), NOON) is None
+    assert pause_requested_by(long, POLICY, CIRCUIT) == 1_800
+    assert pause_requested_by(long, POLICY, replace(CIRCUIT, max_pause_seconds=60)) == 300
+    assert pause_requested_by(long, replace(POLICY, respect_retry_after=False), CIRCUIT) is None
+    assert pause_requested_by(long, POLICY, replace(CIRCUIT, enabled=False)) is None
 
 
-def test_the_pause_of_a_key_names_it() -> None:
-    asked = outcome(Category.THROTTLED, status_code=429)
-    assert [pause_asked_by(asked, key) for key in (None, "customer-17")] == ["429", "429 for customer-17"]
-    assert pause_asked_by(outcome(Category.THROTTLED)) == "its handler"
-    assert pause_asked_by(outcome(None), "customer-17") == "its rate limit for customer-17"
+def test_a_pause_says_what_asked_for_it_for_how_long_and_what_of_it_is_kept() -> None:
+    asked = outcome(Category.THROTTLED, status_code=429, retry_hint=RetryHint(7_200.0))
+    assert pause_asked_by(asked, 7_200) == "429 (Retry-After 7200 s)"
+    assert pause_asked_by(asked, 1_800) == "429 (Retry-After 7200 s, kept for 1800 s)"
+    assert pause_asked_by(asked, 7_200, "customer-17") == "429 for customer-17 (Retry-After 7200 s)"
+    assert pause_asked_by(replace(asked, status_code=None), 7_200) == "its handler (Retry-After 7200 s)"
+    assert pause_asked_by(replace(asked, category=None), 7_200) == "its rate limit (Retry-After 7200 s)"
+    assert pause_asked_by(replace(asked, retry_hint=None), 7_200) == "429"
 
 
 def test_a_success_that_used_up_the_rate_limit_asks_for_a_pause() -> None:
     last = outcome(None, retry_hint=RetryHint(20.0, "RateLimit"))
-    assert pause_requested_by(last, POLICY, NOON) == NOON + timedelta(seconds=20)
+    assert pause_requested_by(last, POLICY, CIRCUIT) == 20
 
 
 @pytest.mark.parametrize(
@@ -71,4 +77,4 @@ def test_a_success_that_used_up_the_rate_limit_asks_for_a_pause() -> None:
     ],
 )
 def test_nothing_else_pauses_the_dependency(category: Category | None, hint: RetryHint | None) -> None:
-    assert pause_requested_by(outcome(category, retry_hint=hint), POLICY, NOON) is None
+    assert pause_requested_by(outcome(category, retry_hint=hint), POLICY, CIRCUIT) is None

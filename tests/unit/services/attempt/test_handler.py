@@ -602,7 +602,9 @@ async def test_a_handler_that_does_not_end_when_it_is_cancelled_is_left_behind(
     durable_retry.operation("sell", dependency="shop", timeout=0.05)(sell)
     shop = FakeDependency(200)
     ended = await run_handler("sell", {}, shop, config=CONFIG, retry={"max_attempts": 1})
-    assert [attempt.error for attempt in ended.attempts] == ["TimeoutError"]
+    assert [attempt.error for attempt in ended.attempts] == [
+        "TimeoutError: not ended within 0.05 s (attempt_seconds)"
+    ]
     released.set()
     await late.wait()
     assert shop.requests == []

@@ -194,6 +194,6 @@ async def test_a_refused_credential_is_a_failure_to_the_circuit_and_no_attempt_t
     assert health_shown_by(outcome) is health_shown_by(outcome, of_key=True) is CallHealth.UNAUTHORIZED
     assert (outcome.never_left, outcome_name(outcome)) == (False, "failure")
     final = await outcome_of(httpx.Response(401), a_dependency(""))
-    assert (health_shown_by(final), health_shown_by(final, of_key=True)) == ("success", "failure")
+    assert (health_shown_by(final), health_shown_by(final, of_key=True)) == ("success", "unauthorized")
     ruled = await outcome_of(httpx.Response(404), a_dependency('classify = { 404 = "transient" }\n'))
     assert health_shown_by(ruled) is CallHealth.FAILURE

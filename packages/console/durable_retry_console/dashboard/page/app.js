@@ -3,7 +3,7 @@
 import { connection, key } from "./api.js";
 import { announce, go, h, readRoute, show } from "./dom.js";
 import { startTicking, time, zone } from "./format.js";
-import { ask, empty, notice, unread, wholeNames } from "./pieces.js";
+import { ask, empty, notice, tell, unread, wholeNames } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { activityView } from "./views/activity.js";
 import { alertsView } from "./views/alerts.js";
@@ -213,7 +213,7 @@ function toRow(step) {
 
 function showKeys() {
   const rows = Object.entries(KEYS).map(([key, [words]]) => h("li", {}, h("kbd", {}, key), ` ${words}`));
-  ask({ title: "Keys", words: h("ul", { class: "keys" }, rows), action: "Close" });
+  tell("Keys", h("ul", { class: "keys" }, rows));
 }
 
 applyTheme(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");

@@ -1,7 +1,7 @@
 // Charts: operations by state over time, calls of a circuit, and the life of one operation to scale.
 
 import { h, s } from "./dom.js";
-import { at, duration, now, number, percent, plural, time, until, words } from "./format.js";
+import { at, duration, now, number, percent, plural, said, time, until, words } from "./format.js";
 import { overTime } from "./over_time.js";
 import { empty, FINISHED, untilWords } from "./pieces.js";
 
@@ -160,5 +160,5 @@ function waitWords({ kind, from, to, reasons, times, pending }) {
   return h("div", { class: "said" }, h("strong", {}, name),
     pending ? h("span", { class: "countdown" }, pending.words, until(pending.at)) : null,
     times > 1 ? h("span", { class: "dim" }, `refused ${times} times`) : null,
-    reasons.length ? h("p", {}, reasons.join("; ")) : null);
+    reasons.length ? h("p", {}, said(reasons.join("; "))) : null);
 }

@@ -45,8 +45,21 @@ export const plural = (count, one, many = `${one}s`) => `${number(count)} ${coun
 export const atLeast = (count, isComplete) => `${isComplete ? "" : "at least "}${number(count)}`;
 /** `waiting_retry` as `waiting retry`, `RetriesExhausted` as `Retries exhausted`. */
 export function words(name) {
-  const spaced = String(name ?? "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
-  return spaced.charAt(0).toUpperCase() + spaced.slice(1);
+  return capital(STATE_WORDS[name] ?? String(name ?? "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`));
+}
+
+const STATE_WORDS = { waiting_retry: "waits for retry", waiting_throttle: "waits for end of pause", waiting_circuit: "waits for circuit", waiting_order: "waits for turn", forced_open: "held open" };
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** Whose `count` things are, by their limit keys; nothing where they have none. */
+export function whose(limitKeys, count) {
+  if (!limitKeys) return "";
+  const { keys, most } = limitKeys;
+  const named = Object.entries(most);
+  if (keys === 1 && named[0][1] === count) return `of ${named[0][0]}`;
+  const more = keys > named.length ? ` and ${plural(keys - named.length, "more")}` : "";
+  return `of ${plural(keys, "limit key")}: ${named.map(([key, part]) => `${key} ${number(part)}`).join(", ")}${more}`;
 }
 
 // One zone for every time on the page, those that are typed included: the browser's own, or UTC.
@@ -144,6 +157,18 @@ export function at(instant) {
 
 /** An instant with how long ago it was. */
 export const when = (instant) => (instant ? h("span", {}, at(instant), " · ", ago(instant)) : h("span", {}, "–"));
+
+const INSTANTS = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+const spoken = (text, show) => String(text ?? "").split(INSTANTS).map((part, index) => (index % 2 ? show(part) : part));
+
+/** A text of the API with its instants in the zone of the page, as texts and elements. */
+export const said = (text) => spoken(text, at);
+
+/** The same as one text, for a title or a file. */
+export const saidText = (text) => spoken(text, time).join("");
+
+/** When something was read, behind what it is called; nothing where that was just now. */
+export const asOf = (instant) => (instant ? h("small", { class: "dim" }, " as of ", at(instant)) : null);
 
 function ticking(instant, kind, prefix = "") {
   const data = { tick: kind, prefix };

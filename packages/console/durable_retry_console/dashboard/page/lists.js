@@ -3,7 +3,7 @@
 import { get, getSeldom } from "./api.js";
 import { go, h, link, readRoute } from "./dom.js";
 import { ago, instantOf, number, plural, typed, words, zone } from "./format.js";
-import { badge, button, circuitLink, clip, empty, linkButton, unreadMark } from "./pieces.js";
+import { badge, button, circuitLink, clip, empty, linkButton, sharedLink, unreadMark } from "./pieces.js";
 import { savedViews } from "./saved.js";
 
 /** The text of a CSV file (RFC 4180). */
@@ -79,12 +79,14 @@ export const textColumn = (name, text) => ({ name, class: "wide", cell: (one) =>
 
 export const STATUS = column("status", "Status", (status) => badge(status));
 export const CREATED = column("created_at", "Created", ago);
+/** Shown where any has one. */
+export const LIMIT_KEY = { ...column("limit_key", "Limit key", (key) => sharedLink("limit_key", key)), isSparse: true };
 export const DEPENDENCY = column("dependency", "Dependency", (name) => (name ? circuitLink(name) : "–"));
 
 /** A table with the columns that the page shows. */
 export function table(label, given, items, { keyOf, nothing = "Nothing here." } = {}) {
   if (!items.length) return empty(nothing);
-  const columns = given.filter((column) => column.cell);
+  const columns = given.filter((column) => column.cell && (!column.isSparse || items.some((item) => column.text(item))));
   // The roles are spelled out since a narrow window shows rows as cards, and `display` would take them away.
   const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.isBare ? h("span", { class: "sr" }, column.name) : column.name)));
   const named = columns.find((column) => column.class === "wide") ?? columns[0];

@@ -1,11 +1,13 @@
 // Pieces that several views are made of: badges, cards, names that are cut, dialogs.
 
 import { h, link, toast } from "./dom.js";
-import { number, percent, words } from "./format.js";
+import { number, percent, said, saidText, words } from "./format.js";
 
 /** The states of an operation in the order of its life. */
 export const STATES = ["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "succeeded", "dead_lettered", "cancelled"];
 export const WAITING = ["scheduled", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"];
+/** Those that a circuit or a pause holds. */
+export const HELD = ["waiting_circuit", "waiting_throttle"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 
 const UNTIL = { scheduled: "begins ", paused: "goes on ", waiting_circuit: "next probe " };
@@ -39,11 +41,14 @@ export function unread(one) {
 /** The same in a row of a table. */
 export const unreadMark = (one) => (one.unreadable ? h("span", { class: "badge is-failed", title: one.unreadable }, "Unreadable") : null);
 
+/** In place of a part that was not read yet. */
+export const loading = () => h("p", { class: "loading-part" }, "Loading…");
+
 /** Words in place of what is not there. */
 export const empty = (...words) => h("p", { class: "empty" }, words);
 
 /** A text of any length in two lines of a table's cell; its title has all of it. */
-export const clip = (text) => h("span", { class: "clip", title: text }, text || "–");
+export const clip = (text) => h("span", { class: "clip", title: saidText(text) }, text ? said(text) : "–");
 
 /** A link that looks like a button. */
 export const linkButton = (text, path, query = {}, kind = "") => h("a", { class: `button ${kind}`, href: link(path, query) }, text);
@@ -80,7 +85,8 @@ export function facts(pairs) {
 
 /** A number with its name, as a link when it leads somewhere. */
 export function figure(value, name, { href = null, kind = "", note = null } = {}) {
-  const content = [h("strong", {}, value), h("span", {}, name), note ? h("small", {}, note) : null];
+  const notes = [note].flat(Infinity).filter(Boolean);
+  const content = [h("strong", {}, value), h("span", {}, name), notes.length ? h("small", {}, notes) : null];
   return href ? h("a", { class: `figure ${kind}`, href }, content) : h("div", { class: `figure ${kind}` }, content);
 }
 
@@ -154,6 +160,15 @@ export const correlationLink = (id) => sharedLink("correlation_id", id);
 export const circuitLink = (name, limitKey, text = name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`, { limit_key: limitKey }) }, text) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.
+
+/** Show something in a dialog that is only to be read. */
+export function tell(title, content) {
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("form", { method: "dialog" },
+    h("h2", { id: "dialog-title" }, title), content, h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Close"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
 
 /**
  * Ask for values; null when the person thinks better of it, and without those that were left empty.

@@ -5,7 +5,7 @@ import { get, changes } from "./api.js";
 const SLOWER = 1.5; // After each answer that says nothing new, up to the pace below.
 const QUIET_MS = 15_000;
 const LONGEST_MS = 60_000;
-const SHARE = 8; // A task that takes a second is asked for every 8 seconds at most.
+const SHARE = 2; // A task that takes a second is asked for every 2 seconds at most; the API bounds what its answers cost.
 
 /** Runs `task(signal)` now and then until `stop()`. */
 export class Poller {
@@ -130,5 +130,3 @@ export const countedOperations = (minutes, signal) => get("operations/summary", 
 /** Waiting operations of `unfinished.by_status`, or of one dependency. */
 export const waitingIn = (counts) => (counts ? counts.waiting_retry + counts.waiting_throttle + counts.waiting_circuit + counts.waiting_order : 0);
 
-/** Said beside a count while the app has not looked at all that it counts. */
-export const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "Still counting." : null);

@@ -166,8 +166,16 @@ def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> Non
     cleared = replace(metric, value=0.0, names=None)
     (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
     assert (ended.is_raised, ended.title) == (False, alert.title)
+    assert ended.text == f"Circuit closed again, warehouse ({named}): was open about 6 min."
     (few,) = with_new_values({metric.condition: alert}, [replace(metric, names=keys[:1])])
     assert few.title == "Circuit open, warehouse (customer-0)"
+
+
+def test_a_credential_that_is_no_longer_refused_says_for_how_long_it_was() -> None:
+    metric = HealthMetric("credential_refused_seconds:crm", 90, 60)
+    (alert,) = alert_changes({}, [metric], NOON)
+    (ended,) = alert_changes({metric.condition: alert}, [replace(metric, value=0.0)], LATER)
+    assert ended.text == "Credential no longer refused, crm: was refused about 2 min."
 
 
 def test_an_alert_of_what_stands_still_names_it_and_says_what_to_do() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.circuit.messages import KeyFigures
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, OpenDeadLetters
 from durable_retry_console.overview.dependencies import CircuitGlance, DependencyGlance, by_trouble
@@ -66,7 +67,7 @@ def operations(**waiting: dict[str, int]) -> OperationSummary:
                 "complete": True,
                 "by_status": NO_COUNTS,
                 "by_dependency": {name: NO_COUNTS | counts for name, counts in waiting.items()},
-                "next_attempts": (),
+                "waiting": (),
             },
         }
     )
@@ -88,6 +89,19 @@ def glance(
 ) -> DependencyGlance:
     (found,) = by_trouble([one], waiting or operations(), dead or letters())
     return found
+
+
+def test_a_refused_credential_comes_before_a_probe_also_where_it_is_of_a_limit_key() -> None:
+    refusing = KeyFigures(
+        **dict(circuit(state=CircuitState.OPEN, credential_refused_by="401")) | {"limit_key": "initech"}
+    )
+    circuits = [
+        circuit("probed", state=CircuitState.HALF_OPEN),
+        circuit("own", state=CircuitState.HALF_OPEN, credential_refused_by="401"),
+        circuit("of-key", limit_keys=(refusing,)),
+    ]
+    found = by_trouble(circuits, operations(), letters())
+    assert [each.dependency for each in found] == ["of-key", "own", "probed"]
 
 
 def test_what_holds_calls_back_comes_first_then_what_loses_the_most() -> None:

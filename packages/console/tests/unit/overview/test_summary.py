@@ -108,8 +108,10 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     unfinished = summary["unfinished"]
     assert (summary["complete"], unfinished["complete"]) == (True, True)
     assert unfinished["by_dependency"]["payments"]["waiting_retry"] == 1
-    (following,) = unfinished["next_attempts"]
-    assert (following["operation_id"], following["attempt_count"]) == ("op-waits", 1)
+    (waiting,) = unfinished["waiting"]
+    assert (waiting["dependency"], waiting["status"], waiting["count"]) == ("payments", "waiting_retry", 1)
+    assert "limit_keys" not in waiting
+    assert waiting["first"] is None or waiting["first"]["operation_id"] == "op-waits"
 
 
 async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(
@@ -157,10 +159,44 @@ async def test_of_too_many_a_part_is_looked_at_each_time_and_the_rest_counted_as
     for number in range(5):
         await stage.waits(f"op-{number}", age=timedelta(seconds=number))
     first = await stage.summary()
-    assert (first["unfinished"]["by_status"]["waiting_retry"], first["complete"]) == (5, False)
+    assert (first["unfinished"]["by_status"]["waiting_retry"], first["complete"]) == (5, True)
     assert sorted(stage.read) == ["op-0", "op-1"]
-    await stage.summary()
+
+
+async def test_what_the_index_cannot_say_is_not_complete_before_it_was_looked_at(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 1)
+    await stage.note(entry("op-1", NOON), entry("op-2", NOON), kind=OperationList.ALL)
+    for name in ("op-1", "op-2"):
+        stage.documents[name] = {"status": "running", "attempt_count": 0, "next_attempt_at": None}
+    assert not (await stage.summary())["complete"]
     assert (await stage.summary())["complete"]
+
+
+async def test_a_long_look_is_cut_off_and_goes_on_the_next_time(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_LOOK_SECONDS", 0.0)
+    for number in range(20):
+        await stage.waits(f"op-{number}", age=timedelta(seconds=number))
+    await stage.summary()
+    assert len(stage.read) == 16
+
+
+async def test_what_waits_says_whose_it_is_and_which_goes_on_first(stage: Index) -> None:
+    for number, key in enumerate(["initech", "initech", "acme", None]):
+        await stage.note(entry(f"op-{number}", stage.now, status=WAITING, noted_us=1, limit_key=key))
+        due = to_rfc3339(stage.now + timedelta(seconds=60 - number))
+        stage.documents[f"op-{number}"] = {
+            "status": "waiting_circuit",
+            "attempt_count": number,
+            "next_attempt_at": due,
+        }
+    (waiting,) = (await stage.summary())["unfinished"]["waiting"]
+    assert (waiting["status"], waiting["count"]) == ("waiting_circuit", 4)
+    assert waiting["limit_keys"] == {"keys": 2, "most": {"initech": 2, "acme": 1}}
+    assert (waiting["first"]["operation_id"], waiting["first"]["attempt_count"]) == ("op-3", 3)
 
 
 @pytest.mark.parametrize(("name", "most"), [("_MOST_FAILED", 1), ("_MOST_OPEN", 1)])

@@ -1,11 +1,11 @@
 // Acting on many: choose by a filter or a selection, count, start, watch, cancel.
 
 import { attempt } from "../acting.js";
-import { get, post, remove, segment } from "../api.js";
+import { get, getSeldom, post, remove, segment } from "../api.js";
 import { go, h, toast } from "../dom.js";
 import { ago, at, atLeast, coarse, number, until, when, words } from "../format.js";
 import { column, counts, created, filters, inFile, listView, named, pagedTable, pageQuery, STATUS, textColumn, TURN } from "../lists.js";
-import { ask, badge, batchLink, bulkActionLink, button, card, deadLetterLink, eventLink, facts, FINISHED, headline, linesCard, linkButton, notice, operationLink, progressBar, STATES } from "../pieces.js";
+import { ask, badge, batchLink, bulkActionLink, button, card, causeLink, deadLetterLink, eventLink, facts, FINISHED, headline, linesCard, linkButton, loading, notice, operationLink, progressBar, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, changeWords, patchCard, patchOf, previewCard, typedChange } from "./change.js";
 
@@ -18,7 +18,7 @@ export const ACTIONS = {
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",
     says: "Every operation that matches and has not ended is cancelled. An attempt under way ends first; what a dependency has done is not undone." },
   retry_now: { verb: "Retry now", did: "Retried now", one: "operation", list: "operations", kind: "main",
-    says: "The present wait of every waiting operation that matches ends; a circuit that is open still refuses it." },
+    says: "Ends the current wait of every match. What a circuit or a pause holds waits again: close the circuit, or end the pause." },
   pause: { verb: "Pause", did: "Paused", one: "operation", list: "operations", kind: "main", fields: [
     { name: "reason", label: "Why", optional: true },
     { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until it is resumed, if left empty." },
@@ -156,12 +156,12 @@ function startCard({ matched, complete, cause }, action, body, rate) {
 
 const RESULTS = [
   column("outcome", "Outcome", (outcome) => badge(outcome)),
-  column("id", "Item", (id) => (id.startsWith("dl-") ? deadLetterLink(id) : operationLink(id)), "wide"),
-  { name: "Operation", class: "wide", cell: became, text: (one) => one.event_id ?? one.operation_id },
+  column("key", "Key", (key, { id }) => (id.startsWith("dl-") ? deadLetterLink : operationLink)(id, key), "wide"),
+  { name: "Became", class: "wide", cell: became, text: (one) => one.event_id ?? one.operation_id },
   { name: "Now", cell: standing, text: (one) => one.status },
   textColumn("Why", (one) => one.detail),
   column("at", "When", ago),
-  ...inFile("failed_again"),
+  ...inFile("id", "failed_again"),
 ];
 const ITEMS_SECONDS = 5; // The API asks for the operation of each.
 
@@ -183,14 +183,24 @@ export function bulkActionView({ id, path: address, query, reload }) {
     seconds: 1,
     tabOf: (one) => ACTIONS[one.action].list,
     later: { items },
-    load: (signal) => get(path, {}, signal),
-    render: (one) => [head(one, path, reload), one.error ? notice({ message: one.error }) : null, progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
+    load: (signal) => withCause(path, signal),
+    render: (one) => [head(one, path, reload), one.error ? notice({ message: one.error }) : null, progress(one), patchCard(one.patch), failures(one), results(items.value, address, query, one), about(one)],
   };
 }
 
-function results(page, path, query) {
-  if (!page) return null;
-  return card("Items", page.error ? notice(page.error) : pagedTable("Items", RESULTS, page, { path, query, file: "items", keyOf: (one) => one.id, nothing: "Nothing was done yet." }));
+/** The bulk action, with its cause in words where it is of one. */
+async function withCause(path, signal) {
+  const one = await get(path, {}, signal);
+  const group = one.filter?.group;
+  const cause = group ? await getSeldom(`dead-letters/groups/${segment(group)}`, signal).catch(() => null) : null;
+  return { ...one, cause: cause?.sample.detail ?? group };
+}
+
+function results(page, path, query, one) {
+  // The items are asked for less often than the counts.
+  if (!page || (!page.error && !page.items.length && one.matched > one.remaining)) return card("Items", loading());
+  const nothing = one.status === "running" ? "The first has not had its turn." : "Nothing was done.";
+  return card("Items", page.error ? notice(page.error) : pagedTable("Items", RESULTS, page, { path, query, file: "items", keyOf: (each) => each.id, nothing }));
 }
 
 function head(one, path, reload) {
@@ -220,7 +230,7 @@ function about(one) {
   const filter = Object.entries(one.filter ?? {});
   return card("About", facts([
     ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.filter ? null : number(one.matched)],
-    ...filter.map(([name, value]) => [words(name), name.startsWith("created_") ? at(value) : value]),
+    ...filter.map(([name, value]) => (name === "group" ? ["Cause", causeLink(value, one.cause)] : [words(name), name.startsWith("created_") ? at(value) : value])),
   ]));
 }
 

@@ -4,7 +4,7 @@ import { doing, notes } from "../acting.js";
 import { get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { contentOf } from "../editor.js";
-import { ago, number, plural, when, words } from "../format.js";
+import { ago, number, plural, said, saidText, when, whose, words } from "../format.js";
 import { badge, card, circuitLink, deadLetterLink, facts, headline, json, linkButton, mono } from "../pieces.js";
 
 /** Where people stand with a cause; nothing while nobody looked at it. */
@@ -17,15 +17,15 @@ const backMark = () => h("span", { class: "badge is-failed" }, "Came back");
 
 // What a person may have to act on: one row for many, with what to do about all of them.
 
-export function manyRow(key, { count, kind, href, name, of, mark = null, note, ages, act: what }) {
+export function manyRow(key, { count, kind, href, name, of, mark = null, note, keys = null, ages, act: what }) {
   return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, number(count)),
-    h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), what);
+    h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), keys ? h("small", {}, h("strong", {}, whose(keys, count))) : null, h("small", { class: "dim" }, ages)), what);
 }
 
 /** A row for each cause. */
 export const causeRows = (groups) => h("ul", { class: "causes" }, groups.map((one) => manyRow(one.group, {
   count: one.count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(one.group)}`), mark: standing(one), name: words(one.sample.reason), of: one.sample.dependency ?? "no dependency",
-  note: h("span", { title: one.sample.detail }, one.sample.detail), ages: ["first ", ago(one.first_seen_at), ", last ", ago(one.last_seen_at)],
+  note: h("span", { title: saidText(one.sample.detail) }, said(one.sample.detail)), keys: one.limit_keys, ages: ["first ", ago(one.first_seen_at), ", last ", ago(one.last_seen_at)],
   act: h("div", { class: "actions" }, linkButton("Replay…", "bulk-actions/new", { group: one.group }), linkButton("Archive…", "bulk-actions/new", { action: "archive", group: one.group }, "quiet")),
 })));
 
@@ -36,7 +36,7 @@ export function causeView({ id: group, reload }) {
   return {
     title: "Cause",
     load: (signal) => get(place, {}, signal),
-    render: (one) => [head(one, place, reload), h("p", { class: "detail", data: { key: "detail" } }, one.sample.detail), remedies(one), failure(one.latest), content(one.latest), notes(one, place, reload), about(one)],
+    render: (one) => [head(one, place, reload), h("p", { class: "detail", data: { key: "detail" } }, said(one.sample.detail)), remedies(one), failure(one.latest), content(one.latest), notes(one, place, reload), about(one)],
   };
 }
 
@@ -49,9 +49,9 @@ const head = (one, place, reload) => headline(
   [badge(one.status), one.came_back ? backMark() : null, h("strong", {}, words(one.sample.reason)), circuitLink(one.sample.dependency)],
   [one.status === "new" ? doing(place, reload, ACKNOWLEDGE) : null, one.status === "resolved" ? null : doing(place, reload, RESOLVE)]);
 
-function remedies({ group, count, first_seen_at: first, last_seen_at: last }) {
+function remedies({ group, count, limit_keys: keys, first_seen_at: first, last_seen_at: last }) {
   const to = (query, text) => linkButton(text, "bulk-actions/new", { ...query, group });
-  return card(plural(count, "open dead letter"), [h("p", {}, "The first was made ", ago(first), ", the latest ", ago(last), "."),
+  return card(plural(count, "open dead letter"), [h("p", {}, "The first was made ", ago(first), ", the latest ", ago(last), ".", keys ? [" They are ", h("strong", {}, whose(keys, count)), "."] : null),
     count ? h("div", { class: "actions" }, to({}, "Replay or change them…"), to({ action: "archive" }, "Archive them…"), linkButton("Look at them", "dead-letters", { status: "open", group }, "quiet")) : null], { key: "remedies" });
 }
 

@@ -39,7 +39,7 @@ export function changeCard(path, patch, sample) {
   };
   const line = (change, index) => h("li", { data: { key: String(index) } }, h("span", {}, words(change)), button("Take it out", () => become(patch.filter((_, other) => other !== index)), "quiet"));
   return card("Change them first", [
-    h("p", { class: "dim" }, "One change to all of them, without which each is replayed as it was. What you see masked stays what it was."),
+    h("p", { class: "dim" }, "Optional: change every request first. Masked values are kept."),
     lines(patch, line),
     h("form", { class: "change-form", data: { keep: "", key: "change-form" }, on: { submit: add } },
       fieldOf({ name: "op", label: "Change", value: "add", choices: KINDS }),
@@ -90,7 +90,7 @@ function words({ op, path, from, value }) {
 /** What the replay does to the newest that match; nothing where it changes none and is not refused. */
 export function previewCard(preview, patch) {
   if (!patch?.length && !preview?.some((one) => one.errors.length)) return null;
-  const line = (one) => h("li", { class: "stack", data: { key: one.id } }, deadLetterLink(one.id, short(one.id)),
+  const line = (one) => h("li", { class: "stack", data: { key: one.id } }, deadLetterLink(one.id, one.key ?? short(one.id)),
     one.errors.length ? h("ul", { class: "problem" }, one.errors.map((error) => h("li", {}, `Would not be replayed: ${error.pointer} ${error.detail}`))) : changeList(one.changes) ?? h("span", { class: "dim" }, "stays as it is"));
   return linesCard("What it does to the newest", preview, line, { nothing: "Nothing matches.", key: "preview" });
 }

@@ -4,12 +4,12 @@ import { doing } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, at, duration, inFull, now, number, percent, plural, span, until, when, words } from "../format.js";
+import { at, atLeast, capital, duration, inFull, now, number, percent, plural, said, span, until, when, words } from "../format.js";
 import { column, counts, pagedTable, table, textColumn } from "../lists.js";
-import { all, ask, badge, button, card, circuitLink, facts, headline, linesCard, mono, notice, operationLink, unreadPart } from "../pieces.js";
-import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
+import { all, ask, badge, button, card, circuitLink, facts, headline, HELD, linesCard, loading, mono, notice, operationLink, unreadPart } from "../pieces.js";
+import { COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 import { hourCharts, lastHour } from "./metrics.js";
-import { TRY } from "./operations.js";
+import { END_PAUSE, RESET, SWITCHES, TRY, turning } from "./switches.js";
 
 /** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
 export function dependencyCards(circuits) {
@@ -20,11 +20,11 @@ export function dependencyCards(circuits) {
 
 /** A card that leads to the circuit's page: what is broken since when, and who waits or died because of it. */
 function circuitCard(one) {
-  const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead, limit_keys: keys } = one;
-  return h("a", { class: `circuit is-${state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
-    h("span", { class: "circuit-name" }, h("strong", {}, dependency), badge(one.throttled_until && state === "closed" ? "paused" : state)),
-    one.first_opened_at ? h("span", { class: "circuit-why" }, outage(one)) : calls ? ratioBar(one) : null,
-    keys ? h("span", { class: "circuit-why" }, h("strong", {}, `${keys.every((key) => key.credential_refused_by) ? "Credential refused" : "Open"} for ${plural(keys.length, "limit key")}`), ": ", keys.slice(0, 3).map((key) => key.limit_key).join(", "), keys.length > 3 ? ", …" : "") : null,
+  const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead } = one;
+  const isRefused = refusing(one).length > 0;
+  return h("a", { class: `circuit is-${isRefused ? "refused" : isPaused(one) ? "paused" : state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
+    h("span", { class: "circuit-name" }, h("strong", {}, dependency), isRefused ? badge("refused", "Credential refused") : badge(isPaused(one) ? "paused" : state)),
+    one.why ? h("span", { class: "circuit-why" }, whyHeld(one)) : calls ? ratioBar(one) : null,
     h("span", { class: "circuit-numbers" },
       waiting ? pair(waiting, waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
       dead ? pair(dead, dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,
@@ -36,13 +36,14 @@ function circuitCard(one) {
 /** The circuits of a dependency and its limit keys that a refused credential keeps open. */
 export const refusing = (one) => [one, ...(one.limit_keys ?? [])].filter((circuit) => circuit.credential_refused_by);
 
-/** Since when an outage goes on, and its last error; nothing while every call goes through. */
-function outage({ state, first_opened_at: since, failed_probes: probes, last_error: error, reason, changed_by: by, credential_refused_by: refusedBy }) {
-  if (!since) return null;
-  const failed = probes ? `${plural(probes, "probe")} failed` : words(reason);
-  const why = state === "forced_open" ? `Held open by ${by}: ${reason}` : refusedBy ? `The credential is refused (${refusedBy}): set a new one` : failed;
-  const last = error ? [`; the last ${probes ? "one" : "call"} got `, h("b", {}, error)] : null;
-  return [h("strong", {}, "Open since ", at(since)), ", ", ago(since), h("br"), why, last];
+/** Whether a pause holds calls up: an older outage comes second. */
+export const isPaused = ({ throttled_until: until, state }) => Boolean(until) && state !== "forced_open";
+
+/** Why calls do not go, with the point of it strong; nothing while they go. */
+function whyHeld({ why }) {
+  if (!why) return null;
+  const [, point, rest] = /^(.*?)([:;] .*)?$/s.exec(why);
+  return [h("strong", {}, said(capital(point))), rest ? said(rest) : null];
 }
 
 // How many waited for each dependency when the page asked before: with it one sees whether it gets better.
@@ -68,7 +69,7 @@ function trend({ dependency, waiting }) {
 /** Operations of a dependency that wait: for a retry, for the circuit or for their turn. */
 function waitingFor(circuit, counted) {
   if (!counted) return "–";
-  return number(waitingIn(counted.unfinished.by_dependency[circuit.dependency]));
+  return atLeast(waitingIn(counted.unfinished.by_dependency[circuit.dependency]), counted.unfinished.complete);
 }
 
 /** Attempts per operation of a dependency in the time that was counted: the retry amplification. */
@@ -80,7 +81,7 @@ const pair = (count, name, kind) => h("span", {}, h("b", { class: `count ${kind}
 /** What is next for a circuit, as a line; null when nothing is. */
 function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
-  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, `paused by ${circuit.throttled_by ?? "the dependency"} until `, at(circuit.throttled_until), ", ", until(circuit.throttled_until));
+  if (isPaused(circuit)) return h("span", { class: "circuit-next" }, "goes on ", until(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "the next call is a probe: it closes the circuit, or opens it again");
   const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
   if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);
@@ -107,8 +108,7 @@ const COLUMNS = [
   ...counts("waiting"),
   column("open_dead_letters", "Dead letters", number, "number"),
   column("retry_at", "Next probe", (instant) => until(instant)),
-  column("reason", "Why", words, "wide"),
-  textColumn("Last error", (one) => one.last_error),
+  textColumn("Why", (one) => one.why),
   column("changed_by", "By"),
 ];
 
@@ -130,25 +130,11 @@ export function circuitsView({ path, query }) {
 
 // One circuit: its numbers, its last minutes, what was done by hand, and its switches.
 
-const WHY = { name: "reason", label: "Why?", hint: "Kept in the audit trail." };
-const FOR = { name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." };
-const DEADLINES = { name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] };
-const SWITCHES = [
-  { what: "open", label: "Hold open", kind: "danger", fields: [WHY, FOR, DEADLINES], words: "No attempt goes through until it is closed again. Operations wait for it meanwhile." },
-  { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." },
-  { what: "disable", label: "Disable", kind: "quiet", fields: [WHY, FOR], words: "Every attempt goes through, however many fail." },
-  { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it and clears its counts." },
-];
-
-const RESET = SWITCHES.at(-1);
-
 /** The operations that a circuit or a throttling pause holds, with the state in which they wait. */
 async function waitsOf(dependency, signal) {
   const pages = HELD.map(async (status) => ({ status, items: (await get("operations", { dependency, status, limit: 10 }, signal)).items }));
   return (await Promise.all(pages)).filter(({ items }) => items.length);
 }
-
-const HELD = ["waiting_circuit", "waiting_throttle"];
 
 export function circuitView({ id: name, query, reload }) {
   const path = `circuits/${segment(name)}`;
@@ -171,7 +157,7 @@ export function circuitView({ id: name, query, reload }) {
     render: (read) => {
       const circuit = { ...read, waits: later.waits?.known, counted: later.counted?.known, outages: outages.known, hour: later.hour?.value };
       return [
-        head(circuit, path, reload),
+        head(circuit, reload),
         limitKeys(circuit, path, reload),
         trip(circuit),
         card(!key && hasOneForEachKey(circuit) ? "Window of operations without a limit key" : "Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
@@ -201,12 +187,12 @@ const KEYS = [
 function limitKeys({ dependency, limit_key: key, limit_keys: keys, settings: given }, path, reload) {
   if (!hasOneForEachKey({ settings: given })) return null;
   if (key) return h("p", { data: { key: "whose" } }, "The circuit of one limit key. ", circuitLink(dependency, undefined, `The circuit of ${dependency}`), " counts for every key while it is held open or disabled by hand.");
-  const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(RESET, one, path, reload) }];
+  const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(RESET, one, reload) }];
   const lookUp = async () => {
     const typed = await ask({ title: `A limit key of ${dependency}`, fields: [{ name: "limit_key", label: "Limit key" }], action: "Show its circuit", kind: "main" });
     if (typed) go(path, typed);
   };
-  const closed = "Those of all limit keys are closed.";
+  const closed = "The circuits of all limit keys are closed.";
   return card("Limit keys", table("Limit keys", columns, keys ?? [], { keyOf: (one) => one.limit_key, nothing: closed }), { more: button("Look up a key", lookUp, "quiet") });
 }
 
@@ -218,8 +204,6 @@ function lately({ hour, dependency }) {
   return card("Last hour", hour ? notice(hour.error) : loading());
 }
 
-const loading = () => h("p", { class: "loading-part" }, "Loading…");
-
 /** When an outage was, or since when it goes on. */
 export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: `${inFull(began)} to ${inFull(ended)}` }, span(Date.parse(began), Date.parse(ended))) : when(began));
 
@@ -230,19 +214,14 @@ function outagesOf({ outages: found, dependency, limit_key: key }) {
   return card("Outages", content, { more: all("activity", { kind: "circuit", dependency, q: key }) });
 }
 
-function head(circuit, path, reload) {
+function head(circuit, reload) {
   const isOff = circuit.settings?.circuit.enabled === false;
   const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
-  const since = outage(circuit);
+  const held = whyHeld(circuit);
   const why = isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
-  return headline([badge(circuit.state), since ? h("span", {}, since) : why, next(circuit)],
-    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : SWITCHES.map((one) => turning(one, circuit, path, reload)));
-}
-
-/** A switch of the circuit of a dependency, or of one of its limit keys. */
-function turning(given, { dependency, limit_key: key }, path, reload) {
-  const bodyOf = (typed) => ({ ...typed, limit_key: key });
-  return doing(path, reload, { ...given, bodyOf, title: `${given.label}: ${dependency}${key ? ` for ${key}` : ""}`, done: `${given.label}: requested.` });
+  const marks = [refusing(circuit).length ? badge("refused", "Credential refused") : null, isPaused(circuit) ? badge("paused") : null, badge(circuit.state)];
+  return headline([marks, held ? h("span", {}, held) : why, next(circuit)],
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : [...(isPaused(circuit) ? [END_PAUSE] : []), ...SWITCHES].map((one) => turning(one, circuit, reload)));
 }
 
 /** The window that opened it: a new epoch begins without calls, and the question is what went before. */
@@ -255,7 +234,7 @@ function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
     ...(circuit.limit_key ? [["Operations waiting", h("a", { href: link("operations", { dependency: circuit.dependency, limit_key: circuit.limit_key }) }, `about ${number(circuit.waiting)}`)]] : [
-      ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " Still counting.") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
+      ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
     ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }
@@ -275,7 +254,7 @@ function limits({ limits: now, counted, dependency }) {
 }
 
 function waiting({ waits, dependency }, reload) {
-  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at),
+  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), one.limit_key ? h("span", { class: "dim" }, `of ${one.limit_key}`) : null, h("span", { class: "spread" }), until(one.next_attempt_at),
     one.status === "waiting_circuit" ? doing(`operations/${segment(one.operation_id)}`, reload, TRY) : null);
   return waits?.map(({ status, items }) => linesCard(words(status), items, line, { more: all("operations", { dependency, status }) }));
 }

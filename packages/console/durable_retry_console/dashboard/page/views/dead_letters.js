@@ -5,8 +5,8 @@ import { get, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { changeList, contentOf, editor } from "../editor.js";
-import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
-import { column, CREATED, created, DEPENDENCY, folded, inFile, listView, named, SHARED, STATUS, textColumn } from "../lists.js";
+import { ago, at, coarse, number, plural, said, until, when, words } from "../format.js";
+import { column, CREATED, created, DEPENDENCY, folded, inFile, LIMIT_KEY, listView, named, SHARED, STATUS, textColumn } from "../lists.js";
 import { badge, bulkActionLink, card, causeLink, circuitLink, correlationLink, deadLetterLink, facts, headline, json, laneLink, lines, linesCard, linkButton, mono, notice, operationLink, sharedLink } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { CATEGORIES, onAll, REASONS, selection } from "./bulk.js";
@@ -28,9 +28,10 @@ const COLUMNS = [
   column("correlation_id", "Correlation", correlationLink, "roomy"),
   column("reason", "Reason", words),
   DEPENDENCY,
+  LIMIT_KEY,
   textColumn("Detail", (one) => one.detail),
   CREATED,
-  ...inFile("id", "operation_id", "category", "group", "order_key", "limit_key", "debounce_key", "priority", "first_failed_at"),
+  ...inFile("id", "operation_id", "category", "group", "order_key", "debounce_key", "priority", "first_failed_at"),
 ];
 // Words, keys and correlation ids are looked for in the dead letters themselves.
 const SEARCHED = ["q", "key", "correlation_id"];
@@ -90,7 +91,7 @@ export function deadLetterView({ id, query, path, reload }) {
     load: (signal) => withOutcome(place, signal),
     render: (one) => [
       head(one, place, path, query, reload),
-      h("p", { class: "detail", data: { key: "detail" } }, one.detail),
+      h("p", { class: "detail", data: { key: "detail" } }, said(one.detail)),
       outcome(one), failure(one),
       query.edit && one.status === "open" && !one.unreadable ? editor(one, place, { done: () => go(path) }) : content(one),
       one.attempts.length ? card("Attempts", timeline({ ...one, operation_id: null })) : null,

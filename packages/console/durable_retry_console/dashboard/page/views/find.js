@@ -1,7 +1,7 @@
 // What somebody asks about, among everything, by one search; one operation that matches is answered at once.
 
 import { h, link } from "../dom.js";
-import { until, words } from "../format.js";
+import { said, until, words } from "../format.js";
 import { column, CREATED, created, DEPENDENCY, filters, listView, ORIGIN, SHARED, STATUS } from "../lists.js";
 import { badge, card, circuitLink, clip, correlationLink, cutLink, deadLetterLink, empty, operationLink, short, STATES, untilWords } from "../pieces.js";
 
@@ -65,7 +65,7 @@ function answer(asked, items) {
   const letter = one.dead_letter_id ? deadLetterLink(one.dead_letter_id, "Its dead letter, to replay it") : null;
   return card("Where it is", [
     h("p", { class: "answer" }, badge(one.status), " ", operationLink(one.id, one.key), attempts(one), " at ", circuitLink(one.dependency)),
-    whyOf(one) ? h("p", { class: "why" }, whyOf(one)) : null,
+    whyOf(one) ? h("p", { class: "why" }, said(whyOf(one))) : null,
     one.next_attempt_at ? h("p", {}, words(untilWords(one.status)), until(one.next_attempt_at), ".") : null,
   ], { more: letter });
 }

@@ -4,16 +4,18 @@ import { attempt, doing } from "../acting.js";
 import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, at, number, until, when, words } from "../format.js";
-import { column, created, DEPENDENCY, listView, named, ORIGIN, SHARED, table, textColumn } from "../lists.js";
-import { ask, badge, bulkActionLink, button, card, circuitLink, copier, correlationLink, deadLetterLink, empty, eventLink, facts, FINISHED, headline, json, laneLink, linesCard, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
+import { ago, at, number, said, until, when, words } from "../format.js";
+import { column, created, DEPENDENCY, LIMIT_KEY, listView, named, ORIGIN, SHARED, table, textColumn } from "../lists.js";
+import { ask, badge, bulkActionLink, button, card, circuitLink, copier, correlationLink, deadLetterLink, empty, eventLink, facts, FINISHED, headline, HELD, json, laneLink, linesCard, linkButton, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
 import { ACTIONS, onAll, selection } from "./bulk.js";
+import { TRY } from "./switches.js";
 
 const COLUMNS = [
   column("status", "State", (status) => badge(status)),
   column("key", "Key", (key, one) => operationLink(one.operation_id, key), "wide"),
   column("correlation_id", "Correlation", correlationLink, "roomy"),
   DEPENDENCY,
+  LIMIT_KEY,
   column("attempt_count", "Attempts", number, "number"),
   column("next_attempt_at", "Next attempt", (instant) => until(instant)),
   textColumn("Why", whyOf),
@@ -94,29 +96,31 @@ export function operationView({ id, reload }) {
 
 const ENDS_FIRST = "An attempt that is under way ends first";
 const RETRY = { what: "retry-now", label: "Retry now", done: "Retrying now.", kind: "main" };
-/** One attempt past the circuit, of an operation that waits for it. */
-export const TRY = { what: "try", label: "Try once", action: "Send it", done: "Sent past the circuit, which stays as it is.", title: "Send one attempt past the circuit?",
-  words: "The circuit does not count it and stays as it is. Close the circuit by hand when the attempt succeeds.", fields: [{ name: "reason", label: "Why?", hint: "Kept with the operation." }] };
 const RESUME = { what: "resume", label: "Resume", done: "Resuming.", kind: "main" };
 const PAUSE = { what: "pause", label: "Pause", action: "Pause it", done: "Pausing.", title: "Pause this operation?", words: `${ENDS_FIRST}.`, fields: ACTIONS.pause.fields };
 const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Cancelling.", kind: "danger", title: "Cancel this operation?",
   words: `${ENDS_FIRST} and may still succeed. What the dependency has already done is not undone.` };
 
-/** What one can do to an operation as it is now. */
+/** What one can do to an operation as it is now. While a circuit or a pause holds it, it would only wait again. */
 function offered({ status }) {
   if (FINISHED.includes(status)) return [];
   if (status === "paused") return [RESUME, CANCEL];
-  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), ...(status === "waiting_circuit" ? [TRY] : []), PAUSE, CANCEL];
+  if (status === "waiting_circuit") return [{ ...TRY, kind: "main" }, PAUSE, CANCEL];
+  if (status === "waiting_throttle") return [PAUSE, CANCEL, { ...RETRY, kind: "quiet" }];
+  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), PAUSE, CANCEL];
 }
+
+/** The way to what ends its wait; nothing where that is no circuit and no pause. */
+const itsCircuit = ({ status, waits_for: other, dependency }) => (HELD.includes(status) ? linkButton("Its circuit", `circuits/${segment(other ?? dependency)}`) : null);
 
 const head = (one, path, reload) => headline([
   badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
   one.replaced_by ? h("span", {}, "replaced by ", operationLink(one.replaced_by, short(one.replaced_by))) : null,
   one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
   one.status === "waiting_order" ? h("span", {}, "waits for its turn in the lane of ", laneLink(one.order_key)) : null,
-  whyWaiting(one) ? h("span", { class: "why" }, whyWaiting(one)) : null,
+  whyWaiting(one) ? h("span", { class: "why" }, said(whyWaiting(one))) : null,
   one.next_attempt_at ? h("span", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null,
-], offered(one).map((action) => doing(path, reload, action)));
+], [offered(one).map((action) => doing(path, reload, action)), itsCircuit(one)]);
 
 function dead(one) {
   if (!one.dead_letter) return null;

@@ -3,14 +3,15 @@
 import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, atLeast, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCard, linkButton, notice, operationLink, STATES, unreadPart, WAITING } from "../pieces.js";
-import { countingNote, waitingIn, WINDOWS } from "../poll.js";
+import { ago, asOf, at, atLeast, capital, coarse, now, number, percent, plural, until, words } from "../format.js";
+import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCard, notice, operationLink, STATES, unreadPart } from "../pieces.js";
+import { waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
 import { causeRows, manyRow, othersWords } from "./causes.js";
-import { dependencyCards, noteWaiting, refusing } from "./circuits.js";
+import { dependencyCards, isPaused, noteWaiting, refusing } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
+import { remedies } from "./switches.js";
 
 export function overviewView({ query, reload }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
@@ -20,36 +21,38 @@ export function overviewView({ query, reload }) {
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
     // What is broken first, then how many wait or died because of it, then all the rest.
     render: (data) => [
-      verdict(data), dependencies(data.circuits), figures(data, minutes), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)),
-      alerts(data.alerts), operations(data, minutes), outbox(data.outbox)],
+      verdict(data), dependencies(data), figures(data, minutes), h("div", { class: "pair", data: { key: "causes" } }, causes(data), waits(data, reload)),
+      alerts(data.alerts), operations(data, minutes), outbox(data)],
   };
 }
 
 /** Each part stands for itself: one that did not answer is `{error}`. */
-function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, alerts: raised, health, unavailable }) {
+function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, alerts: raised, health, unavailable, as_of: old }) {
   const orError = (name, part) => part ?? unreadPart(unavailable[name]);
   if (circuits) noteWaiting(circuits);
   return {
     counted: orError("operations", counted), circuits: orError("circuits", circuits), metrics: orError("metrics", metrics),
-    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised),
+    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised), old,
   };
 }
 
 /** All of it in a sentence or two. */
-function verdict({ counted, circuits, letters, outbox, health }) {
-  const named = (found, words) => (found.length ? [h("strong", {}, words(found.length)), ": ", found.map(({ dependency }, index) => [index ? ", " : "", circuitLink(dependency)])] : null);
+function verdict({ counted, circuits, letters, outbox, health, old }) {
+  const linked = (found, more = () => null) => found.map((one, index) => [index ? ", " : "", circuitLink(one.dependency), more(one)]);
+  const named = (found, words, more) => (found.length ? [h("strong", {}, words(found.length)), ": ", linked(found, more)] : null);
   const those = (test) => (circuits.error ? [] : circuits.filter(test));
   const refused = those((one) => refusing(one).length);
+  const isOpen = (one) => !one.credential_refused_by && !isPaused(one) && ["open", "half_open", "forced_open"].includes(one.state);
   const broken = [
-    refused.length ? [h("strong", {}, "Credential refused"), " by ", refused.map((one, index) => [index ? ", " : "", circuitLink(one.dependency), refusedFor(one)]), ": set a new one"] : null,
-    named(those(({ state, credential_refused_by: by }) => !by && ["open", "half_open", "forced_open"].includes(state)), (count) => `${plural(count, "circuit")} open`),
-    named(those(({ limit_keys: keys, state }) => keys?.some((key) => !key.credential_refused_by) && state === "closed"), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
-    named(those(({ throttled_until: paused, state }) => paused && state === "closed"), (count) => `${plural(count, "dependency", "dependencies")} paused`),
+    refused.length ? [h("strong", {}, "Credential refused"), " by ", linked(refused, refusedFor), ": set a new one"] : null,
+    named(those(isPaused), (count) => `${plural(count, "dependency", "dependencies")} paused`, (one) => [" until ", at(one.throttled_until)]),
+    named(those(isOpen), (count) => `${plural(count, "circuit")} open`),
+    named(those((one) => one.state === "closed" && one.limit_keys?.some((key) => !key.credential_refused_by)), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
     ...(health.error ? [] : Object.entries(health.parts).filter(([name, part]) => !part.healthy && !(refused.length && name === "credentials")).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
   const lost = [
-    waiting ? h("a", { href: link("operations", { status: waitingMost(counted) }) }, `${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`) : null,
+    waiting ? [`${counted.unfinished.complete ? "" : "at least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
     letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : "at least "}${plural(letters.open, "open dead letter")}`) : null,
     outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
   ].filter(Boolean);
@@ -57,17 +60,17 @@ function verdict({ counted, circuits, letters, outbox, health }) {
   const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
-  const kind = refused.length || those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : isWell ? "is-good" : "is-wait";
-  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, countingNote(counted));
+  const kind = refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
+  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, asOf(Object.values(old).sort()[0]));
 }
 
 /** For which limit keys alone a credential is refused; nothing where it is the dependency's own. */
 const refusedFor = (one) => (one.credential_refused_by ? "" : ` for ${refusing(one).map((key) => key.limit_key).join(", ")}`);
 
-function figures({ counted, outbox, metrics }, minutes) {
+function figures({ counted, outbox, metrics, old }, minutes) {
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: pendingNote(counted) }),
-    lagFigure(outbox), throughput(metrics, minutes), latency(metrics, minutes));
+    figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: [pendingNote(counted), asOf(old.operations)] }),
+    lagFigure(outbox, old), throughput(metrics, minutes), latency(metrics, minutes));
 }
 
 function throughput(metrics, minutes) {
@@ -83,13 +86,13 @@ function latency({ error, attempt_ms: attempt, operation_ms: operation }, minute
 }
 
 /** The age of the oldest pending event; past the threshold of its alert it is an alarm. */
-function lagFigure(outbox) {
+function lagFigure(outbox, old) {
   const seconds = outbox.oldest ? Math.max(0, (now() - Date.parse(outbox.oldest.pending_since)) / 1000) : 0;
   const isLate = outbox.alarm_lag_seconds > 0 && seconds > outbox.alarm_lag_seconds;
   const limit = isLate ? h("span", { class: "alarm" }, `over ${coarse(outbox.alarm_lag_seconds)} `) : null;
   const failed = outbox.failed ? h("span", { class: "alarm" }, atLeast(outbox.failed, outbox.failed_complete), " failed") : null;
   return figure(outbox.error ? "–" : coarse(seconds), "outbox lag",
-    { href: link("outbox", outbox.failed ? { status: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
+    { href: link("outbox", outbox.failed ? { status: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: [limit, failed, asOf(old.outbox)] });
 }
 
 /** The incidents that go on; nothing while there are none. */
@@ -101,11 +104,13 @@ function alerts(raised) {
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
 
-/** The waiting state that has the most: where a click on the sum leads. */
-function waitingMost({ unfinished }) {
-  const count = (state) => unfinished?.by_status[state] ?? 0;
-  return ["waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"].reduce((most, state) => (count(state) > count(most) ? state : most));
+/** How many wait for what, each with the list of those. */
+function waitingLinks(counts) {
+  const kinds = Object.entries(FOR_WHAT).filter(([state]) => counts[state]);
+  return kinds.map(([state, what], index) => [index ? ", " : kinds.length > 1 ? ": " : " ", h("a", { href: link("operations", { status: state }) }, kinds.length > 1 ? `${number(counts[state])} ${what}` : what)]);
 }
+
+const FOR_WHAT = { waiting_retry: "for a retry", waiting_throttle: "for the end of a pause", waiting_circuit: "for a circuit", waiting_order: "for their turn" };
 
 function operations({ counted }, minutes) {
   const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
@@ -121,45 +126,44 @@ function operations({ counted }, minutes) {
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
 
-const countedWords = (counted) => `${plural(counted.operations, "operation")} accepted.${counted.complete ? "" : " Still counting."}`;
+const countedWords = (counted) => `${plural(counted.operations, "operation")} accepted.${counted.complete ? "" : " What is not finished is still being counted."}`;
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
 
-function dependencies(circuits) {
+function dependencies({ circuits, old }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  return card("Dependencies", dependencyCards(circuits), { more: all("circuits"), kind: "bare" });
+  return card(["Dependencies", asOf(old.circuits)], dependencyCards(circuits), { more: all("circuits"), kind: "bare", key: "Dependencies" });
 }
 
-function causes(letters) {
+function causes({ letters, old }) {
   const more = all("dead-letters");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
   if (!letters.groups.length) return card("Dead letters by cause", empty("No dead letter is open."), { more });
   const { causes: count, open } = letters.others;
   const others = count ? h("p", { class: "dim" }, othersWords(count), h("a", { href: link("dead-letters") }, plural(open, "dead letter"))) : null;
-  return card("Dead letters by cause", [causeRows(letters.groups), others], { more });
+  return card(["Dead letters by cause", asOf(old.dead_letters)], [causeRows(letters.groups), others], { more, key: "Dead letters by cause" });
 }
 
 /** What waits, for each dependency and kind of wait: all operations behind one circuit are one row. */
-function waits({ counted, circuits }) {
+function waits({ counted, circuits, old }, reload) {
   const { unfinished } = counted;
-  if (!unfinished) return card("Waiting", empty("Still counting."));
-  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => state !== "scheduled" && counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
+  if (!unfinished) return card("Waiting", notice(counted.error));
+  const rows = unfinished.waiting.filter(({ status }) => FOR_WHAT[status]);
   if (!rows.length) return card("Waiting", empty("No operation waits."));
-  rows.sort((a, b) => b.count - a.count);
-  const row = ({ dependency, state, count }) => {
-    const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
-    const { retry_at: probe, throttled_until: paused } = circuits.error ? {} : (circuits.find((one) => one.dependency === dependency) ?? {});
-    const next = first?.next_attempt_at ?? { waiting_circuit: probe, waiting_throttle: paused }[state];
-    return manyRow(`${dependency} ${state}`, {
-      count, kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
-      note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: next ? ["next ", until(next)] : null,
-      act: linkButton("Retry now…", "bulk-actions/new", { action: "retry_now", status: state, dependency }),
+  const row = (one) => {
+    const { dependency, status, count, first } = one;
+    const circuit = circuits.error ? null : (circuits.find((each) => each.dependency === dependency) ?? null);
+    const next = first?.next_attempt_at ?? { waiting_circuit: circuit?.retry_at, waiting_throttle: circuit?.throttled_until }[status];
+    return manyRow(`${dependency} ${status}`, {
+      count, kind: `is-${status}`, href: link("operations", { status, dependency }), name: capital(FOR_WHAT[status]), of: dependency,
+      note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, keys: one.limit_keys,
+      ages: next ? ["next ", until(next)] : null, act: h("div", { class: "actions" }, remedies(one, circuit, reload)),
     });
   };
-  return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));
+  return card(["Waiting", asOf(old.operations)], h("ul", { class: "causes" }, rows.map(row)), { key: "Waiting" });
 }
 
-function outbox(events) {
+function outbox({ outbox: events, old }) {
   const more = all("outbox", events.failed ? { status: "failed" } : {});
   if (events.error) return card("Outbox", notice(events.error), { more });
   const { oldest } = events;
@@ -167,5 +171,5 @@ function outbox(events) {
     ? h("p", {}, `${words(atLeast(events.pending, events.pending_complete))} pending, the oldest `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
     : empty("Nothing is waiting to be sent.");
   const failed = (event) => h("li", { data: { key: event.event_id } }, badge("failed"), eventLink(event.event_id, event.type), ago(event.created_at), h("small", { class: "dim line" }, event.detail ?? ""));
-  return card("Outbox", [waiting, lines(events.latest_failed, failed)], { more });
+  return card(["Outbox", asOf(old.outbox)], [waiting, lines(events.latest_failed, failed)], { more, key: "Outbox" });
 }
