@@ -111,17 +111,19 @@ async def accept_message(
 def _body_with(fields: dict[str, Any], content: bytes) -> bytes:
     """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
 
-    What is no JSON stays alone: inside of a document it might close that, and add members to it.
+    What is no JSON in UTF-8 stays alone: inside of a document it might close that, and add members to it.
     """
+    if not fields:
+        return content
     try:
         read_json(content)
-    except MalformedJsonError:
+        text = content.decode()
+    except (MalformedJsonError, UnicodeDecodeError):
         return content
-    text = content.decode()
     if "dependency" in fields:
         request = _text_with(dict(fields.pop("request", {})), "json", text)
         return _text_with(fields, "request", request).encode()
-    return _text_with(fields, "input", text).encode() if fields else content
+    return _text_with(fields, "input", text).encode()
 
 
 def _text_with(members: dict[str, Any], name: str, text: str) -> str:

@@ -31,7 +31,7 @@ DATA: Final = frozenset(
         *("instance.head", "handle_event.invocation_request", "http/protobuf"),
         # What stands in an example, or is a parameter.
         *("cart.add", "result.value", "call.progress", "error.response", "given.now"),
-        *("context.retry_context", "context.trace_context"),
+        *("context.retry_context", "context.trace_context", "call.client"),
         # Names of other languages and of libraries that are not installed.
         *("google.rpc.RetryInfo", "redis.exceptions.ConnectionError", "redis.ConnectionError"),
         *("RegexRouteConstraint.Match", "DurableClient.StartNewAsync", "BindingInfo.Direction"),
