@@ -138,10 +138,6 @@ class ListedOperation(Answer):
         str | None, left_out("Where it is looked at. Left out without the app setting `TRACE_URL`.")
     ] = None
 
-    @property
-    def is_finished(self) -> bool:
-        return self.status in FINISHED
-
 
 class OperationReplay(Answer):
     """A replay of one of an operation's dead letters."""
