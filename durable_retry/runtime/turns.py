@@ -174,8 +174,11 @@ class Alarm:
 
 
 def pause(signals: Signals, seconds: timedelta, *ends: str) -> Turns[None]:
-    """Wait for so long, or for one of the events, which is not taken."""
-    yield from Alarm(signals, signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + seconds).event(*ends)
+    """Wait for so long, for one of the events, or for a nudge: what follows bears to come early."""
+    awaited = [signals.awaited(name) for name in (NUDGE_EVENT, *ends)]
+    yield task.when_any([signals.ctx.create_timer(seconds), *awaited])
+    if signals.has_come(NUDGE_EVENT):
+        signals.take(NUDGE_EVENT)
 
 
 class OwnFailureError(Exception):

@@ -276,7 +276,7 @@ def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target
     assert (paused["state"], paused["failures"]) == ("closed", 0)
     held = until_held(circuits, "throttling", f"{key}-other", "waiting_throttle")
     waits = circuits.status(held)["waits"]
-    assert waits[-1]["delay_reasons"][0].startswith("paused by 429 until ")
+    assert waits[-1]["delay_reasons"][0].startswith("paused by 429 (Retry-After 6 s) until ")
     done = circuits.until(held, "succeeded")
     throttled_until = instant(paused["throttled_until"])
     assert arrivals(own_target, [done["key"]])[0] >= throttled_until

@@ -122,7 +122,7 @@ def test_submit_and_watch_show_every_attempt_and_the_end(shell: Shell, key: str)
     assert "attempt 1  503" in shown
     assert "waits 200 ms (exponential 0.2 s)" in shown
     assert "attempt 2  200" in shown
-    assert shown.rstrip().endswith(f"{operation_id}  succeeded")
+    assert f"\n{operation_id}  succeeded\n" in shown
     assert "status      succeeded" in shell.run("get", operation_id)
     assert shell.json("get", operation_id)["attempt_count"] == 2
 

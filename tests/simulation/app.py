@@ -32,6 +32,7 @@ from durable_retry.engine.operations import operation as operations
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
+from durable_retry.plugins import plugins
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.services import sources
 from durable_retry.services.attempt import attempt
@@ -370,6 +371,9 @@ _HANDLERS: Final = {
     )
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})
+# A world that loads what plugs in would not be the same as one that finds it loaded.
+plugins()
+
 _ORCHESTRATORS: Final = OPERATIONS | AROUND_OPERATIONS | {REGULAR: regular}
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,

@@ -67,6 +67,7 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
 from entities import debounce as debounce_entity
 from entities import order_lane
+from orchestrators import debounce as gates
 from orchestrators import operation
 from orchestrators.run import Run
 
@@ -281,7 +282,7 @@ PLAUSIBLE: Final = (
     Mistake("later wait ended", lambda: patch.object(Run, "_is_sent_now", _is_always)),
     Mistake("replaced one begins", _without_replacing),
     Mistake("first one stays", lambda: patch.object(Series, "is_later_than", _is_another)),
-    Mistake("wait for quiet forgotten", lambda: patch.object(Run, "wait_for_quiet", _begun_at_once)),
+    Mistake("wait for quiet forgotten", lambda: patch.object(gates, "_wait_for_later", _begun_at_once)),
     Mistake("one circuit for all keys", lambda: patch.object(circuit_entity, "hash_of_key", lambda _: "all")),
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),

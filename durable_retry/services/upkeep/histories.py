@@ -62,6 +62,8 @@ async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | No
     is_missing = record is None or (completion is not None and record.run < completion.run)
     if completion is not None and completion.expires_at > now and is_missing:
         await complete_record(hub, operation_id, completion)
+        # The next round may come when its time is long over, and look for no record.
+        await expire_record(hub, operation_id, completion.expires_at)
         return False
     if record is not None:
         answers_on = record.expires_at > now

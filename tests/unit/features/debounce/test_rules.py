@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from durable_retry.features.debounce.rules import (
+    MEMBERS,
     Debounce,
+    DebounceMembers,
     DebouncePlace,
     DebounceRequest,
     Series,
@@ -181,3 +183,7 @@ def test_the_state_is_read_back() -> None:
 )
 def test_the_last_document_says_what_became_of_it(document: dict[str, Any], outcome: str | None) -> None:
     assert debounce_outcome(document) == outcome
+
+
+def test_members_that_are_null_make_no_part() -> None:
+    assert MEMBERS.part_of(DebounceMembers(), "handler ship", NOON) is None

@@ -195,9 +195,9 @@ async def test_a_record_without_a_history_is_purged_when_its_time_is_over_and_el
         (HOUR, None, True, ["read"]),
         # It still has to answer.
         (HOUR / 2, a_key_record(-HOUR / 2), True, ["read", ("alone", HOUR / 2), NOON + HOUR / 2]),
-        # Its completion was lost.
-        (HOUR / 2, None, True, ["read", ("complete", RUN)]),
-        (HOUR / 2, a_key_record(-HOUR / 2, RUN - 1), True, ["read", ("complete", RUN)]),
+        # Its completion was lost. The record ends by itself: the next round may come after its time.
+        (HOUR / 2, None, True, ["read", ("complete", RUN), NOON + HOUR / 2]),
+        (HOUR / 2, a_key_record(-HOUR / 2, RUN - 1), True, ["read", ("complete", RUN), NOON + HOUR / 2]),
         # It was, and nobody asks any more: what an earlier run left goes.
         (HOUR, a_key_record(HOUR, RUN - 1), True, ["read", "purge"]),
     ],

@@ -6,6 +6,7 @@ import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.features.workflows.rules.references import (
     MissingResultError,
     Reference,
@@ -107,11 +108,11 @@ REFERRING = {"method": "POST", "path": "/c", "query": {}, "headers": {}}
 REFERRING |= {"json": {"for": [{"$result": "reserve#/json/id"}], "by": {"$result": "who#"}}}
 
 
-def left_in(**changes: Any) -> list[str]:
-    """Places of what is refused in the replay of a saga's step that did not run."""
+def left_in(attempts: tuple[dict[str, Any], ...] = (), **changes: Any) -> list[str]:
+    """Places of what is refused in the replay of a saga's step that made these attempts."""
     try:
         operation = an_operation(**({"source": "saga", "request": REFERRING} | changes))
-        entry = {"operation": operation.to_json(), "attempts": [], "category": "malformed"}
+        entry = {"operation": operation.to_json(), "attempts": list(attempts), "category": "malformed"}
         entry |= {"reason": "ValidationFailed", "detail": "a result was not there"}
         refuse_unfilled(of_operation("dl-1", entry, NOON), operation)
     except InvalidInputError as refusal:
@@ -123,6 +124,10 @@ def test_a_step_whose_references_were_never_filled_is_not_replayed_as_it_is() ->
     assert left_in() == ["/request/json/by", "/request/json/for/0"]
     handled: dict[str, Any] = {"request": None, "handler": "ship", "input": {"$result": "reserve#"}}
     assert left_in(**handled) == ["/input"]
+
+
+def test_what_has_run_holds_values_whatever_they_look_like() -> None:
+    assert left_in(attempts=(PastAttempt(number=1, started_at=NOON, duration_ms=1.0).to_json(),)) == []
 
 
 def test_a_step_is_replayed_with_values_in_place_of_its_references() -> None:
