@@ -294,7 +294,7 @@ class Run:
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TURN_EVENT] if in_order else []
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
-        names += [] if self.listener is None else [self.listener[0]]
+        names += self._listened_to
         while (name := (yield from alarm.event(*names))) is not None:
             if name == PAUSE_EVENT:
                 goes_on = yield from self.hold()
@@ -305,6 +305,11 @@ class Run:
                 return
             if alarm.is_over:
                 return  # The message of the timer is late, or lost.
+
+    @property
+    def _listened_to(self) -> tuple[str, ...]:
+        """The event of the listener, if there is one."""
+        return () if self.listener is None else (self.listener[0],)
 
     def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
         if name == CANCEL_EVENT:
@@ -335,7 +340,7 @@ class Run:
         self.leave_gates(for_good=False)
         self.show(OperationState.PAUSED, next_attempt_at=until)
         alarm = Alarm(self.signals, until)
-        names = [CANCEL_EVENT, *([] if self.listener is None else [self.listener[0]]), RESUME_EVENT]
+        names = [CANCEL_EVENT, *self._listened_to, RESUME_EVENT]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):

@@ -14,7 +14,7 @@ async def remove_batches(past: Past) -> tuple[int, str]:
         batch = await find_batch(batch_id)
         return batch is None or batch.finished_at is not None
 
-    return await remove_of_list(past, TABLE, CREATED, TABLE, is_over)
+    return await remove_of_list(past, TABLE, CREATED, is_over)
 
 
 BATCHES: Final = Kind(in_rounds(remove_batches), lambda settings: settings.history_for)

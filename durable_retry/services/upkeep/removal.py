@@ -274,21 +274,18 @@ async def remove_listed(past: Past) -> tuple[int, str]:
     async def is_over(instance_id: str) -> bool:
         return await past.hub.read_instance(instance_id) is None
 
-    return await remove_of_list(
-        past, instance_lists.TABLE, listed_names()[past.shard], instance_lists.TABLE, is_over
-    )
+    return await remove_of_list(past, instance_lists.TABLE, listed_names()[past.shard], is_over)
 
 
 async def remove_of_list(
-    past: Past, lists: str, name: str, table: str, is_over: Callable[[str], Awaitable[bool]]
+    past: Past, table: str, name: str, is_over: Callable[[str], Awaitable[bool]]
 ) -> tuple[int, str]:
     """Delete the entries of a list by time for what is over, and the rows that are kept of it.
 
     The entry is deleted last: the next round repeats what a crash interrupted.
 
     Args:
-        lists: The table of the list, with its name as partition.
-        table: That of the rows, whose partition is the id in the entry.
+        table: Has the list, with its name as partition, and the rows, with the id in the entry as theirs.
     """
 
     async def remove(row: tables.Row) -> int:
@@ -296,12 +293,12 @@ async def remove_of_list(
         if not await is_over(id_):
             return 0
         await _remove_rows(table, id_)
-        await tables.delete(lists, name, row["RowKey"])
+        await tables.delete(table, name, row["RowKey"])
         return 1
 
     oldest = f"{newest_first(past.before)}."
     cursor = max(past.after, oldest) if past.after else None
-    page = await tables.rows_between(lists, name, after=oldest, cursor=cursor, limit=LISTED_PER_STEP)
+    page = await tables.rows_between(table, name, after=oldest, cursor=cursor, limit=LISTED_PER_STEP)
     return await _remove_few_at_once(remove, page.rows), page.cursor or ""
 
 

@@ -514,6 +514,14 @@ def test_a_paused_operation_that_is_replaced_ends() -> None:
     assert stage.run()["replaced_by"] == "op-later"
 
 
+def test_an_operation_whose_feature_was_taken_out_is_left_to_a_person_and_sends_nothing() -> None:
+    stage = Stage(an_operation(parts={"taken_out": {"key": "k"}}), failing(0))
+    document = stage.run()
+    assert (document["status"], document["dead_letter"]["reason"]) == ("dead_lettered", "ValidationFailed")
+    assert "the feature taken_out, which this app does not have" in document["dead_letter"]["detail"]
+    assert [name for name, _ in stage.activities if name == "attempt"] == []
+
+
 def test_an_operation_whose_debounce_key_cannot_be_asked_for_is_left_to_a_person() -> None:
     stage = debounced()
     stage.debounce = {"series": "of another kind"}

@@ -18,6 +18,7 @@ from durable_retry.engine.base.names import FINISHED, OrderOnFailure, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.operations import request as request_module
 from durable_retry.engine.operations.keys import Life, ScopedKey, operation_id_for, run_id_for, run_of
 from durable_retry.engine.operations.operation import (
     CONTENT_BYTES,
@@ -252,6 +253,12 @@ def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
     assert "max_seconds" not in debounce.to_json()  # as before it could be given
     longest = debounce_of(submitted(debounce_key="customer-7", debounce_seconds=5, debounce_max_seconds=5))
     assert longest == replace(debounce, max_seconds=5.0)
+
+
+def test_members_of_a_feature_that_the_app_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_module, "members_by_feature", dict)
+    found = problems_of(debounce_key="k", debounce_seconds=60)
+    assert sorted(problem.pointer for problem in found) == ["/debounce_key", "/debounce_seconds"]
 
 
 def test_a_maximum_below_the_wait_is_refused_with_both() -> None:
