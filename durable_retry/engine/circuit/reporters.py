@@ -166,6 +166,7 @@ class ReportBuffer:
         ]
         self.here = TakenHere(
             retries=self._retries + sum(sent.retries for sent in self._sent),
+            first_attempts=self._first_attempts + sum(sent.first_attempts for sent in self._sent),
             refused=self._refused + sum(sent.refused for sent in self._sent),
             throttled_until=latest(self._throttled_until, *(sent.throttled_until for sent in self._sent)),
             throttled_by=self.here.throttled_by,
@@ -207,6 +208,7 @@ class ReportBuffer:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
         if attempt == 1:
             self._first_attempts += 1
+            self.here = replace(self.here, first_attempts=self.here.first_attempts + 1)
         elif not promised:
             self._take_token(at)
         self._note_oldest(at)

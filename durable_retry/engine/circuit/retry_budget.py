@@ -7,9 +7,9 @@ a postponed retry costs one timer, however many wait, and in the long run the ra
 settings allow.
 
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
-may take an even share of the copy's tokens, so the workers together overdraw by less than one token each per
-copy, and later retries wait for that debt. Where a share is used up and tokens are left, a retry asks again:
-the next copy shows what the others took.
+may take an even share of the copy's tokens, and what its own first attempts earned since. So the workers
+together overdraw by less than one token each per copy, and later retries wait for that debt. Where a share is
+used up and tokens are left, a retry asks again: the next copy shows what the others took.
 
 A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
@@ -159,13 +159,22 @@ def budget_allows(
     taken_here: int,
     operation_id: str,
     taken_as_newcomer: int | None = None,
+    first_attempts_here: int = 0,
 ) -> BudgetAllowed | BudgetPostponed:
     """Return whether a retry may go now.
 
     A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
     workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
-    same instants. The counts are of tokens that this worker took: since the copy, and before it was counted
-    for a second (None when it was).
+    same instants.
+
+    Args:
+        snapshot: The copy.
+        now: The present, aware UTC.
+        settings: Those of the dependency.
+        taken_here: Tokens that this worker took since the copy.
+        operation_id: The operation's id.
+        taken_as_newcomer: Tokens that it took before it was counted for a second; None when it was.
+        first_attempts_here: First attempts that it made since the copy.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
@@ -173,20 +182,21 @@ def budget_allows(
         # Until the others read of this worker, they share out all tokens among themselves.
         is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
         return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
-    if taken_here < _share_of_tokens(snapshot.tokens, snapshot.reporters):
+    spent_here = taken_here - settings.ratio * first_attempts_here
+    if spent_here + 1.0 <= _share_of_tokens(snapshot.tokens, snapshot.reporters):
         return BudgetAllowed()
-    if snapshot.tokens - taken_here >= 1.0:
+    if snapshot.tokens - spent_here >= 1.0:
         # The next copy shows the tokens, as far as the others leave them.
         return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
-    return _turn_after_debt(snapshot, now, taken_here, operation_id)
+    return _turn_after_debt(snapshot, now, spent_here, operation_id)
 
 
 def _turn_after_debt(
-    snapshot: BudgetSnapshot, now: datetime, taken_here: int, operation_id: str
+    snapshot: BudgetSnapshot, now: datetime, spent_here: float, operation_id: str
 ) -> BudgetPostponed:
     if snapshot.per_second <= 0:
         return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
-    taken_before = taken_here + deterministic_fraction("budget", operation_id)
+    taken_before = spent_here + deterministic_fraction("budget", operation_id)
     debt = max(0.0, 1.0 - snapshot.tokens + taken_before * snapshot.reporters)
     until = max(now, snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second))
     if until > now + timedelta(seconds=PROMISED_SECONDS):
@@ -204,9 +214,10 @@ def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostpo
     return BudgetPostponed(until=now + timedelta(seconds=wait_seconds), reserved=False)
 
 
-def _share_of_tokens(tokens: float, reporters: int) -> int:
+def _share_of_tokens(tokens: float, reporters: int) -> float:
+    """Return a worker's even share of the tokens, or of the debt."""
     if tokens < 1.0:
-        return 0
+        return min(0.0, tokens / reporters)
     # Each of many workers may take one of a few tokens: the overdraft is a debt that later retries wait for.
     return max(1, int(tokens / reporters))
 

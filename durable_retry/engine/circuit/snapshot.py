@@ -108,6 +108,7 @@ class TakenHere:
     """What this worker did since its last snapshot, which therefore does not contain it."""
 
     retries: int = 0  # tokens of the retry budget that it took
+    first_attempts: int = 0  # by which it earned more
     asked: int = 0  # operations that it sent to ask for a probe
     refused: int = 0  # operations that it refused
     # End of a pause that the dependency asked this worker for, by its own clock; None when there was none.

@@ -200,6 +200,7 @@ class CircuitCache:
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
             taken_as_newcomer=taken_as_newcomer,
+            first_attempts_here=self.buffer.here.first_attempts,
         )
         if not isinstance(answer, BudgetPostponed):
             return None

@@ -39,6 +39,7 @@ def ask(
     now: datetime | None = None,
     *,
     taken_as_newcomer: int | None = None,
+    first_attempts_here: int = 0,
 ) -> BudgetAllowed | BudgetPostponed:
     return budget_allows(
         snapshot,
@@ -47,6 +48,7 @@ def ask(
         taken_here=taken_here,
         operation_id=operation_id,
         taken_as_newcomer=taken_as_newcomer,
+        first_attempts_here=first_attempts_here,
     )
 
 
@@ -131,6 +133,29 @@ def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
     assert answer.reserved
     # 21 tokens are missing at one a second, and a place within its worker's next token.
     assert after(21) <= answer.until < after(22)
+
+
+def test_first_attempts_that_no_copy_shows_yet_earn_here_at_once() -> None:
+    """A worker reports gathered failures after a second: until then its copy lacks its own first attempts."""
+    settings = RetryBudgetSettings(ratio=0.5)
+    empty = read(book(Budget(), 0, retries=10), 0, reporters=2)
+    goes = [
+        ask(empty, settings=settings, taken_here=taken, first_attempts_here=6) == BudgetAllowed()
+        for taken in range(5)
+    ]
+    assert goes == [True, True, True, False, False]
+
+
+def test_what_is_earned_here_pays_this_workers_part_of_the_debt_first() -> None:
+    settings = RetryBudgetSettings(ratio=1.0)
+    in_debt = read(book(Budget(), 0, retries=14), 0, reporters=2)
+    assert in_debt.tokens == -4
+    assert ask(in_debt, settings=settings, first_attempts_here=3) == BudgetAllowed()
+    answer = ask(in_debt, settings=settings, first_attempts_here=2)
+    assert isinstance(answer, BudgetPostponed)
+    assert answer.reserved
+    # One token is missing at one a second, and a place within its worker's next token.
+    assert after(1) <= answer.until < after(3)
 
 
 def test_postponed_retries_stand_in_a_row() -> None:
