@@ -7,7 +7,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services import order_lanes
 from durable_retry.services.circuits import wake_some
-from durable_retry.services.health import trouble_with_index
+from durable_retry.services.health import trouble_with_tables
 from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionPart
 from durable_retry.services.upkeep.rounds import remove_past as remove
 
@@ -25,7 +25,7 @@ async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
 
 
 async def diagnose(request: dict[str, Any]) -> str:
-    """Write a row of the index, read it, and remove it.
+    """Write a row of a table, read it, and remove it.
 
     Args:
         request: `diagnosis_id`.
@@ -33,7 +33,7 @@ async def diagnose(request: dict[str, Any]) -> str:
     Returns:
         What is wrong; "" when nothing is.
     """
-    return await trouble_with_index(request["diagnosis_id"])
+    return await trouble_with_tables(request["diagnosis_id"])
 
 
 async def pass_queue(_: object) -> None:

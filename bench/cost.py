@@ -14,7 +14,7 @@ from bench.baseline import PlainFunctions, serving
 from bench.metered_app import MeteredApp, metered_app
 from bench.numbers import Row, Table
 from bench.peers.systems import target
-from durable_retry.stores.operations import notes as operation_notes
+from durable_retry_console.index import notes as operation_notes
 from scripts.processes import free_port
 
 DELAY_SECONDS = 0.05

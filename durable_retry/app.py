@@ -45,7 +45,6 @@ from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.storage_account import check_storage_account
-from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.telemetry import events, start_telemetry
 from durable_retry.triggers.sources.blueprints import SOURCES
 
@@ -135,7 +134,6 @@ def register(
 def subscribe_watchers() -> None:
     """Subscribe to the facts of the core everybody who watches it."""
     events.record_facts()
-    operation_notes.record_facts()
     for plugin in plugins():
         plugin.subscribe()
 

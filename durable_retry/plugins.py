@@ -98,6 +98,8 @@ class Plugin:
         each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
             bounded, and leaves the rest to the next run.
         each_round: The same, of the timer `maintenance`.
+        health: Where functions are that look at a part of the app's health, by the name of the part; each
+            takes the task hub and returns a `services.health.HealthPart`.
         retention: Where its `services.upkeep.rounds.Kind` are, by the name of the kind.
         replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
             takes the dead letter and the operation.
@@ -118,6 +120,7 @@ class Plugin:
     tables: tuple[str, ...] = ()
     each_minute: tuple[Callable[..., Any], ...] = ()
     each_round: tuple[Callable[..., Any], ...] = ()
+    health: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
     replay_checks: Mapping[str, str] = field(default_factory=dict)
     subscribe: Callable[[], None] = _nothing

@@ -5,14 +5,14 @@ that an operation needs. Those that only an orchestration can try, it does (`orc
 app looks at the others when it is asked how far that is.
 
     storage, queues, packages, stuck           looked at when asked
-    start, entity, timer, activity, index      reached by the orchestration
+    start, entity, timer, activity, index      reached by the orchestration; the last one writes a row
 """
 
 import asyncio
 import uuid
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Final, Literal
@@ -22,11 +22,12 @@ from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.deferred import unimportable
+from durable_retry.deferred import imported, unimportable
 from durable_retry.engine.base.answers import Answer, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
-from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.plugins import plugins
 from durable_retry.runtime.sharing import shared
 from durable_retry.services.circuits import refusing_dependencies
 from durable_retry.services.upkeep.stuck import stuck_instances
@@ -35,54 +36,9 @@ from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.instances import Instance
-from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations import notes
-from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.storage import queues, rounds, tables
 from durable_retry.stores.stuck import Stuck
 from durable_retry.stores.task_hub import TaskHub
-
-LOOKED_AT: Final = 5
-"""The newest operations that are old enough: one that hangs by itself says little, all of them say enough."""
-
-# Operations accepted earlier say nothing of today.
-_OLDEST: Final = timedelta(days=1)
-
-
-async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedelta) -> float:
-    """Return for how long accepted operations have not begun; 0.0 while they begin.
-
-    It looks at the newest operations that are older than `patience`. One that has made an attempt, waits for
-    its circuit, a limit or a retry, or has ended, has begun. The cost is a request for the index, and one for
-    each operation that the index does not show as begun.
-    """
-    newest = await _newest_entries(now - patience, now - _OLDEST)
-    if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
-        return 0.0
-    return (now - min(entry.created_at for entry in newest)).total_seconds()
-
-
-async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
-    newest: list[OperationEntry] = []
-    async for begin, _, entries in buckets([OperationList.ALL], before):
-        newest.extend(entry for entry in entries if after < entry.created_at <= before)
-        if len(newest) >= LOOKED_AT or begin <= after:
-            break
-    return newest[:LOOKED_AT]
-
-
-async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:
-    if entry.status is not None and entry.status is not OperationState.PENDING:
-        return False
-    document = await find_status(hub, entry.operation_id)
-    return (
-        document is not None
-        and document["status"] == OperationState.PENDING
-        and not document["attempts"]
-        and not document.get("waits")
-    )
-
 
 # A part that takes longer than this to answer counts as failing.
 _PATIENCE_SECONDS: Final = 5.0
@@ -129,29 +85,18 @@ async def _look_at_health(hub: TaskHub) -> Health:
     parts = dict(zip(checks, results, strict=True))
     if not all(part.healthy for part in parts.values()):
         return Health(status="unhealthy", parts=parts)
-    starting, stuck, credentials = await asyncio.gather(
-        _starting_part(hub), _stuck_part(hub), _credentials_part(hub)
-    )
-    parts |= {"starting": starting, "stuck": stuck, "credentials": credentials, "index": _index_part()}
+    added = {name: imported(look) for plugin in plugins() for name, look in plugin.health.items()}
+    looks = {"stuck": _stuck_part, "credentials": _credentials_part, **added}
+    parts |= zip(looks, await asyncio.gather(*(look(hub) for look in looks.values())), strict=True)
     works = all(part.healthy for part in parts.values())
     return Health(status="healthy" if works else "degraded", parts=parts)
-
-
-async def _starting_part(hub: TaskHub) -> HealthPart:
-    patience = alert_settings().alert_not_starting_seconds
-    look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
-    seconds = await _seen_lately(hub, look, 0.0) if patience > 0 else 0.0
-    if seconds <= patience:
-        return HealthPart(healthy=True)
-    detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
-    return HealthPart(healthy=False, detail=detail)
 
 
 async def _stuck_part(hub: TaskHub) -> HealthPart:
     patience, now = alert_settings().alert_stuck_seconds, clock.now()
     stuck: Stuck = ()
     if patience > 0:
-        stuck = await _seen_lately(hub, partial(stuck_instances, hub, now), stuck)
+        stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)
     seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
     if seconds <= patience:
         return HealthPart(healthy=True)
@@ -162,23 +107,11 @@ async def _stuck_part(hub: TaskHub) -> HealthPart:
 async def _credentials_part(hub: TaskHub) -> HealthPart:
     # A customer's credential, which only a limit key's circuit shows, is no matter of the app's.
     refusing: tuple[str, ...] = ()
-    refusing = await _seen_lately(hub, partial(refusing_dependencies, hub), refusing)
+    refusing = await seen_lately(hub, partial(refusing_dependencies, hub), refusing)
     if not refusing:
         return HealthPart(healthy=True)
     detail = (
         f"the app's credential is refused by {len(refusing)} of its dependencies; `retryctl circuits list`"
-    )
-    return HealthPart(healthy=False, detail=detail)
-
-
-def _index_part() -> HealthPart:
-    waiting = notes.unwritten()
-    if waiting is None:
-        return HealthPart(healthy=True)
-    seconds = (clock.now() - waiting.since).total_seconds()
-    detail = (
-        f"storage has not taken the index of operations for {seconds:.0f} s; {waiting.entries} entries wait "
-        "in this process, and are lost if it is killed"
     )
     return HealthPart(healthy=False, detail=detail)
 
@@ -197,7 +130,7 @@ async def _checked_part(check: Awaitable[object]) -> HealthPart:
 _KNOWN_FOR_SECONDS: Final = 15.0
 
 
-async def _seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], nothing: T) -> T:
+async def seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], nothing: T) -> T:
     """Return what a look saw a moment ago; `nothing` when it failed."""
 
     async def seen() -> T:
@@ -244,7 +177,6 @@ REACHED: Final = ("start", "entity", "timer", "activity", "index")
 # Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one.
 _ANSWERS_WITHIN_SECONDS: Final = 10.0
 
-# Sorts before every list of the index.
 _PARTITION: Final = "!diagnosis"
 
 
@@ -262,7 +194,7 @@ async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: 
     instance = await _within_seconds(hub.read_instance(diagnosis_id))
     if instance is None:
         return None
-    storage = _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
+    storage = _look_at_part("storage", tables.read(rounds.TABLE, _PARTITION, diagnosis_id))
     looked_at = await asyncio.gather(storage, _look_at_queues(), _look_at_packages(), _look_for_stuck(hub))
     parts = [*looked_at[:3], *reached_parts(instance), looked_at[3]]
     return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
@@ -358,13 +290,13 @@ async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:
     return DiagnosedPart(name=name, state=PartState.FAILED, detail=detail)
 
 
-async def trouble_with_index(diagnosis_id: str) -> str:
-    """Write a row of the index of operations, read it and delete it; return what is wrong, "" for nothing."""
+async def trouble_with_tables(diagnosis_id: str) -> str:
+    """Write a row of a table, read it and delete it; return what is wrong, "" for nothing."""
     keys = {"PartitionKey": _PARTITION, "RowKey": diagnosis_id}
     try:
-        await tables.merge(operation_index.TABLE, keys)
-        row = await tables.read(operation_index.TABLE, _PARTITION, diagnosis_id)
-        await tables.delete(operation_index.TABLE, _PARTITION, diagnosis_id)
+        await tables.merge(rounds.TABLE, keys)
+        row = await tables.read(rounds.TABLE, _PARTITION, diagnosis_id)
+        await tables.delete(rounds.TABLE, _PARTITION, diagnosis_id)
     except AzureError as error:
         return f"{type(error).__name__}: {tables.first_line(error)}"
     return "" if row is not None else "a row that was written is not there"

@@ -22,8 +22,6 @@ from durable_retry.stores.storage import queues, tables
 CORE_TABLES: Final = (
     "durable_retry.stores.dead_letters.index:TABLE",
     "durable_retry.stores.dead_letters.records:TABLE",
-    "durable_retry.stores.operations.index:NAMES_TABLE",
-    "durable_retry.stores.operations.index:TABLE",
     "durable_retry.stores.operations.writes:TABLE",
     "durable_retry.stores.operations.results:STEPS_TABLE",
     "durable_retry.stores.order_lanes:TABLE",

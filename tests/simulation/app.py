@@ -40,12 +40,12 @@ from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
 from durable_retry.stores import order_lanes, task_hub
 from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
 from durable_retry_console.bulk import names as bulk_names
+from durable_retry_console.index import notes as operation_notes
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub

@@ -59,12 +59,12 @@ from durable_retry.services.attempt.functions import LetOutError
 from durable_retry.services.upkeep.stuck import StuckLook
 from durable_retry.stores.circuit import entity as circuit_entity
 from durable_retry.stores.circuit.key_circuit import KeyCircuit
-from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.writes import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
+from durable_retry_console.index import notes as operation_notes
 from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import debounce as gates

@@ -12,7 +12,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
-from durable_retry.stores.operations.notes import is_listed
+from durable_retry_console.index.notes import is_listed
 from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL
 from tests.simulation.story import RunEnd, Story

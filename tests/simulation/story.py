@@ -29,10 +29,10 @@ from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.results import TABLE_PREFIX as RESULTS_TABLE
 from durable_retry.stores.operations.results import remove_results, with_stored
 from durable_retry.stores.storage import contents
+from durable_retry_console.index.store import OperationEntry, OperationList, buckets
 from tests.simulation import virtual_loop
 from tests.simulation.alerts import AlertWatch
 from tests.simulation.app import App

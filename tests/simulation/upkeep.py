@@ -12,16 +12,16 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
-from durable_retry.services.upkeep import reconcile
 from durable_retry.services.upkeep.failures import recover
 from durable_retry.services.upkeep.histories import remove_record
-from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.settings.app import RetentionSettings
-from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations.index import OperationList
-from durable_retry.stores.operations.notes import note_document
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.index import reconcile
+from durable_retry_console.index import store as operation_index
+from durable_retry_console.index.notes import note_document
+from durable_retry_console.index.reconcile import add_lost
+from durable_retry_console.index.store import OperationList
 from tests.simulation.people import People
 from tests.simulation.world import Worker, acting
 

@@ -29,10 +29,8 @@ from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import records
 from durable_retry.stores.instance_lists import note_created
-from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations import writes as operation_writes
-from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.storage import clients as storage_clients
@@ -43,6 +41,8 @@ from durable_retry_console.alerts import store as alerts
 from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
+from durable_retry_console.index import store as operation_index
+from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics import store as metrics
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_limits, of_start, of_wait
 from durable_retry_console.metrics.minutes import Minutes

@@ -229,9 +229,9 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
     monkeypatch.setattr("durable_retry_console.alerts.store.TABLE", f"Alerts{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
+    monkeypatch.setattr("durable_retry_console.index.store.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
+    monkeypatch.setattr("durable_retry_console.index.store.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.features.workflows.batch_store.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.results.STEPS_TABLE", f"Steps{suffix}")
     for module in ("durable_retry.stores.instance_lists", "durable_retry_console.bulk.store"):

@@ -1,7 +1,6 @@
-"""Upkeep of histories and of the index of operations: remove what is old."""
+"""Upkeep of histories: remove what is old."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -10,17 +9,14 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.operations.status import is_finished
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.upkeep.failures import completion_of_ended, purge_operation
-from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import complete_record, expire_record, purge_record, read_record
-from durable_retry.stores.operations.index import OperationEntry, OperationList, remove_older
 from durable_retry.stores.operations.lone_records import let_answer_alone
-from durable_retry.stores.operations.status import document_of, operation_of
+from durable_retry.stores.operations.status import operation_of
 from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
@@ -81,43 +77,6 @@ def _may_have_record(instance: Instance) -> bool:
     if operation is None or operation.replay_of is not None:
         return True
     return operation.needs_record(instance.updated_at)
-
-
-PARTS_OF_OPERATIONS: Final = 4
-
-
-async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
-    """Purge the histories of old operations, their records, and their index entries, in one of four parts.
-
-    The index finds them at a cost that depends on their number: a task hub reads all its instances for that.
-    In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
-    when its end is noted in the index, or by `purge_others`. So is one that `remove_record` still needs.
-
-    Yields:
-        How many entries were removed, ten seconds of operations at a time.
-    """
-    hub = past.hub
-
-    async def is_needed(entry: OperationEntry) -> bool:
-        instance = await hub.read_instance(entry.operation_id)
-        if instance is None:
-            await keep_gone(hub, entry)
-        return instance is not None and not is_finished(document_of(instance))
-
-    async def purge_one(operation_id: str) -> None:
-        instance = await hub.read_instance(operation_id)
-        may_go = await remove_record(hub, operation_id, instance, past.now)
-        if may_go and instance is not None:
-            await purge_operation(hub, instance, completed_before=past.before)
-
-    async def purge(entries: Sequence[OperationEntry]) -> None:
-        await map_bounded(purge_one, (entry.operation_id for entry in entries), PURGED_AT_ONCE)
-
-    for kind in OperationList:
-        before_removal = purge if kind is OperationList.ALL else None
-        part = (past.shard, PARTS_OF_OPERATIONS)
-        async for removed in remove_older(kind, past.before, is_needed, before_removal, part):
-            yield removed
 
 
 async def purge_others(past: Past) -> tuple[int, str]:

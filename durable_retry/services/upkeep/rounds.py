@@ -30,13 +30,7 @@ from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.services.circuits import forget_idle_circuits
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
-from durable_retry.services.upkeep.histories import (
-    PARTS_OF_OPERATIONS,
-    clean_key_records,
-    purge_others,
-    remove_old,
-)
-from durable_retry.services.upkeep.reconcile import add_lost
+from durable_retry.services.upkeep.histories import clean_key_records, purge_others
 from durable_retry.services.upkeep.removal import (
     BOUNDS,
     MARKERS_KEPT,
@@ -85,7 +79,6 @@ class RetentionKind(StrEnum):
     SENT_EVENTS = "sent_events"
     COMMITS = "commits"
     LISTS = "lists"
-    OPERATIONS = "operations"
     RESULTS = "results"
     OTHERS = "others"
     RECORDS = "records"
@@ -112,7 +105,6 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
         partial(look_at_lanes, hub, STEP_SECONDS),
         partial(remove_old_tails, now),
         partial(forget_idle_circuits, hub, now, STEP_SECONDS),
-        partial(add_lost, hub, now, STEP_SECONDS),
         # Records have a timer of their own.
         *(partial(look_at, hub, kind, now) for kind in kinds() if kind != RetentionKind.RECORDS),
     ]
@@ -227,7 +219,6 @@ _KINDS: Final[Mapping[str, Kind]] = {
     RetentionKind.COMMITS: Kind(
         _from_the_begin(remove_old_commits), lambda settings: settings.sent_for, lists.SHARDS
     ),
-    RetentionKind.OPERATIONS: Kind(remove_old, lambda settings: settings.history_for, PARTS_OF_OPERATIONS),
     RetentionKind.RESULTS: Kind(
         _from_the_begin(remove_results_of_days), lambda settings: settings.history_for
     ),

@@ -13,6 +13,7 @@ from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
 from durable_retry_console.bulk import orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
+from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
 
@@ -46,10 +47,13 @@ _EACH_MINUTE: Final = (
 _EACH_ROUND: Final = (
     deferred("durable_retry_console.metrics.series:keep_metrics"),
     deferred("durable_retry_console.activity.changes:remove_old_activity"),
+    deferred("durable_retry_console.index.reconcile:add_lost"),
 )
 _TABLES: Final = (
     "durable_retry_console.activity.store:TABLE",
     "durable_retry_console.alerts.store:TABLE",
+    "durable_retry_console.index.store:NAMES_TABLE",
+    "durable_retry_console.index.store:TABLE",
     "durable_retry_console.metrics.store:TABLE",
 )
 
@@ -63,6 +67,7 @@ def _blueprints() -> Iterator[df.Blueprint]:
 
 
 def _subscribe() -> None:
+    notes.record_facts()
     minutes.record_facts()
     activity_watch.record_facts()
 
@@ -84,6 +89,11 @@ PLUGIN: Final = Plugin(
     tables=_TABLES,
     each_minute=_EACH_MINUTE,
     each_round=_EACH_ROUND,
+    health={
+        "starting": "durable_retry_console.index.health:starting_part",
+        "index": "durable_retry_console.index.health:index_part",
+    },
+    retention={"operations": "durable_retry_console.index.removal:OPERATIONS"},
     subscribe=_subscribe,
     begin=_begin_writers,
 )

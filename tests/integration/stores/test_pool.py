@@ -13,10 +13,10 @@ import pytest
 from azure.core.exceptions import AzureError
 
 from durable_retry.settings.storage_account import STORAGE
-from durable_retry.stores.operations.index import OperationList, buckets
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.storage.clients import run_in_pool
+from durable_retry_console.index.store import OperationList, buckets
 from durable_retry_console.metrics.counts import from_text
 from durable_retry_console.metrics.store import TABLE as METRICS
 from scripts.processes import ROOT
@@ -101,8 +101,8 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
 AT_THE_END = """
 from datetime import UTC, datetime
 from durable_retry_console.metrics.store import WRITER
-from durable_retry.stores.operations.index import OperationEntry, OperationList
-from durable_retry.stores.operations import notes as operation_notes
+from durable_retry_console.index.store import OperationEntry, OperationList
+from durable_retry_console.index import notes as operation_notes
 from durable_retry_console.metrics.minutes import MINUTES
 
 WRITER.begin()

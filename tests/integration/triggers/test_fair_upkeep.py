@@ -12,11 +12,11 @@ from azure.core.exceptions import HttpResponseError
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.dead_letters.record import archived
+from durable_retry.plugins import Plugin, plugins
 from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
-from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.stores.dead_letters.records import (
@@ -78,8 +78,10 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
     settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
-    for name in ("finish_left_over", "look_at_lanes", "add_lost"):
+    for name in ("finish_left_over", "look_at_lanes"):
         monkeypatch.setattr(maintenance, name, AsyncMock(side_effect=HttpResponseError(name)))
+    broken = Plugin(each_round=(AsyncMock(side_effect=HttpResponseError("a plugin")),))
+    monkeypatch.setattr(maintenance, "plugins", lambda: (broken, *plugins()))
     with pytest.raises(HttpResponseError):
         await run_maintenance(hub.binding, NOW)
     assert await find_dead_letter(old) is None
@@ -90,6 +92,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is cut off at its first step keeps no other step waiting for ever."""
+    added = [step for plugin in plugins() for step in plugin.each_round]
     begun: list[partial[Any]] = []
 
     async def cut_off(steps: Iterable[partial[Any]]) -> None:
@@ -98,7 +101,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     monkeypatch.setattr(maintenance, "run_each", cut_off)
     for number in range(30):
         await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
-    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, add_lost}
+    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, *added}
     kinds = {step.args[1] for step in begun if step.func is look_at}
     assert kinds == maintenance.kinds().keys() - {RetentionKind.RECORDS}
 

@@ -15,15 +15,15 @@ from durable_retry.engine.facts import StartUnanswered
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.operations import Replayed, submit
-from durable_retry.services.upkeep.reconcile import GONE, SETTLED_AFTER, add_lost
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.index import OperationList, buckets
-from durable_retry.stores.operations.notes import note_document, write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import close_clients
 from durable_retry.telemetry.facts import report
+from durable_retry_console.index.notes import note_document, write_noted
+from durable_retry_console.index.reconcile import GONE, SETTLED_AFTER, add_lost
+from durable_retry_console.index.store import OperationList, buckets
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
 

@@ -32,13 +32,13 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
     left_over,
 )
-from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
+from durable_retry_console.index import store as operation_index
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.cuts import CutError, cut_at_the_start
 from tests.support.hub import TaskHubStage

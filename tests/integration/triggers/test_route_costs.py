@@ -18,12 +18,12 @@ from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk.actions import start_bulk_action
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items, key_of_item
+from durable_retry_console.index.notes import write_noted
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.asked import Asked, counting

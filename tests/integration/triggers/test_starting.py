@@ -7,14 +7,14 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.runtime import sharing
-from durable_retry.services import health
-from durable_retry.services.health import LOOKED_AT, seconds_without_a_start
-from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.health import get_health
 from durable_retry.triggers.http.operations import submit_operation
 from durable_retry_console.alerts.watch import read_health_metrics
+from durable_retry_console.index import health
+from durable_retry_console.index.health import LOOKED_AT, seconds_without_a_start
+from durable_retry_console.index.notes import write_noted
 from tests.support.http import call
 from tests.support.hub import TaskHubStage
 

@@ -24,16 +24,16 @@ from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
-from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.settings.configuration import using
 from durable_retry.stores.instance_lists import note_created
-from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.order_lanes import lane_id
 from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress
+from durable_retry_console.index.reconcile import keep_gone
+from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
 from durable_retry_console.overview import summary as overview
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.test_stored import common

@@ -87,7 +87,8 @@ async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
     look, seconds = AsyncMock(side_effect=failure), 100.0
     monkeypatch.setattr(TaskHub, "check", look)
     monkeypatch.setattr(tables, "read", AsyncMock())
-    for part in ("_starting_part", "_stuck_part", "_credentials_part"):
+    monkeypatch.setattr(health, "plugins", tuple)
+    for part in ("_stuck_part", "_credentials_part"):
         monkeypatch.setattr(health, part, AsyncMock(return_value=HealthPart(healthy=True)))
     with clock.reading(lambda: AT, lambda: seconds):
         for _ in range(2):
@@ -116,7 +117,7 @@ async def test_a_credential_that_is_refused_is_a_part_of_the_health_without_the_
     monkeypatch.setattr(TaskHub, "read_entity", AsyncMock(return_value=json.dumps(breaker.to_json())))
     monkeypatch.setattr(TaskHub, "check", AsyncMock())
     monkeypatch.setattr(tables, "read", AsyncMock())
-    monkeypatch.setattr(health, "seconds_without_a_start", AsyncMock(return_value=0.0))
+    monkeypatch.setattr(health, "plugins", tuple)
     monkeypatch.setattr(health, "stuck_instances", AsyncMock(return_value=()))
     with using(parse_config(GUARDED, {})):
         found = await read_health(TaskHub(json.dumps({"refused_by": refused_by})))

@@ -28,7 +28,6 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.circuits import open_keys
-from durable_retry.services.health import seconds_without_a_start
 from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
 from durable_retry.services.upkeep.stuck import stuck_instances
@@ -46,6 +45,7 @@ from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thr
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
+from durable_retry_console.index.health import seconds_without_a_start
 
 _MANY_NOTES: Final = 999
 # One query each, one after the other; mostly the first has a pending event.

@@ -4,9 +4,9 @@ A key has a few scopes (`engine.operations.operation`), and each gives one id: r
 however many operations there are, and so does a correlation id, an order key or a debounce key, which have
 rows of their own.
 
-Everything else reads the index (`stores.operations.index`) back in time: all operations, or those that failed
-where only they can match, or both where the words of an error count. What may match is read from the task hub
-and shown if it does. One page reads a bounded number of each; its cursor continues where it stopped.
+Everything else reads the index (`index.store`) back in time: all operations, or those that failed where only
+they can match, or both where the words of an error count. What may match is read from the task hub and shown
+if it does. One page reads a bounded number of each; its cursor continues where it stopped.
 
 While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
 """
@@ -25,8 +25,6 @@ from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
 from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations import named_ids
-from durable_retry.stores.operations.index import NAMED, OperationEntry, OperationList, buckets, ids_of_name
-from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.finding.found import NAMES
@@ -37,6 +35,8 @@ from durable_retry_console.finding.question import (
     cursor_text,
     read_cursor,
 )
+from durable_retry_console.index.notes import write_noted
+from durable_retry_console.index.store import NAMED, OperationEntry, OperationList, buckets, ids_of_name
 
 MAX_READ: Final = 20_000
 """Entries of the index per page."""

@@ -15,8 +15,8 @@ from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional
 from durable_retry.engine.base.names import OperationState, TurnNames
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.status import last_error
-from durable_retry.stores.operations.index import NAMED, OperationEntry
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
+from durable_retry_console.index.store import NAMED, OperationEntry
 
 _SEARCHED: Final = ("operation_id", "key", *NAMED)
 

@@ -32,12 +32,12 @@ from durable_retry.engine.operations.status import (
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
 from durable_retry.settings.configuration import dependencies
-from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
-from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import QUEUE
+from durable_retry_console.index.notes import write_noted
+from durable_retry_console.index.store import OperationEntry, OperationList, buckets
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER

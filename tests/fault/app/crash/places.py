@@ -20,8 +20,8 @@ from typing import Any, Final
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.storage import lists, queues, tables
+from durable_retry_console.index import store as operation_index
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "run_in_pool", "change_row")
 """Beginnings of the names of what only reads, and what carries out reads and writes alike."""

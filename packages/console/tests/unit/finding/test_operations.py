@@ -15,13 +15,13 @@ from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.engine.operations.status import ListedOperation, last_error
 from durable_retry.services.calls import CALL_SOURCE
-from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.finding import operations as operation_search
 from durable_retry_console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question
+from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 

@@ -13,9 +13,9 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.overview import summary as overview

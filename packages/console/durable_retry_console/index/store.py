@@ -11,7 +11,7 @@ A task hub cannot give that: Azure Storage has no index of status, time or name,
 A partition of the first two kinds holds what was created in `BUCKET_SECONDS`. Its rows are in no order, so it
 is read whole; partitions are in the order of time.
 
-Many entries share a row (`stores.operations.notes`), so an operation that has none of `NAMED` costs far less
+Many entries share a row (`index.notes`), so an operation that has none of `NAMED` costs far less
 than a row. An entry says where to look; what is true of the operation is in its status document.
 """
 

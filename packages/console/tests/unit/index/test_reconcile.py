@@ -11,9 +11,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.services.upkeep import reconcile
-from durable_retry.services.upkeep.reconcile import LOST_AFTER, add_lost
-from durable_retry.stores.operations.index import (
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage.rounds import Round, write_round
+from durable_retry.stores.task_hub import InstancePage, Selection, TaskHub
+from durable_retry_console.index import reconcile
+from durable_retry_console.index.reconcile import LOST_AFTER, add_lost
+from durable_retry_console.index.store import (
     OperationEntry,
     OperationList,
     buckets,
@@ -21,9 +24,6 @@ from durable_retry.stores.operations.index import (
     write_entries,
     write_since,
 )
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage.rounds import Round, write_round
-from durable_retry.stores.task_hub import InstancePage, Selection, TaskHub
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 

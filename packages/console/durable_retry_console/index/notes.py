@@ -3,7 +3,7 @@
 No operation waits for the index, or fails with it. The first entry after a pause is written within 50 ms. An
 entry that comes within a second of a write waits for the next one; meanwhile the process has a row under
 `writer` of the index, which is renewed while it is busy and deleted afterwards. When a process ends before it
-has written, its row stays, and upkeep adds what it lost from the task hub (`services.upkeep.reconcile`).
+has written, its row stays, and upkeep adds what it lost from the task hub (`index.reconcile`).
 """
 
 import asyncio
@@ -34,7 +34,8 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.retry.history import WaitKind, kind_after
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.stores.operations.index import (
+from durable_retry.telemetry.facts import subscribe
+from durable_retry_console.index.store import (
     OperationEntry,
     OperationList,
     close_gap,
@@ -42,7 +43,6 @@ from durable_retry.stores.operations.index import (
     write_entries_at_end,
     write_since,
 )
-from durable_retry.telemetry.facts import subscribe
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""

@@ -32,16 +32,17 @@ from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services.upkeep.rounds import STEP_SECONDS
 from durable_retry.settings.app import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.entities import complete_record, read_record
-from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
 from durable_retry.stores.operations.lone_records import let_answer_alone
-from durable_retry.stores.operations.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import Selection, TaskHub
 from durable_retry.telemetry.facts import report
+from durable_retry_console.index.notes import is_listed, note_document, unwritten, write_noted
+from durable_retry_console.index.store import OperationEntry, OperationList, buckets, close_gap, gaps
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds unwritten entries renews its row more often than this."""
@@ -117,7 +118,7 @@ class Comparison(JsonShape):
         )
 
 
-async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
+async def add_lost(hub: TaskHub, now: datetime, seconds: float = STEP_SECONDS) -> int:
     """Add to the index what ended processes had not written; return how many operations that concerned.
 
     Args:

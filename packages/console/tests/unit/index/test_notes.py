@@ -24,10 +24,15 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.features.debounce.rules import Debounce
-from durable_retry.services import health
 from durable_retry.services.health import HealthPart
-from durable_retry.stores.operations import notes as operation_notes
-from durable_retry.stores.operations.index import (
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.facts import report
+from durable_retry_console.index import notes as operation_notes
+from durable_retry_console.index.health import index_part
+from durable_retry_console.index.notes import note_document, write_noted
+from durable_retry_console.index.store import (
     NAMES_TABLE,
     TABLE,
     OperationEntry,
@@ -35,10 +40,6 @@ from durable_retry.stores.operations.index import (
     buckets,
     gaps,
 )
-from durable_retry.stores.operations.notes import note_document, write_noted
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
-from durable_retry.telemetry.facts import report
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.tables import TablesInMemory
 
@@ -308,18 +309,18 @@ async def test_a_success_after_an_end_that_waited_for_a_loop_is_noted_in_its_own
 async def test_what_waits_while_storage_fails_is_shown_in_the_health(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert health._index_part() == HealthPart(healthy=True)
+    assert await index_part(TaskHub("")) == HealthPart(healthy=True)
     storage.is_away = True
     for number in range(2):
         note_accepted(an_operation(operation_id=f"op-{number}"))
         await write_noted()
     monkeypatch.setattr(clock, "now", lambda: NOON + timedelta(seconds=35))
-    part = health._index_part()
+    part = await index_part(TaskHub(""))
     assert not part.healthy
     assert (part.detail or "").startswith("storage has not taken the index of operations for 35 s; 2 entries")
     storage.is_away = False
     await write_noted()
-    assert health._index_part().healthy
+    assert (await index_part(TaskHub(""))).healthy
 
 
 async def test_what_is_too_much_to_hold_is_left_to_upkeep(

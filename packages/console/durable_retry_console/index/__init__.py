@@ -1,0 +1,1 @@
+"""The index of operations: its tables, who notes in it, and what keeps it right."""

@@ -1,0 +1,79 @@
+"""What the index says of the health: whether what is accepted begins, and whether storage takes notes."""
+
+import asyncio
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.engine.base.names import OperationState
+from durable_retry.services.health import HealthPart, seen_lately
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.index import notes
+from durable_retry_console.index.store import OperationEntry, OperationList, buckets
+
+LOOKED_AT: Final = 5
+"""The newest operations that are old enough: one that hangs by itself says little, all of them say enough."""
+
+# Operations accepted earlier say nothing of today.
+_OLDEST: Final = timedelta(days=1)
+
+
+async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedelta) -> float:
+    """Return for how long accepted operations have not begun; 0.0 while they begin.
+
+    It looks at the newest operations that are older than `patience`. One that has made an attempt, waits for
+    its circuit, a limit or a retry, or has ended, has begun. The cost is a request for the index, and one for
+    each operation that the index does not show as begun.
+    """
+    newest = await _newest_entries(now - patience, now - _OLDEST)
+    if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
+        return 0.0
+    return (now - min(entry.created_at for entry in newest)).total_seconds()
+
+
+async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
+    newest: list[OperationEntry] = []
+    async for begin, _, entries in buckets([OperationList.ALL], before):
+        newest.extend(entry for entry in entries if after < entry.created_at <= before)
+        if len(newest) >= LOOKED_AT or begin <= after:
+            break
+    return newest[:LOOKED_AT]
+
+
+async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:
+    if entry.status is not None and entry.status is not OperationState.PENDING:
+        return False
+    document = await find_status(hub, entry.operation_id)
+    return (
+        document is not None
+        and document["status"] == OperationState.PENDING
+        and not document["attempts"]
+        and not document.get("waits")
+    )
+
+
+async def starting_part(hub: TaskHub) -> HealthPart:
+    """Look whether accepted operations begin."""
+    patience = alert_settings().alert_not_starting_seconds
+    look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
+    seconds = await seen_lately(hub, look, 0.0) if patience > 0 else 0.0
+    if seconds <= patience:
+        return HealthPart(healthy=True)
+    detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
+    return HealthPart(healthy=False, detail=detail)
+
+
+async def index_part(_: TaskHub) -> HealthPart:
+    """Look whether storage takes what this process notes."""
+    waiting = notes.unwritten()
+    if waiting is None:
+        return HealthPart(healthy=True)
+    seconds = (clock.now() - waiting.since).total_seconds()
+    detail = (
+        f"storage has not taken the index of operations for {seconds:.0f} s; {waiting.entries} entries wait "
+        "in this process, and are lost if it is killed"
+    )
+    return HealthPart(healthy=False, detail=detail)
