@@ -15,11 +15,6 @@ from durable_retry.runtime.binding import add_activity
 ACTIVITIES: Final = (
     Activities(module="operation", with_hub=(names.ATTEMPT,), without_hub=(names.COMMIT, names.DEAD_LETTER)),
     Activities(
-        module="outbox",
-        with_hub=(names.PUBLISH,),
-        without_hub=(names.OUTBOX_PENDING, names.OUTBOX_GIVE_UP),
-    ),
-    Activities(
         module="upkeep",
         with_hub=(names.REMOVE_PAST, names.LOOK_AT_LANE, names.WAKE_WAITING),
         without_hub=(names.DIAGNOSE, names.PASS_QUEUE),

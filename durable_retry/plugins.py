@@ -64,6 +64,9 @@ class Orchestration:
     is_restarted: bool = False  # whether upkeep starts an instance again that failed, or was terminated
     stays_terminated: bool = False  # not one that was terminated: somebody stopped it
     is_listed: bool = False  # whether `stores.instance_lists` lists its instances
+    # Whether its activities call dependencies; its custom status has in `held` since when circuits hold them.
+    calls_dependencies: bool = False
+    is_idle: str = ""  # where a function is that says, of a task hub at present, that no instance runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,12 @@ class Plugin:
         members: Where its `engine.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
             start, until an operation begins that has a part of this feature.
+        commit: Where a function is that returns the rows, in the transaction of a commit, of what it makes
+            of a success; it takes the run's id, the `CommitLocation`, the `Success` and the present. What
+            must be written before the transaction it writes.
+        follower: Its module of the folder `orchestrators` with `follow`, which begins what follows a commit,
+            and returns members of the status document.
+        status: Where a function is that returns a status document with what is stored beside it.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
         each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
@@ -103,6 +112,8 @@ class Plugin:
         retention: Where its `services.upkeep.rounds.Kind` are, by the name of the kind.
         replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
             takes the dead letter and the operation.
+        replays: Where `services.dead_letters.replay.Case` are for dead letters that are about something of
+            its own, by their reason.
         subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
             called again, and has no effect then.
         begin: Begins what it does in the background.
@@ -116,6 +127,9 @@ class Plugin:
     entities: tuple[str, ...] = ()
     members: str = ""
     gate: str = ""
+    commit: str = ""
+    follower: str = ""
+    status: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()
     each_minute: tuple[Callable[..., Any], ...] = ()
@@ -123,6 +137,7 @@ class Plugin:
     health: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
     replay_checks: Mapping[str, str] = field(default_factory=dict)
+    replays: Mapping[str, str] = field(default_factory=dict)
     subscribe: Callable[[], None] = _nothing
     begin: Callable[[], None] = _nothing
 

@@ -25,7 +25,6 @@ CORE: Final = (
             "durable_retry.triggers.http.dead_letters:cause_routes",
         ),
     ),
-    Collection("outbox/{*rest}", ("durable_retry.triggers.http.outbox:routes",)),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
     Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.health:routes",)),
     Collection("setup", ("durable_retry.triggers.http.health:routes",)),

@@ -19,12 +19,10 @@ from durable_retry.engine.base.names import (
     COMMIT,
     ENDED_EVENT,
     OPERATION,
-    OUTBOX,
     PAUSE_EVENT,
     Category,
     DeadLetterReason,
     OperationState,
-    outbox_instance,
 )
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
@@ -80,6 +78,9 @@ _DETAIL_CHARS: Final = 500
 type Gate = Callable[[Run], Turns[DeadLetter | Withdrawn | None]]
 """Waits until an operation begins; returns how it ends where it does not."""
 
+type Follower = Callable[[Run, Committed, Success], Mapping[str, Any]]
+"""Begins what follows a success that is committed; returns what the status document shows of it."""
+
 
 def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Carry one operation to its end.
@@ -134,6 +135,13 @@ def _gates() -> Mapping[str, Gate | None]:
     return {
         name: import_module(f".{gate}", __package__).begin if gate else None for name, gate in named.items()
     }
+
+
+@cache
+def _followers() -> tuple[Follower, ...]:
+    """Return what features do when a success is committed."""
+    modules = (plugin.follower for plugin in plugins() if plugin.follower)
+    return tuple(import_module(f".{module}", __package__).follow for module in modules)
 
 
 def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
@@ -287,16 +295,8 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         detail = f"{acted}: {committed.rejected}"
         letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
         return (yield from _end_as_dead_letter(run, letter))
-    if committed.events:
-        _start_outbox(run, committed.run_id)
-    return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=committed.events)
-
-
-def _start_outbox(run: Run, run_id: str) -> None:
-    # Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts
-    # it.
-    given = {"operation_id": run_id}
-    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(run_id))
+    shown = {name: part for follow in _followers() for name, part in follow(run, committed, success).items()}
+    return _finish_operation(run, OperationState.SUCCEEDED, result=result, **shown)
 
 
 def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The orchestration that sends the events of one operation.
 
-`engine.outbox` picks the events, `engine.retry.loop` decides when and how often each is tried.
+`features.outbox.rules` picks the events, `engine.retry.loop` decides when and how often each is tried.
 
 It works in rounds: all due deliveries are attempted side by side, then it waits for the next one. Events of
 one destination follow each other; a destination that is down delays another one by one attempt at most.
@@ -16,15 +16,8 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import (
-    CIRCUIT_EVENT,
-    DUE_AT,
-    OUTBOX,
-    OUTBOX_GIVE_UP,
-    OUTBOX_PENDING,
-    PUBLISH,
-)
-from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at, shown_of
+from durable_retry.engine.base.names import CIRCUIT_EVENT, DUE_AT
+from durable_retry.engine.operations.completion import Committed, Success
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import (
     AttemptNow,
@@ -34,6 +27,21 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     after,
     lease_id_of,
+)
+from durable_retry.features.outbox.names import (
+    OUTBOX,
+    OUTBOX_GIVE_UP,
+    OUTBOX_PENDING,
+    PUBLISH,
+    outbox_instance,
+)
+from durable_retry.features.outbox.rules import (
+    Delivery,
+    due_of,
+    heads_of,
+    next_due_at,
+    notes_of_events,
+    shown_of,
 )
 from durable_retry.runtime.turns import (
     Alarm,
@@ -50,10 +58,24 @@ from durable_retry.runtime.turns import (
 )
 from durable_retry.settings.configuration import function_name
 
+from .run import Run
+
 blueprint = df.Blueprint()
 
 ROUNDS_PER_HISTORY: Final = 20
 """Rounds after which the orchestration continues as new, so that the last costs what the first did."""
+
+
+def follow(run: Run, committed: Committed, success: Success) -> Mapping[str, Any]:
+    """Start the sending of the events of a success, and return them for its status document.
+
+    Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts it.
+    """
+    if not success.events:
+        return {}
+    given, instance_id = {"operation_id": committed.run_id}, outbox_instance(committed.run_id)
+    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=instance_id)
+    return {"events": notes_of_events(committed.run_id, success.events)}
 
 
 @dataclass(slots=True)

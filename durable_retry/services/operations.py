@@ -60,10 +60,11 @@ from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.instances import Instance
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.lone_records import may_answer_alone
 from durable_retry.stores.operations.status import document_of, find_status, whole_document_of, with_parts
-from durable_retry.stores.operations.writes import commit_success, take_commit
+from durable_retry.stores.operations.writes import take_commit
 from durable_retry.stores.order_lanes import join_lane
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
@@ -368,25 +369,16 @@ async def commit(success: Success) -> Committed:
     """Commit a success, unless a later run of the key has overtaken its own. Idempotent.
 
     It may be overtaken right after it was let through; then the fence in the transaction keeps its rows from
-    a handler's later ones (`stores.operations.writes`).
+    a handler's later ones (`stores.operations.commits`).
     """
     run_id = run_id_for(success.operation_id, success.life.run)
     try:
         run = await take_commit(success.operation_id, success.life, clock.now())
         run_id = run_id_for(success.operation_id, run)
-        events = await commit_success(
-            run_id,
-            success.result,
-            success.writes,
-            success.events,
-            clock.now(),
-            correlation_id=success.correlation_id,
-            trace=success.trace,
-            limit_key=success.limit_key,
-        )
+        await commit_success(run_id, success, clock.now())
     except (StorageRefusedError, OvertakenError, ValueError, TypeError) as error:
         return Committed(run_id=run_id, rejected=MASKED.text(str(error))[:500])
-    return Committed(run_id=run_id, events=tuple(events))
+    return Committed(run_id=run_id)
 
 
 async def keep_failure(entry: Mapping[str, Any]) -> str:

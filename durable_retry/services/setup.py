@@ -22,11 +22,11 @@ from durable_retry.stores.storage import queues, tables
 CORE_TABLES: Final = (
     "durable_retry.stores.dead_letters.index:TABLE",
     "durable_retry.stores.dead_letters.records:TABLE",
+    "durable_retry.stores.operations.commits:INDEX_TABLE",
+    "durable_retry.stores.operations.commits:TABLE",
     "durable_retry.stores.operations.writes:TABLE",
     "durable_retry.stores.operations.results:STEPS_TABLE",
     "durable_retry.stores.order_lanes:TABLE",
-    "durable_retry.stores.outbox.index:INDEX_TABLE",
-    "durable_retry.stores.outbox.index:OUTBOX_TABLE",
     "durable_retry.stores.storage.rounds:TABLE",
     "durable_retry.stores.instance_lists:TABLE",
 )

@@ -8,13 +8,11 @@ from durable_retry.engine.base.names import (
     CALL,
     DIAGNOSIS,
     OPERATION,
-    OUTBOX,
     PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
     STARTED_OPERATION,
-    outbox_instance,
 )
 from durable_retry.plugins import Orchestration, plugins
 from durable_retry.stores.task_hub import ID_PREFIX
@@ -22,7 +20,6 @@ from durable_retry.stores.task_hub import ID_PREFIX
 CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
-    Orchestration(name=OUTBOX, prefix=outbox_instance("")),
     Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
     Orchestration(name=CALL, prefix="call-"),
     # A timer looks after `retention`; a diagnosis takes the time that somebody looks at; the others wait for

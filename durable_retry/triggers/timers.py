@@ -1,12 +1,11 @@
-"""Timers: the watch, the outbox sweeper, maintenance, record cleaning, and SCHEDULED_OPERATIONS.
+"""Timers: the watch, maintenance, record cleaning, and SCHEDULED_OPERATIONS.
 
-Each run of the first four is a bounded step; what is left over is done by the next run. They are few, since
+Each run of the first three is a bounded step; what is left over is done by the next run. They are few, since
 each run costs at least a second of an instance.
 """
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +27,6 @@ from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, ac
 blueprint = RetriedBlueprint()
 
 recover = deferred("durable_retry.services.upkeep.failures:recover")
-sweep = deferred("durable_retry.services.outbox:sweep")
 keep_left_poison = deferred("durable_retry.services.queue:keep_left_poison")
 run_maintenance = deferred("durable_retry.services.upkeep.rounds:run_maintenance")
 clean_records = deferred("durable_retry.services.upkeep.rounds:clean_records")
@@ -41,25 +39,15 @@ _FIRST_YEAR: Final = 1
 # A task hub that does not answer at all must not keep the alerts back.
 _RECOVER_SECONDS: Final = 60.0
 
-_log = logging.getLogger(__name__)
-
 
 @blueprint.upkeep_timer("15 * * * * *")
 async def watch(hub: TaskHub) -> None:
-    """Every minute: follow up orchestrations that failed, then compare health metrics and send alerts."""
+    """Every minute: follow up orchestrations that failed, then do what plugs in has for each minute."""
     try:
         async with asyncio.timeout(_RECOVER_SECONDS):
             await recover(hub, clock.now())
     finally:
         await run_each(partial(step, hub, clock.now()) for plugin in plugins() for step in plugin.each_minute)
-
-
-@blueprint.upkeep_timer("30 * * * * *")
-async def outbox_sweeper(hub: TaskHub) -> None:
-    """Every minute: start the outbox of operations whose events are pending and which a crash cut off."""
-    started = await sweep(hub, clock.now())
-    if started:
-        _log.warning("%s operations had pending events and no running outbox", started)
 
 
 @blueprint.upkeep_timer("45 */5 * * * *")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.outbox import CONTENT_TYPE
+from durable_retry.features.outbox.rules import CONTENT_TYPE
 from durable_retry.telemetry.metrics import FAILED_OPEN_CALLS, METRICS
 from scripts.processes import eventually
 from tests.support.app import System, operation

@@ -13,10 +13,7 @@ from durable_retry.engine.base.names import (
     DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
-    OUTBOX,
-    OUTBOX_PENDING,
     PASS_TURN,
-    PUBLISH,
     QUEUE_CHECK,
     RELEASE_WAITING,
     REMOVE_PAST,
@@ -34,9 +31,10 @@ from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
+from durable_retry.features.outbox.rules import StoredEvent, event_id_for
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted

@@ -34,11 +34,11 @@ from durable_retry.engine.operations.completion import Committed, Completion, Su
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
-from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RetryState
+from durable_retry.features.outbox.rules import Delivery
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
-from durable_retry.stores.outbox.index import OutboxLocation
+from durable_retry.stores.operations.commits import CommitLocation as OutboxLocation
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkInput
 from tests.replay.recording import load as recording
 from tests.replay.recording import shapes

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from durable_retry.engine.base import names
 from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.stores.orchestrations import orchestrations
 from durable_retry_console.bulk import names as bulk_names
@@ -89,8 +90,13 @@ def messages() -> Iterator[tuple[str, Any]]:
 
 
 ACTIVITIES: Final = (
-    *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER, names.OUTBOX_PENDING, names.PUBLISH),
-    *(names.OUTBOX_GIVE_UP, workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
+    *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER, outbox_names.OUTBOX_PENDING, outbox_names.PUBLISH),
+    *(
+        outbox_names.OUTBOX_GIVE_UP,
+        workflow_names.SUBMIT,
+        workflow_names.BATCH_STEP,
+        workflow_names.BATCH_CLOSE,
+    ),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
     *(bulk_names.BULK_ENDS, names.LOOK_AT_CALL, names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
 )

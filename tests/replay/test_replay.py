@@ -15,12 +15,12 @@ from durable_retry.engine.base.names import (
     CALL,
     DIAGNOSIS,
     OPERATION,
-    OUTBOX,
     PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
 )
+from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.testing.replay import Difference, replayed

@@ -29,6 +29,7 @@ from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
+from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
@@ -274,7 +275,7 @@ class App:
                 patch.object(tables, "_run_on_table", self._run),
                 patch.object(tables, "run_in_pool", self._run_in_pool),
                 patch.object(storage_clients, "table_service", lambda: self.tables),
-                patch("durable_retry.services.outbox.send_message", self.queues.send_message),
+                patch("durable_retry.features.outbox.sending.send_message", self.queues.send_message),
                 # A large operation is one that attempts read from the hub.
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
                 patch.object(attempt, "_MOST_READ", 0),
@@ -380,10 +381,10 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
     names.LOOK_AT_LANE: upkeep_steps.look_at_lane,
-    names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
-    names.PUBLISH: outbox_steps.publish,
+    outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
+    outbox_names.PUBLISH: outbox_steps.publish,
     names.PASS_QUEUE: _without_hub(upkeep_steps.pass_queue),
-    names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
+    outbox_names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
     workflow_names.SUBMIT: workflow_steps.submit,
     workflow_names.BATCH_STEP: workflow_steps.batch_step,
     workflow_names.BEGIN_RESTART: _without_hub(workflow_steps.begin_restart),

@@ -385,7 +385,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "one_effect_per_key": lambda: patch.object(http_attempt, "own_headers", _key_of_each_attempt),
     "nothing_unsafe_twice": lambda: patch.object(http_attempt, "needs_marker", _is_never),
     "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
-    "events_arrive": lambda: patch("durable_retry.services.outbox.deliver", _sends_nothing),
+    "events_arrive": lambda: patch("durable_retry.features.outbox.sending.deliver", _sends_nothing),
     "dead_letters_are_kept": lambda: patch(
         "durable_retry.services.operations.keep_operation", says_that_it_was_kept
     ),

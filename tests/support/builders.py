@@ -1,12 +1,13 @@
 """Operations, attempts and dead letters to start a test from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.completion import Success
 from durable_retry.engine.operations.keys import Life, apart_ms
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
@@ -50,6 +51,14 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
 def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:
     """Return a run that was accepted so many seconds after noon, of a key that answers for a day."""
     return Life(owner=owner, run=run_number(after(accepted_in)), apart_ms=apart_ms(86_400))
+
+
+def a_success(writes: Iterable[Any] = (), events: Iterable[Any] = (), **changes: Any) -> Success:
+    """Return a success with a handler's writes and events."""
+    base = Success(
+        operation_id="op-test", life=a_life(), result={"value": 1}, writes=tuple(writes), events=tuple(events)
+    )
+    return replace(base, **changes)
 
 
 def an_outcome(category: Category | None = Category.TRANSIENT, **changes: Any) -> AttemptOutcome:

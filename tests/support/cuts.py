@@ -95,7 +95,7 @@ class Cuts:
 
         with (
             patch.object(tables, "_run_on_table", cut_run),
-            patch("durable_retry.services.outbox.send_message", cut_send),
+            patch("durable_retry.features.outbox.sending.send_message", cut_send),
         ):
             yield
 

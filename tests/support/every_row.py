@@ -24,15 +24,15 @@ from durable_retry.engine.operations.steps import (
     StepState,
     report_progress,
 )
-from durable_retry.engine.outbox import event_id_for
+from durable_retry.features.outbox import event_store as outbox
+from durable_retry.features.outbox.rules import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import records
 from durable_retry.stores.instance_lists import note_created
 from durable_retry.stores.operations import results, writes
-from durable_retry.stores.operations import writes as operation_writes
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.orchestrations import listed_names
-from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import rounds
 from durable_retry_console.activity import store as activity
@@ -46,7 +46,7 @@ from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics import store as metrics
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_limits, of_start, of_wait
 from durable_retry_console.metrics.minutes import Minutes
-from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
+from tests.support.builders import NOON, a_life, a_success, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
 
 LATER: Final = NOON + timedelta(minutes=5)
@@ -118,13 +118,13 @@ def _to(step: RememberedStep, _before: RememberedStep | None) -> RememberedStep:
 
 
 async def _write_outbox() -> None:
-    await operation_writes.commit_success("op-plain", _RESULT, [], [], NOON)
+    await commit_success("op-plain", a_success(result=_RESULT), NOON)
     webhook = {"type": "t", "data": None, "dependency": "payments", "path": "/hook"}
     events: list[dict[str, Any]] = [_EVENT, webhook, _EVENT]
-    await operation_writes.commit_success(
-        "op-events", _RESULT, [], events, NOON, correlation_id="order-42", trace=_TRACE
+    await commit_success(
+        "op-events", a_success(events=events, result=_RESULT, correlation_id="order-42", trace=_TRACE), NOON
     )
-    await operation_writes.commit_success("op-writes.2", _RESULT, [_WRITE], [_EVENT], NOON)
+    await commit_success("op-writes.2", a_success([_WRITE], [_EVENT], result=_RESULT), NOON)
     sent = await outbox.find_event(event_id_for("op-events", 1))
     failed = await outbox.find_event(event_id_for("op-events", 2))
     assert sent is not None

@@ -22,6 +22,7 @@ from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
+from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk import names as bulk_names
@@ -31,7 +32,7 @@ from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
 
 _ACTIVITIES = (
     *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
-    *(names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
+    *(outbox_names.OUTBOX_PENDING, outbox_names.PUBLISH, outbox_names.OUTBOX_GIVE_UP),
     *(workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
     *(workflow_names.BEGIN_RESTART, workflow_names.END_RESTART, names.START_CALL, names.LOOK_AT_CALL),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, bulk_names.BULK_ENDS),

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base import names
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
@@ -23,7 +24,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     names.PASS_TURN: order_lane.pass_turn,
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
-    names.OUTBOX: outbox.outbox,
+    OUTBOX: outbox.outbox,
     workflow_names.BATCH: batch.batch,
     workflow_names.SAGA: saga.saga,
     bulk_names.BULK_ACTION: bulk_action,

@@ -25,7 +25,11 @@ HEAVY: Final = frozenset(
         *("httpx", "httptools", "opentelemetry.sdk", "croniter"),
         # Our own: routes and activities, each with all that it needs.
         *("durable_retry.api", "durable_retry.http.routes", "durable_retry.http.openapi"),
-        *("durable_retry.services.attempt", "durable_retry.services.outbox", "durable_retry.in_process"),
+        *(
+            "durable_retry.services.attempt",
+            "durable_retry.features.outbox.sending",
+            "durable_retry.in_process",
+        ),
         *("durable_retry.services.upkeep.failures", "durable_retry.services.upkeep.rounds"),
         *("durable_retry.triggers.http", "activities.operation", "activities.outbox"),
         *(

@@ -9,12 +9,11 @@ import pytest
 
 from durable_retry.api import table
 from durable_retry.engine.base import names
+from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.operations import results, writes
-from durable_retry.stores.outbox import index as outbox_index
-from durable_retry.stores.outbox import index as outbox_place
+from durable_retry.stores.operations import commits, results, writes
 from durable_retry.stores.storage import rounds
 from durable_retry_console.alerts import store as alerts
 from durable_retry_console.bulk import names as bulk_names
@@ -117,7 +116,6 @@ DURABLE = {
     "outbox_pending": "activityTrigger",
     "publish": "activityTrigger",
     "outbox_give_up": "activityTrigger",
-    "outbox_sweeper": "timerTrigger",
     "batch": "orchestrationTrigger",
     "batch_step": "activityTrigger",
     "batch_close": "activityTrigger",
@@ -204,8 +202,8 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (writes.TABLE, results.STEPS_TABLE) == ("AttemptMarkers", "HandlerSteps")
     assert (results.TABLE_PREFIX, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
-    assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
+    assert (commits.TABLE, commits.INDEX_TABLE) == ("Outbox", "OutboxIndex")
     assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
-    assert names.outbox_instance("op-1") == "outbox-op-1"
+    assert outbox_instance("op-1") == "outbox-op-1"
     assert (alerts.TABLE, bulk_names.CANCEL_BULK_EVENT) == ("Alerts", "cancel_bulk")

@@ -393,7 +393,7 @@ def test_the_check_sees_files(layer: str) -> None:
         ("engine", "from durable_retry.stores.storage.tables import Row"),
         ("engine", "def f():\n    import onebox.clock"),
         ("engine", "from . import policy"),
-        ("stores", "x = imported('durable_retry.services.outbox:sweep')"),
+        ("stores", "x = imported('durable_retry.features.outbox.sending:sweep')"),
         ("engine", "import random"),
         ("engine", "import time as t"),
         ("engine", "import os.path"),

@@ -16,14 +16,11 @@
     UnreadableDeadLetterError    nobody can read the row
     StillRunningError            its operation is running
     KeyTakenError                its key stands for another request
+    NothingToReplayError         LookupError
 
     sagas
     NoSuchSagaError              LookupError
     WrongSagaStateError          its state does not allow it
-
-    events
-    NoSuchEventError             LookupError
-    └── UnreadableEventError     nobody can read the row
 
     circuits
     NoSuchDependencyError        LookupError
@@ -61,12 +58,8 @@ class NoSuchDeadLetterError(LookupError):
     """No dead letter has this id."""
 
 
-class NoSuchEventError(LookupError):
-    """No event of this id exists: never committed, or deleted by retention."""
-
-
-class UnreadableEventError(NoSuchEventError):
-    """The row of the event cannot be read, so nothing is done to it; the message says why."""
+class NothingToReplayError(LookupError):
+    """What a dead letter is about is not there any more."""
 
 
 class UnreadableDeadLetterError(Exception):

@@ -17,7 +17,6 @@ OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
-OUTBOX: Final = "outbox"
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
@@ -28,9 +27,6 @@ PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
-OUTBOX_PENDING: Final = "outbox_pending"
-PUBLISH: Final = "publish"
-OUTBOX_GIVE_UP: Final = "outbox_give_up"
 WAKE_WAITING: Final = "wake_waiting"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
@@ -94,10 +90,8 @@ POISON_QUEUE: Final = "operations-poison"
 QUEUE_SOURCE: Final = "queue"
 """Source of operations from the storage queue; part of the scope of their keys."""
 
-
-def outbox_instance(outbox_id: str) -> str:
-    """Return the id of the instance that sends the events of one run, by `OperationInput.run_id`."""
-    return f"outbox-{outbox_id}"
+QUEUE_PREFIX: Final = "queue:"
+"""Sets the names of queues, where something is sent, apart from those of dependencies."""
 
 
 class Category(StrEnum):

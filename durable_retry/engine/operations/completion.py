@@ -186,7 +186,7 @@ class Success(JsonShape):
     operation_id: str
     life: Life  # of its run
     result: Any = None
-    writes: tuple[Any, ...]  # of the handler, see `stores.operations.writes`
+    writes: tuple[Any, ...]  # of the handler, see `stores.operations.commits`
     events: tuple[Any, ...]  # of the handler and of the operation's `on_success`
     correlation_id: str | None = None
     trace: TraceContext | None = None
@@ -199,5 +199,4 @@ class Committed(JsonShape):
 
     # The run under whose name it was committed: another start of the same life may have come first.
     run_id: str
-    events: tuple[Mapping[str, Any], ...] = ()  # as the status document shows them
     rejected: str | None = None  # why the writes can never be made; None when they are

@@ -22,11 +22,11 @@ from durable_retry import clock
 from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import (
     KeyTakenError,
-    NoSuchEventError,
+    NothingToReplayError,
     StillRunningError,
     TaskHubUnavailableError,
 )
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
 from durable_retry.engine.dead_letters.record import (
@@ -52,7 +52,6 @@ from durable_retry.engine.operations.operation import OperationInput, without_cr
 from durable_retry.engine.sources import DATA_PREFIX, Arrival
 from durable_retry.plugins import plugins
 from durable_retry.services.operations import KeyReused, submit
-from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
 from durable_retry.settings.configuration import app_settings, masking_of, targets
 from durable_retry.stores.dead_letters.records import (
@@ -79,7 +78,7 @@ _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class _Case(ABC):
+class Case(ABC):
     """The replay of one dead letter; what it holds decides how that is prepared and started."""
 
     record: KeptDeadLetter
@@ -105,7 +104,7 @@ class _Case(ABC):
         return _replays_the_same(await hub.read_instance(self.operation.operation_id), self.operation)
 
 
-class _OperationCase(_Case):
+class _OperationCase(Case):
     """An operation that has failed runs again."""
 
     @staticmethod
@@ -131,12 +130,12 @@ class _OperationCase(_Case):
             raise StillRunningError(operation.operation_id)
 
 
-class _MessageCase(_Case):
+class _MessageCase(Case):
     """A message that became no operation is read again."""
 
     @staticmethod
     def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
-        _refuse_edits(edits, edits.edits - {"message"}, "a message")
+        refuse_edits(edits, edits.edits - {"message"}, "a message")
         before = record.message or ""
         after = before if edits.message is None else edits.message
         if edits.message is None and record.is_cut:
@@ -156,26 +155,12 @@ class _MessageCase(_Case):
             raise KeyTakenError(self.operation.operation_id)
 
 
-class _EventCase(_Case):
-    """An event that could not be delivered is sent again; its operation has succeeded."""
-
-    @staticmethod
-    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
-        _refuse_edits(edits, edits.edits, "an event")
-        return Prepared(OperationInput.from_json(record.operation or {}), ())
-
-    async def start(self, hub: TaskHub) -> None:
-        await resend(hub, event_id_of(self.record), clock.now())
-
-    async def was_started(self, hub: TaskHub) -> bool:  # noqa: ARG002 - its entry says so
-        return await was_resent(event_id_of(self.record), self.requested_at)
-
-
-def _case_of(record: KeptDeadLetter) -> type[_Case]:
+def _case_of(record: KeptDeadLetter) -> type[Case]:
     if record.operation is None:
         return _MessageCase
-    is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
-    return _EventCase if is_event else _OperationCase
+    references = (plugin.replays.get(record.reason or "") for plugin in plugins())
+    case: type[Case] = next((imported(each) for each in references if each is not None), _OperationCase)
+    return case
 
 
 def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
@@ -188,11 +173,6 @@ def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepare
     masking, most_bytes = masking_of(record.dependency), app_settings().max_body_bytes
     whole = whole_edits(edits, record, masking, most_bytes=most_bytes)
     return _case_of(record).prepare(record, whole, now)
-
-
-def event_id_of(record: KeptDeadLetter) -> str:
-    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
-    return str((record.operation or {})["request"]["event"]["id"])
 
 
 async def _start_or_wait(hub: TaskHub, operation: OperationInput) -> bool:
@@ -251,7 +231,7 @@ def _place_of_source(source: str) -> str:
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
-def _refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:
+def refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:
     """Refuse what only the replay of an operation takes, and edited parts that this dead letter lacks."""
     wrong = dict.fromkeys(names, f"cannot be edited: this dead letter has {content}")
     for name in ("downstream_key", "from_step"):
@@ -261,7 +241,7 @@ def _refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> Non
         raise InvalidInputError(Problem(f"/{name}", wrong[name]) for name in sorted(wrong))
 
 
-_NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
+_NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NothingToReplayError)
 
 
 async def replay_dead_letter(
@@ -362,7 +342,7 @@ async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> None:
         if is_masked(last.operation):
             raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
         await replay.start(hub)
-    except (StillRunningError, KeyTakenError, NoSuchEventError):
+    except (StillRunningError, KeyTakenError, NothingToReplayError):
         await move_dead_letter(record.id, not_replayed)
 
 

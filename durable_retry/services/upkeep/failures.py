@@ -9,7 +9,7 @@ It sees those that have not ended in the same pages, and lets those go on that s
                                              since is repeated without effect; in the end a dead letter
     a bulk action                            the same when it failed; a dead letter when it was terminated
 
-Timers of their own start outboxes and retention anew, and a call by an orchestration of the app fails there.
+Timers start outboxes and retention anew, and a call by an orchestration of the app fails there.
 
 An orchestrator ends in a dead letter whatever happens inside it. It fails where it cannot run: a history that
 does not fit the code, a limit of the platform. Then nobody would see the operation again. A person may
@@ -34,12 +34,12 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.deferred import imported
 from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import (
     ENDED_EVENT,
     OPERATION,
-    OUTBOX,
     STARTED_OPERATION,
     DeadLetterReason,
 )
@@ -55,7 +55,6 @@ from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.dead_letters.replay import start_if_lost
-from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
 from durable_retry.services.upkeep.stuck import Standstill, StuckLook, note_stuck
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
@@ -140,10 +139,10 @@ async def recover(
     """
     done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), StuckLook(hub, now)
     look = partial(_recover_instance, stuck)
-    # Without pending events there is no outbox that could stand still.
-    looked_for = watched_names() - ({OUTBOX} if was_swept_empty(hub, now - SWEPT_LATELY) else set())
     # Operations first: they are most of what is there.
-    prefixes = tuple({each.prefix: None for name, each in orchestrations().items() if name in looked_for})
+    watched = (each for each in orchestrations().values() if each.is_watched)
+    looked_for = (each for each in watched if not (each.is_idle and imported(each.is_idle)(hub, now)))
+    prefixes = tuple(dict.fromkeys(each.prefix for each in looked_for))
     read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), prefixes)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
         recovered, failed = await settle_all(look, instances, _AT_ONCE)

@@ -3,47 +3,40 @@
     markers         of attempts, when a later attempt was made or the operation has ended
     steps           rows of an operation whose key's time is over, and that no dead letter may replay
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
-    sent events     rows of the run --> entry in the list of sent
     commits         commit row --> entry in the list of commits
     lists           rows of an instance --> its entry in the list of its orchestrator
 
-The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
-person has to handle their dead letters.
+The list entry is deleted last, so the next step repeats what a crash interrupted.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import batched, groupby
+from itertools import batched
 from typing import Final
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339, newest_first
-from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.services.upkeep.failures import completion_of_ended
 from durable_retry.stores import instance_lists
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import results, writes
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.results import remove_results
-from durable_retry.stores.operations.status import document_of, has_ended
-from durable_retry.stores.operations.writes import remove_commit
-from durable_retry.stores.orchestrations import listed_names
-from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
-from durable_retry.stores.outbox.index import (
+from durable_retry.stores.operations.commits import (
     COMMITTED,
     OldEntry,
     drop_entries,
     list_older,
-    own_location,
-    remove_location,
+    remove_commit,
 )
+from durable_retry.stores.operations.entities import read_record
+from durable_retry.stores.operations.results import remove_results
+from durable_retry.stores.operations.status import document_of, has_ended
+from durable_retry.stores.orchestrations import listed_names
 from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
 
@@ -70,7 +63,7 @@ Raises `TaskHubUnavailableError` where the task hub did not answer.
 _REMOVED_AT_ONCE: Final = 16
 
 
-async def _remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: Iterable[T]) -> int:
+async def remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: Iterable[T]) -> int:
     """Remove what was found, a few at once; return how many there were in all."""
     total = 0
     for few in batched(items, _REMOVED_AT_ONCE, strict=False):
@@ -98,7 +91,7 @@ async def _remove_in_partitions(
     after, before = past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
     names = (*tables.KEYS, *only)
     partitions, following = await rounds.partitions_after(table, after, limit=most, only=names, before=before)
-    return await _remove_few_at_once(remove, partitions), following
+    return await remove_few_at_once(remove, partitions), following
 
 
 def _instant_in(row: tables.Row, name: str) -> datetime:
@@ -178,7 +171,7 @@ async def _may_be_replayed(dead_letter_id: str) -> bool:
 _MORE: Final = "more"
 
 
-def _drained(handled: int, most: int) -> tuple[int, str]:
+def drained(handled: int, most: int) -> tuple[int, str]:
     """Return what a step returns that takes so many at most from a list, and leaves none behind it."""
     return handled, "" if handled < most else _MORE
 
@@ -193,7 +186,7 @@ async def remove_archived_dead_letters(past: Past) -> tuple[int, str]:
     next run repeats what a crash interrupted.
     """
     waiting = await due(past.before, DEAD_LETTERS_PER_STEP)
-    return _drained(await _remove_few_at_once(_remove_archived, waiting), DEAD_LETTERS_PER_STEP)
+    return drained(await remove_few_at_once(_remove_archived, waiting), DEAD_LETTERS_PER_STEP)
 
 
 async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
@@ -203,45 +196,6 @@ async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
     else:
         await drop_due(dead_letter_id, archived_at)
     return 1
-
-
-EVENTS_PER_STEP: Final = 400
-
-
-async def remove_sent_events(past: Past) -> tuple[int, str]:
-    """Delete sent events of operations that succeeded long ago, and the histories of their sending.
-
-    The commit row is deleted with the last event: until then a repeated commit must find it.
-    """
-    entries = await list_older(EventState.SENT, past.before, EVENTS_PER_STEP, past.shard)
-
-    async def remove(run: tuple[str, Sequence[OldEntry]]) -> int:
-        await _remove_sent_of_run(*run)
-        if past.histories_before is not None:
-            sending = await past.hub.read_instance(outbox_instance(run[0]))
-            if sending is not None:
-                await past.hub.purge_instance(sending, past.histories_before)
-        return len(run[1])
-
-    # Events of one run have one instant, so their entries are neighbours.
-    by_run = groupby(entries, lambda entry: outbox_id_of(entry.id) or "")
-    removed = await _remove_few_at_once(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
-    # An event that was made pending again is listed again when it ends.
-    await drop_entries(entries)
-    return _drained(removed, EVENTS_PER_STEP)
-
-
-async def _remove_sent_of_run(outbox_id: str, entries: Sequence[OldEntry]) -> None:
-    location = entries[0].location
-    if location == own_location(outbox_id) and await remove_sent_run(outbox_id):
-        return
-    for entry in entries:
-        stored = await find_event(entry.id, entry.location)
-        if stored is not None and stored.event.state is EventState.SENT:
-            await remove_event(stored)
-    if not await events_of(outbox_id, location):
-        await remove_commit(outbox_id, location)
-        await remove_location(outbox_id)
 
 
 COMMITS_PER_STEP: Final = 400
@@ -255,9 +209,9 @@ async def remove_old_commits(past: Past) -> tuple[int, str]:
         return 1
 
     entries = await list_older(COMMITTED, past.before, COMMITS_PER_STEP, past.shard)
-    removed = await _remove_few_at_once(remove, entries)
+    removed = await remove_few_at_once(remove, entries)
     await drop_entries(entries)
-    return _drained(removed, COMMITS_PER_STEP)
+    return drained(removed, COMMITS_PER_STEP)
 
 
 async def remove_results_of_days(past: Past) -> tuple[int, str]:
@@ -299,7 +253,7 @@ async def remove_of_list(
     oldest = f"{newest_first(past.before)}."
     cursor = max(past.after, oldest) if past.after else None
     page = await tables.rows_between(table, name, after=oldest, cursor=cursor, limit=LISTED_PER_STEP)
-    return await _remove_few_at_once(remove, page.rows), page.cursor or ""
+    return await remove_few_at_once(remove, page.rows), page.cursor or ""
 
 
 async def _remove_rows(table: str, partition: str) -> None:

@@ -41,7 +41,6 @@ from durable_retry.services.upkeep.removal import (
     remove_listed,
     remove_old_commits,
     remove_results_of_days,
-    remove_sent_events,
     remove_steps,
 )
 from durable_retry.services.upkeep.stuck import nudge_if_lost
@@ -76,7 +75,6 @@ class RetentionKind(StrEnum):
     MARKERS = "markers"
     STEPS = "steps"
     DEAD_LETTERS = "dead_letters"
-    SENT_EVENTS = "sent_events"
     COMMITS = "commits"
     LISTS = "lists"
     RESULTS = "results"
@@ -161,7 +159,7 @@ type _Steps = Callable[[str, Past], AsyncGenerator[int]]
 """Takes the name of a part; yields how many each step handled."""
 
 
-def _from_the_begin(remove: Removal) -> _Steps:
+def from_the_begin(remove: Removal) -> _Steps:
     """Return the steps of a removal that finds the first that is past its time at once."""
 
     async def steps(_name: str, past: Past) -> AsyncGenerator[int]:
@@ -211,16 +209,13 @@ _KINDS: Final[Mapping[str, Kind]] = {
     RetentionKind.MARKERS: Kind(in_rounds(remove_attempt_markers), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
     RetentionKind.STEPS: Kind(in_rounds(remove_steps), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
     RetentionKind.DEAD_LETTERS: Kind(
-        _from_the_begin(remove_archived_dead_letters), lambda settings: settings.archived_for
-    ),
-    RetentionKind.SENT_EVENTS: Kind(
-        _from_the_begin(remove_sent_events), lambda settings: settings.sent_for, lists.SHARDS
+        from_the_begin(remove_archived_dead_letters), lambda settings: settings.archived_for
     ),
     RetentionKind.COMMITS: Kind(
-        _from_the_begin(remove_old_commits), lambda settings: settings.sent_for, lists.SHARDS
+        from_the_begin(remove_old_commits), lambda settings: settings.sent_for, lists.SHARDS
     ),
     RetentionKind.RESULTS: Kind(
-        _from_the_begin(remove_results_of_days), lambda settings: settings.history_for
+        from_the_begin(remove_results_of_days), lambda settings: settings.history_for
     ),
     RetentionKind.OTHERS: Kind(in_rounds(purge_others), lambda settings: settings.history_for),
     RetentionKind.RECORDS: Kind(in_rounds(clean_key_records), lambda _: timedelta()),

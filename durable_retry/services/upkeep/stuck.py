@@ -39,7 +39,6 @@ from durable_retry.engine.base.names import (
     DUE_AT,
     NUDGE_EVENT,
     OPERATION,
-    OUTBOX,
     STARTED_OPERATION,
     OperationState,
 )
@@ -48,6 +47,7 @@ from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.services.upkeep.queue_checks import ask_for_check, look_at_checks
 from durable_retry.settings.configuration import function_timeout_seconds, redelivery_seconds
 from durable_retry.stores.operations.status import MOST_RESTARTS, operation_of, restarts_of
+from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.stuck import Stuck, StuckInstance, change_stuck, read_stuck
 from durable_retry.stores.task_hub import TaskHub
 
@@ -103,11 +103,12 @@ def _late_after() -> timedelta:
 async def _longest_answer(hub: TaskHub, name: str, instance_id: str) -> timedelta:
     """Return how long the answer may take that an instance waits for.
 
-    That is what an operation was accepted with, whatever the file of this worker says. The deliveries of an
-    outbox have their limits in its history alone; the host ends every function in time.
+    That is what an operation was accepted with, whatever the file of this worker says. What another one
+    calls has its limits in its history alone; the host ends every function in time.
     """
     if name not in _OPERATIONS:
-        return _longest_function() if name == OUTBOX else timedelta()
+        known = orchestrations().get(name)
+        return _longest_function() if known is not None and known.calls_dependencies else timedelta()
     instance = await hub.read_instance(instance_id)
     try:
         return timedelta(seconds=operation_of(instance).timeouts.attempt_seconds) if instance else timedelta()

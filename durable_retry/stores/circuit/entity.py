@@ -2,7 +2,7 @@
 
 With `circuit.by = "limit_key"` there is one more for each limit key.
 
-Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations and outboxes
+Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations, and events,
 that wait for a circuit are found page by page, and woken. Every call of the hub raises
 `TaskHubUnavailableError` where it does not answer, or does not take what is sent.
 """
@@ -37,7 +37,6 @@ from durable_retry.engine.base.names import (
     REPORT,
     RESET,
     OperationState,
-    outbox_instance,
 )
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.calls import Report
@@ -51,6 +50,7 @@ from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import function_name, present_name
+from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 
@@ -277,12 +277,13 @@ async def waiting_page(
 ) -> WaitingPage:
     """Read one page of running instances and select those that wait for a circuit.
 
-    First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
+    First the operations, then what calls dependencies besides, and shows which hold it. Those
     whose present wait began at `since_before` or later are left out. With a limit key only operations that
-    have it, and all outboxes; without one all, since a hold by hand counts for all keys.
+    have it, and all others; without one all, since a hold by hand counts for all keys.
     """
     running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
-    instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, outbox_instance("")), position)
+    others = (each.prefix for each in orchestrations().values() if each.calls_dependencies)
+    instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
     waiting = (
         instance.instanceId
         for instance in instances
@@ -311,14 +312,14 @@ def _instance_waits(
     """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
     status = json_object(instance.customStatus.value) or {}
     is_operation = instance.instanceId.startswith(ID_PREFIX)
-    # An outbox does not show the keys of its webhooks: one more asks its circuit, and waits again.
+    # The others do not show the keys of their calls: one more asks its circuit, and waits again.
     if is_operation and limit_key not in {None, status.get("limit_key")}:
         return False
-    waits_for = _operation_waits_for if is_operation else _outbox_waits_for
+    waits_for = _operation_waits_for if is_operation else _other_waits_for
     return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
 
 
-def _outbox_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+def _other_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
     since = status.get("held", {}).get(dependency)
     return since is not None and from_rfc3339(since) < since_before
 

@@ -14,6 +14,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
@@ -32,12 +33,11 @@ from durable_retry.engine.operations.keys import is_live, is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import STEPS_RUN, checked_document, is_finished, running_document
 from durable_retry.engine.operations.waits import waits_of
-from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.plugins import plugins
 from durable_retry.settings.configuration import app_settings, function_name, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import steps_shown, with_stored
-from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.task_hub import TaskHub
 
 _DETAIL_CHARS: Final = 500
@@ -114,27 +114,15 @@ async def has_ended(hub: TaskHub, operation_id: str) -> bool:
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status document with all its waits, and what is stored beside it: a result, events, steps.
 
-    Costs a row for an operation with a large result, one query for one with events, and one for a handler's.
+    Costs a row for an operation with a large result, and one query for a handler's; and what features take.
     """
     whole = {**document, "result": await with_stored(document["result"])}
     if waits := waits_of(document):
         whole["waits"] = [wait.to_json() for wait in waits]
-    return await _with_steps(await _with_event_states(whole))
-
-
-async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document with its events' present states; events are sent after the operation ends.
-
-    An event without a row keeps the state in the document.
-    """
-    if not document["events"]:
-        return dict(document)
-    outbox_id = outbox_id_of(document["events"][0]["event_id"]) or document["operation_id"]
-    states = {event.event_id: event.state.value for event in await events_of(outbox_id)}
-    events = [
-        {**event, "state": states.get(event["event_id"], event["state"])} for event in document["events"]
-    ]
-    return {**document, "events": events}
+    for plugin in plugins():
+        if plugin.status:
+            whole = await imported(plugin.status)(whole)
+    return await _with_steps(whole)
 
 
 async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from durable_retry.engine.base.errors import (
     KeyTakenError,
     NoSuchCauseError,
     NoSuchDeadLetterError,
-    NoSuchEventError,
+    NothingToReplayError,
     StillRunningError,
     StorageRefusedError,
     UnreadableDeadLetterError,
@@ -86,7 +86,7 @@ REFUSALS: Final[Mapping[type[Exception], Refusal]] = {
     WrongStatusError: lambda error: ConflictError(f"The dead letter is {error.status.value}."),
     StillRunningError: lambda _: ConflictError("The operation of the dead letter is running."),
     KeyTakenError: lambda _: ConflictError("The key of the dead letter belongs to another request by now."),
-    NoSuchEventError: lambda _: ConflictError("The event of the dead letter was removed."),
+    NothingToReplayError: lambda _: ConflictError("The event of the dead letter was removed."),
     UnreadableDeadLetterError: lambda error: ConflictError(f"The dead letter cannot be read: {error}."),
     **_refused_changes("dead letter"),
 }

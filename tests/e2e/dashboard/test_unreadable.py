@@ -12,7 +12,7 @@ from durable_retry.engine.base.names import EventState
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.record import Status, unreadable_record
 from durable_retry.engine.operations.completion import unreadable_document
-from durable_retry.engine.outbox import unreadable_event
+from durable_retry.features.outbox.rules import unreadable_event
 from tests.support.browser import Window
 from tests.support.builders import NOON
 

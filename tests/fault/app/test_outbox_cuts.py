@@ -20,10 +20,10 @@ from activities.outbox import outbox_give_up, outbox_pending, publish
 from durable_retry.engine.base.names import DeadLetterReason, EventState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
-from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.features.outbox.event_store import events_of, mark_pending
+from durable_retry.features.outbox.index_store import list_ended, list_notes, read_note
+from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.outbox.events import events_of, mark_pending
-from durable_retry.stores.outbox.index import list_ended, list_notes, read_note
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage

@@ -22,12 +22,12 @@ from azure.storage.queue import QueueClient
 from durable_retry import clock
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
+from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import left_over
 from durable_retry.stores.operations import results
-from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.storage.tables import rows_after, tables_between
 from onebox.hub import FaultPoint
 from tests.fault.app.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run

@@ -13,9 +13,9 @@ from durable_retry.engine.base.names import Category, EventState
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import signing_key
-from durable_retry.engine.outbox import StoredEvent, envelope_of, envelope_text, signature
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.services.outbox import deliver
+from durable_retry.features.outbox.rules import StoredEvent, envelope_of, envelope_text, signature
+from durable_retry.features.outbox.sending import deliver
 from durable_retry.settings.configuration import encodes_queue_messages, find_dependency, using
 from scripts.processes import free_port
 from tests.support.azurite import Storage, use_account

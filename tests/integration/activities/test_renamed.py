@@ -13,10 +13,10 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.outbox import delivery_of
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.loop import RetryState
-from durable_retry.services import outbox
+from durable_retry.features.outbox import sending as outbox
+from durable_retry.features.outbox.rules import delivery_of
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit import cache

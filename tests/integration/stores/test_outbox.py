@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import EventState
-from durable_retry.engine.outbox import EventFilter
-from durable_retry.services.outbox import list_events
-from durable_retry.services.upkeep.removal import Past, remove_sent_events
-from durable_retry.stores.operations.writes import commit_success
-from durable_retry.stores.outbox.events import (
+from durable_retry.features.outbox.event_store import (
     events_of,
     find_event,
     list_pending,
@@ -18,17 +14,25 @@ from durable_retry.stores.outbox.events import (
     mark_sent,
     pending_of,
 )
-from durable_retry.stores.outbox.index import (
-    OUTBOX_TABLE,
-    OutboxLocation,
-    list_ended,
+from durable_retry.features.outbox.index_store import list_ended, read_note
+from durable_retry.features.outbox.removal import remove_sent_events
+from durable_retry.features.outbox.rules import EventFilter
+from durable_retry.features.outbox.sending import list_events
+from durable_retry.services.upkeep.removal import Past
+from durable_retry.stores.operations.commits import (
+    TABLE as OUTBOX_TABLE,
+)
+from durable_retry.stores.operations.commits import (
+    CommitLocation as OutboxLocation,
+)
+from durable_retry.stores.operations.commits import (
+    commit_success,
     own_location,
-    read_note,
 )
 from durable_retry.stores.storage import tables
 from durable_retry.stores.storage.lists import SHARDS
 from durable_retry.stores.task_hub import TaskHub
-from tests.support.builders import NOON
+from tests.support.builders import NOON, a_success
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -42,7 +46,7 @@ def a_write(customer: str) -> dict[str, Any]:
 async def committed(operation_id: str, count: int, *, days: int = 0, customer: str | None = None) -> None:
     writes = [] if customer is None else [a_write(customer)]
     at = NOON + timedelta(days=days)
-    await commit_success(operation_id, {"value": 1}, writes, [EVENT] * count, at)
+    await commit_success(operation_id, a_success(writes, [EVENT] * count), at)
 
 
 async def sent(operation_id: str, *numbers: int) -> None:

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING, EventState
+from durable_retry.engine.base.names import WAKE_WAITING, EventState
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox import StoredEvent
+from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
+from durable_retry.features.outbox.rules import StoredEvent
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit.entity import start_release, waiting_page
 from durable_retry.stores.task_hub import TaskHub, close_clients

@@ -15,7 +15,7 @@ from durable_retry import clock
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import archived
-from durable_retry.engine.outbox import signature
+from durable_retry.features.outbox.rules import signature
 from durable_retry.settings.alerts import AlertSettings, ReceiverName
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter

@@ -12,8 +12,8 @@ from azure.core.exceptions import HttpResponseError
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.dead_letters.record import archived
+from durable_retry.features.outbox import sending as outbox
 from durable_retry.plugins import Plugin, plugins
-from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
@@ -28,9 +28,9 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
-from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.task_hub import TaskHub
-from tests.support.builders import an_entry
+from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -128,7 +128,7 @@ async def test_an_outbox_that_cannot_be_started_keeps_no_other_waiting(
 ) -> None:
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
     for number in range(3):
-        await commit_success(f"op-{number}", {}, [], [event], NOW, correlation_id=None, trace=None)
+        await commit_success(f"op-{number}", a_success(events=[event]), NOW)
     started: list[str] = []
 
     async def start(_: TaskHub, outbox_id: str) -> bool:

@@ -7,15 +7,15 @@ import pytest
 
 from docs.sizing import IDLE
 from durable_retry import clock
-from durable_retry.services.outbox import sweep
+from durable_retry.features.outbox.sending import sweep
 from durable_retry.services.upkeep.failures import recover
 from durable_retry.services.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
 from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
 from tests.support.asked import Asked, counting
 from tests.support.azurite import Storage, use_account
-from tests.support.builders import an_entry
+from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage
 
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
@@ -70,6 +70,6 @@ async def test_what_comes_after_an_idle_minute_is_seen_in_the_next(hub: TaskHubS
 async def test_a_sweep_speaks_for_the_outbox_for_the_minute_after_it(hub: TaskHubStage) -> None:
     await sweep(hub.binding, NOW)
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
-    await commit_success("op-idle", {}, [], [event], NOW, correlation_id=None, trace=None)
+    await commit_success("op-idle", a_success(events=[event]), NOW)
     assert (await read_health_metrics(hub.binding, NOW + MINUTE)).outbox_lag_seconds == 0
     assert (await read_health_metrics(hub.binding, NOW + 3 * MINUTE)).outbox_lag_seconds == 180

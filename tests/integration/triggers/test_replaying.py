@@ -17,12 +17,13 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.features.outbox.event_store import events_of
+from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.sending import resend
 from durable_retry.services.dead_letters import replay as replaying
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations import submit
-from durable_retry.services.outbox import resend
 from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.stores.dead_letters.index import open_counts, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
@@ -32,14 +33,13 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
     left_over,
 )
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.operations.writes import commit_success
-from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
 from durable_retry_console.index import store as operation_index
-from tests.support.builders import an_entry, an_operation, failing
+from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.cuts import CutError, cut_at_the_start
 from tests.support.hub import TaskHubStage
 from tests.support.tables import refuse_large_rows
@@ -261,7 +261,7 @@ async def test_what_a_crash_left_is_not_started_again_once_it_has_failed_again(
 async def an_undeliverable_event(operation_id: str) -> str:
     """Let an event fail for good, and return its dead letter's id."""
     event = {"type": "t", "dependency": "payments", "path": "/hook", "data": 1}
-    await commit_success(operation_id, {"value": 1}, [], [event], clock.now())
+    await commit_success(operation_id, a_success(events=[event]), clock.now())
     pending = await outbox_pending({"operation_id": operation_id})
     (delivery,) = pending["deliveries"]
     given = {"delivery": delivery, "place": pending["place"], "category": "malformed", "detail": "422"}

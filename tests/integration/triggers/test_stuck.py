@@ -25,7 +25,6 @@ from durable_retry.engine.base.names import (
     DIAGNOSIS,
     DUE_AT,
     OPERATION,
-    OUTBOX,
     PASS_QUEUE,
     PASS_TURN,
     PAUSE_EVENT,
@@ -33,16 +32,16 @@ from durable_retry.engine.base.names import (
     RELEASE_WAITING,
     RETENTION,
     OperationState,
-    outbox_instance,
 )
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import start_input
-from durable_retry.engine.outbox import delivery_of, event_id_for
 from durable_retry.engine.queue_checks import QueueChecks
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.outbox.names import OUTBOX, outbox_instance
+from durable_retry.features.outbox.rules import delivery_of, event_id_for
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.runtime.turns import MOST_ASKED
 from durable_retry.services.upkeep import failures, rounds

@@ -18,11 +18,11 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.features.outbox.sending import sweep
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.handlers import registry
 from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
-from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.settings.configuration import using
 from durable_retry.stores.instance_lists import note_created

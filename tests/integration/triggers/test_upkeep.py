@@ -18,6 +18,7 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived, restored
+from durable_retry.features.outbox.index_store import note_pending
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.operations import submit
 from durable_retry.services.upkeep import removal as retention
@@ -45,15 +46,14 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
+from durable_retry.stores.operations.commits import commit_success, own_location
 from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.writes import commit_success
-from durable_retry.stores.outbox.index import note_pending, own_location
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts
 from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
-from tests.support.builders import an_entry, an_operation, failing
+from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -119,9 +119,7 @@ async def test_a_note_of_the_outbox_without_an_event_is_no_lag(hub: TaskHubStage
     await note_pending("op-refused", own_location("op-refused"), NOW - timedelta(minutes=20))
     assert (await read_health_metrics(hub.binding, NOW)).outbox_lag_seconds == 0
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
-    await commit_success(
-        "op-waits", {}, [], [event], NOW - timedelta(minutes=6), correlation_id=None, trace=None
-    )
+    await commit_success("op-waits", a_success(events=[event]), NOW - timedelta(minutes=6))
     assert (await read_health_metrics(hub.binding, NOW)).outbox_lag_seconds == 360
 
 

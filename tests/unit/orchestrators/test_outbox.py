@@ -10,8 +10,8 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import NeedsProbe
+from durable_retry.features.outbox.rules import StoredEvent, event_id_for
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, after, outcome
 from tests.support.cuts import PartStage

@@ -61,8 +61,8 @@ async def test_a_run_ends_before_the_host_would_end_its_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(platform_retries, "function_timeout_seconds", lambda: 0.02)
-    monkeypatch.setattr(timers, "sweep", lambda *_: asyncio.Event().wait())
-    await fired(timers.outbox_sweeper)
+    monkeypatch.setattr(timers, "clean_records", lambda *_: asyncio.Event().wait())
+    await fired(timers.record_cleaning)
     assert [line.getMessage() for line in caplog.records] == [
         "retry_watch: its time is up; the next run goes on"
     ]
@@ -99,6 +99,6 @@ async def test_maintenance_runs_also_when_the_queue_of_poison_cannot_be_read(
 
 
 async def test_a_mistake_in_a_timer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "sweep", AsyncMock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(timers, "clean_records", AsyncMock(side_effect=KeyError("a bug")))
     with pytest.raises(KeyError):
-        await fired(timers.outbox_sweeper)
+        await fired(timers.record_cleaning)

@@ -26,18 +26,18 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.features.outbox.event_store import pending_at
+from durable_retry.features.outbox.index_store import list_notes
+from durable_retry.features.outbox.sending import was_swept_empty
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.circuits import open_keys
 from durable_retry.services.order_lanes import find_blocked
-from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
 from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import ReceiverName, alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.outbox.events import pending_at
-from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.stuck import Stuck
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
@@ -138,7 +138,7 @@ async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
     A note without a pending event does not count: its commit was refused, or is under way. Of a great many
     such notes only the oldest are known to be so.
     """
-    if was_swept_empty(hub, now - SWEPT_LATELY):
+    if was_swept_empty(hub, now):
         return 0.0
     notes, _ = await list_notes(_MANY_NOTES, None)
     oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)

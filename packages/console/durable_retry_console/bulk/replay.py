@@ -18,7 +18,7 @@ from durable_retry.engine.base.errors import (
     ContendedError,
     KeyTakenError,
     NoSuchDeadLetterError,
-    NoSuchEventError,
+    NothingToReplayError,
     StillRunningError,
     StorageRefusedError,
     TaskHubUnavailableError,
@@ -39,9 +39,9 @@ from durable_retry.engine.dead_letters.record import (
     WrongStatusError,
 )
 from durable_retry.engine.dead_letters.replay import ReplayBody, ReplayOptions
+from durable_retry.features.outbox.rules import event_id_in
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.replay import (
-    event_id_of,
     finish_changes,
     prepare,
     replay_dead_letter,
@@ -96,7 +96,7 @@ _REFUSALS: Final = (
     InvalidInputError,
     KeyTakenError,
     StillRunningError,
-    NoSuchEventError,
+    NothingToReplayError,
     ContendedError,
     StorageRefusedError,
     FullError,
@@ -188,7 +188,7 @@ def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
         key=record.key,
         outcome=ItemOutcome.DONE,
         operation_id=operation_id,
-        event_id=event_id_of(record) if is_event else None,
+        event_id=event_id_in(record) if is_event else None,
     )
 
 

@@ -13,7 +13,7 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.operations.waits import why_waiting
-from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry_console.activity.shapes import ActivityItem
 
 NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)

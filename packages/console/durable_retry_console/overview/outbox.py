@@ -8,11 +8,11 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.names import EventState
-from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.features.outbox.event_store import pending_at
+from durable_retry.features.outbox.index_store import count_ended, list_ended, list_notes
+from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.alerts import alert_settings
-from durable_retry.stores.outbox.events import pending_at
-from durable_retry.stores.outbox.index import count_ended, list_ended, list_notes
 
 _SHOWN: Final = 8
 _LISTED: Final = 50

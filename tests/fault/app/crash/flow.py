@@ -9,9 +9,9 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
-from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
-from durable_retry.stores.outbox.events import events_of
-from durable_retry.stores.outbox.index import OUTBOX_TABLE
+from durable_retry.features.outbox.event_store import events_of
+from durable_retry.features.outbox.rules import StoredEvent, number_of, operation_id_of
+from durable_retry.stores.operations.commits import TABLE as OUTBOX_TABLE
 from durable_retry.stores.storage.tables import rows_after
 from tests.fault.app.crash.places import Place
 from tests.fault.app.crash.small_app import SmallApp

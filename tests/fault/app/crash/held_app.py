@@ -38,9 +38,9 @@ STEPS = {
     "commit": ("durable_retry.services.operations", "commit_success"),
     "outbox": ("orchestrators.operation", "_start_outbox"),
     "complete": ("entities.idempotency_record", "complete"),
-    "pending": ("durable_retry.services.outbox", "pending_of"),
-    "send": ("durable_retry.services.outbox", "send_message"),
-    "sent": ("durable_retry.services.outbox", "mark_sent"),
+    "pending": ("durable_retry.features.outbox.sending", "pending_of"),
+    "send": ("durable_retry.features.outbox.sending", "send_message"),
+    "sent": ("durable_retry.features.outbox.sending", "mark_sent"),
 }
 """Each step of an operation, in order, and the function that takes it."""
 

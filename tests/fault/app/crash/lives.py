@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Never
 
 from durable_retry import clock
-from durable_retry.services.outbox import SWEPT_AFTER, sweep
+from durable_retry.features.outbox.sending import SWEPT_AFTER, sweep
 from durable_retry.services.upkeep.rounds import SETTLED_AFTER, finish_left_over
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.task_hub import close_clients

@@ -10,10 +10,11 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CALL, DUE_AT, OPERATION, OUTBOX, QUEUE_CHECK
+from durable_retry.engine.base.names import CALL, DUE_AT, OPERATION, QUEUE_CHECK
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.queue_checks import CLOCKS_DIFFER, Expected, QueueCheck, QueueChecks
 from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.services.upkeep import queue_checks, stuck
 from durable_retry.services.upkeep.stuck import Standstill, StuckLook, expected_turn, nudge_if_lost

@@ -12,7 +12,7 @@ from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import EventState, Priority
 from durable_retry.engine.facts import TargetType
-from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.services.operations import named_ids

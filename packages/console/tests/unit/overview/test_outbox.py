@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.features.outbox.event_store import find_event, mark_failed, mark_pending, mark_sent
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations.writes import commit_success
-from durable_retry.stores.outbox.events import find_event, mark_failed, mark_pending, mark_sent
+from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry_console.overview import outbox
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
-from tests.support.builders import NOON
+from tests.support.builders import NOON, a_success
 from tests.support.tables import TablesInMemory
 
 EVENT = {"type": "order.placed", "queue": "order-events", "data": {"order": 1}}
@@ -28,7 +28,7 @@ def few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def committed(name: str, *, events: int = 1, at: datetime = NOON) -> None:
-    await commit_success(name, {"value": 1}, [], [EVENT] * events, at)
+    await commit_success(name, a_success(events=[EVENT] * events), at)
 
 
 async def fail(event_id: str) -> None:

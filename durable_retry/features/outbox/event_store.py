@@ -9,36 +9,37 @@ send an event; the row is updated once, and the receiver deduplicates on the eve
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.engine.base.json_forms import from_ms, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import EventState
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.outbox import (
-    OutboxEvent,
-    StoredEvent,
-    event_id_for,
-    number_of,
-    outbox_id_of,
-    unreadable_event,
-)
-from durable_retry.stores.outbox.index import (
-    OutboxLocation,
+from durable_retry.engine.operations.completion import Success
+from durable_retry.features.outbox.index_store import (
     PendingNote,
     drop_ended,
     drop_note,
     list_notes,
     note_ended,
     note_pending,
-    own_location,
     read_location,
     read_note,
+    write_location,
 )
+from durable_retry.features.outbox.rules import (
+    NoSuchEventError,
+    OutboxEvent,
+    StoredEvent,
+    UnreadableEventError,
+    event_id_for,
+    number_of,
+    outbox_id_of,
+    unreadable_event,
+)
+from durable_retry.stores.operations.commits import CommitLocation, own_location
 from durable_retry.stores.storage import contents, tables
 
 _ROW_PREFIX: Final = "outbox-"
@@ -55,11 +56,11 @@ class StoredRow:
     """An event with the location and etag of its row."""
 
     event: StoredEvent
-    location: OutboxLocation
+    location: CommitLocation
     etag: str
 
 
-def row_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
+def row_of(location: CommitLocation, event: StoredEvent) -> tables.Row:
     """Return the row of an event; what is beside the document is shown where nobody can read that."""
     return {
         "PartitionKey": location.partition_key,
@@ -70,30 +71,49 @@ def row_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
     }
 
 
-def new_event(
-    outbox_id: str,
-    number: int,
-    event: Mapping[str, Any],
-    correlation_id: str | None,
-    now: datetime,
-    *,
-    trace: TraceContext | None = None,
-    limit_key: str | None = None,
-) -> StoredEvent:
-    """Return a pending event of a run; `number` is its position among the run's events, from 1."""
-    return StoredEvent(
-        event_id=event_id_for(outbox_id, number),
-        event=event,
-        state=EventState.PENDING,
-        created_at=now,
-        pending_since=now,
-        correlation_id=correlation_id,
-        trace=trace,
-        limit_key=limit_key,
+async def rows_of_commit(
+    outbox_id: str, location: CommitLocation, success: Success, now: datetime
+) -> list[tables.Row]:
+    """Return the rows of the events of a success that is about to be committed, after a note of them.
+
+    The note comes before the transaction: a crash in between costs the sweeper one look at nothing, whereas
+    committed events that no index names would never be sent.
+    """
+    if success.events:
+        await write_location(outbox_id, location)
+        await note_pending(outbox_id, location, now, events=len(success.events))
+    events = (
+        StoredEvent(
+            event_id=event_id_for(outbox_id, number),
+            event=event,
+            state=EventState.PENDING,
+            created_at=now,
+            pending_since=now,
+            correlation_id=success.correlation_id,
+            trace=success.trace,
+            limit_key=success.limit_key,
+        )
+        for number, event in enumerate(success.events, start=1)
     )
+    return [row_of(location, event) for event in events]
 
 
-async def events_of(outbox_id: str, location: OutboxLocation | None = None) -> list[StoredEvent]:
+async def with_event_states(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a status document with its events' present states; events are sent after the operation ends.
+
+    It costs one query where there are events. An event without a row keeps the state in the document.
+    """
+    if not document["events"]:
+        return document
+    outbox_id = outbox_id_of(document["events"][0]["event_id"]) or document["operation_id"]
+    states = {event.event_id: event.state.value for event in await events_of(outbox_id)}
+    events = [
+        {**event, "state": states.get(event["event_id"], event["state"])} for event in document["events"]
+    ]
+    return {**document, "events": events}
+
+
+async def events_of(outbox_id: str, location: CommitLocation | None = None) -> list[StoredEvent]:
     """Return the events of a run in their order, whatever their state; a location of None is looked up."""
     found = await _events_at(outbox_id, location or own_location(outbox_id))
     if found or location is not None:
@@ -102,7 +122,7 @@ async def events_of(outbox_id: str, location: OutboxLocation | None = None) -> l
     return [] if noted == own_location(outbox_id) else await _events_at(outbox_id, noted)
 
 
-async def find_event(event_id: str, location: OutboxLocation | None = None) -> StoredRow | None:
+async def find_event(event_id: str, location: CommitLocation | None = None) -> StoredRow | None:
     """Return an event with its version, or None; a location of None is looked up."""
     outbox_id = outbox_id_of(event_id)
     if outbox_id is None:
@@ -113,7 +133,7 @@ async def find_event(event_id: str, location: OutboxLocation | None = None) -> S
     return await _event_at(event_id, await read_location(outbox_id))
 
 
-async def pending_of(outbox_id: str, now: datetime) -> tuple[OutboxLocation, list[StoredEvent]]:
+async def pending_of(outbox_id: str, now: datetime) -> tuple[CommitLocation, list[StoredEvent]]:
     """Return a run's pending events and their location; delete its note when there are none."""
     note = await read_note(outbox_id)
     location = await read_location(outbox_id) if note is None else note.location
@@ -242,12 +262,12 @@ def _existing_row(event_id: str, stored: StoredRow | None) -> StoredRow:
     return stored
 
 
-async def _event_at(event_id: str, location: OutboxLocation) -> StoredRow | None:
+async def _event_at(event_id: str, location: CommitLocation) -> StoredRow | None:
     version = await tables.read_version(location.table, location.partition_key, f"{_ROW_PREFIX}{event_id}")
     return None if version is None else StoredRow(_event_or_stand_in(version.row), location, version.etag)
 
 
-async def _events_at(outbox_id: str, location: OutboxLocation) -> list[StoredEvent]:
+async def _events_at(outbox_id: str, location: CommitLocation) -> list[StoredEvent]:
     begin, end = f"{_ROW_PREFIX}{outbox_id}.", f"{_ROW_PREFIX}{outbox_id}/"
     page = await tables.rows_between(location.table, location.partition_key, after=begin, before=end)
     # A run without a number has the name of its operation, which the other runs' names begin with.

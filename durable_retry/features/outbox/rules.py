@@ -29,10 +29,12 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, Unreadable
+from durable_retry.engine.base.errors import NothingToReplayError
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
-from durable_retry.engine.base.names import EventState
+from durable_retry.engine.base.names import QUEUE_PREFIX, EventState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.operations.operation import OperationInput, deadline_of, run_number
 from durable_retry.engine.retry.history import PastAttempt, WaitKind
 from durable_retry.engine.retry.loop import RetryState
@@ -40,10 +42,15 @@ from durable_retry.engine.retry.policy import PRESETS, Timeouts
 
 SOURCE: Final = "outbox"
 
-QUEUE_PREFIX: Final = "queue:"
-"""Sets the names of queues apart from those of dependencies."""
-
 QUEUE_TIMEOUTS: Final = Timeouts(connect_seconds=3.0, attempt_seconds=30.0, deadline_seconds=0.0)
+
+
+class NoSuchEventError(NothingToReplayError):
+    """No event of this id exists: never committed, or deleted by retention."""
+
+
+class UnreadableEventError(NoSuchEventError):
+    """The row of the event cannot be read, so nothing is done to it; the message says why."""
 
 
 def event_id_for(outbox_id: str, number: int) -> str:
@@ -68,10 +75,27 @@ def number_of(event_id: str) -> int:
     return 0 if outbox_id_of(event_id) is None else int(event_id.rpartition(".")[2])
 
 
+def event_id_in(record: KeptDeadLetter) -> str:
+    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
+    return str((record.operation or {})["request"]["event"]["id"])
+
+
 def lane_of(event: Mapping[str, Any]) -> str:
     """Return the destination of an event: its dependency, or its queue."""
     dependency: str | None = event.get("dependency")
     return f"{QUEUE_PREFIX}{event['queue']}" if dependency is None else dependency
+
+
+def notes_of_events(outbox_id: str, events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the events of a run as the status document shows them when they are committed."""
+    return tuple(
+        {
+            "event_id": event_id_for(outbox_id, number),
+            "type": event["type"],
+            "state": EventState.PENDING.value,
+        }
+        for number, event in enumerate(events, start=1)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ The index lists pending, sent and failed events, each at a cost that depends on 
 
     PK `pending`          RK <outbox id>               a note: the run may have events to send
     PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
-    PK `committed`        RK <newest first><outbox id> one per commit without events
 
-Each of the four has several partitions, by the run: see `stores.storage.tables`.
+Each of the three has several partitions, by the run: see `stores.storage.tables`.
 
 A note is written before its events and deleted after the last of them has ended. So there may be a note
 without pending events, but no pending event without a note. An event's own row is authoritative; an index
@@ -20,14 +19,12 @@ entry may be older for a moment.
 
 import asyncio
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import (
-    JsonShape,
     from_ms,
     from_newest_first,
     from_rfc3339,
@@ -35,50 +32,39 @@ from durable_retry.engine.base.json_forms import (
     to_rfc3339,
 )
 from durable_retry.engine.base.names import EventState
-from durable_retry.engine.outbox import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
+from durable_retry.features.outbox.rules import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
+from durable_retry.stores.operations.commits import (
+    INDEX_TABLE,
+    TABLE,
+    CommitLocation,
+    location_in,
+    own_location,
+)
 from durable_retry.stores.storage import contents, lists, tables
 from durable_retry.stores.storage.lists import partition_of, partitions
-
-OUTBOX_TABLE: Final = "Outbox"
 
 _LOCATION_KEY: Final = "place"
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxLocation(JsonShape):
-    """A partition of a table; its JSON form is also a part of rows."""
-
-    table: str
-    partition_key: str
-
-
-def own_location(outbox_id: str) -> OutboxLocation:
-    """Return the location of rows without a handler's writes."""
-    return OutboxLocation(OUTBOX_TABLE, outbox_id)
-
-
-async def write_location(outbox_id: str, location: OutboxLocation) -> None:
+async def write_location(outbox_id: str, location: CommitLocation) -> None:
     """Store the location of a run's rows unless it is the default one."""
     if location == own_location(outbox_id):
         return
     keys = {"PartitionKey": outbox_id, "RowKey": _LOCATION_KEY}
-    await tables.merge(OUTBOX_TABLE, keys | location.to_json())
+    await tables.merge(TABLE, keys | location.to_json())
 
 
-async def read_location(outbox_id: str) -> OutboxLocation:
+async def read_location(outbox_id: str) -> CommitLocation:
     """Return the location of a run's rows."""
-    row = await tables.read(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
-    return own_location(outbox_id) if row is None else OutboxLocation.from_json(row)
+    row = await tables.read(TABLE, outbox_id, _LOCATION_KEY)
+    return own_location(outbox_id) if row is None else CommitLocation.from_json(row)
 
 
 async def remove_location(outbox_id: str) -> None:
     """Delete the stored location; no error when there is none."""
-    await tables.delete(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
+    await tables.delete(TABLE, outbox_id, _LOCATION_KEY)
 
 
-INDEX_TABLE: Final = "OutboxIndex"
-
-COMMITTED: Final = "committed"
 _PENDING: Final = EventState.PENDING.value
 
 
@@ -87,7 +73,7 @@ class PendingNote:
     """A run that may have pending events."""
 
     outbox_id: str
-    location: OutboxLocation
+    location: CommitLocation
     noted_at: datetime  # when the note was last written
     partition: str  # the partition of the note
     etag: str = ""  # the ETag of this version of the note
@@ -97,18 +83,8 @@ class PendingNote:
     events: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OldEntry:
-    """The entry of an event that has ended, or of a commit without events; its keys."""
-
-    partition: str
-    row_key: str
-    id: str  # of the event, or of the outbox
-    location: OutboxLocation
-
-
 async def note_pending(
-    outbox_id: str, location: OutboxLocation, now: datetime, *, events: int | None = None
+    outbox_id: str, location: CommitLocation, now: datetime, *, events: int | None = None
 ) -> None:
     """Write a note before a run gets pending events; writing it again makes a new version.
 
@@ -138,12 +114,12 @@ async def list_notes(
     return [_note_of_row(row) for row in page.rows], page.cursor
 
 
-async def note_ended(event: StoredEvent, location: OutboxLocation) -> None:
+async def note_ended(event: StoredEvent, location: CommitLocation) -> None:
     """List an event under `sent` or `failed`. Idempotent."""
     await tables.merge(INDEX_TABLE, ended_row(event, location))
 
 
-def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
+def ended_row(event: StoredEvent, location: CommitLocation) -> tables.Row:
     """Return the entry of an event that has ended."""
     partition = partition_of(event.state.value, outbox_id_of(event.event_id) or "")
     keys = {"PartitionKey": partition, "RowKey": _ended_key(event)}
@@ -205,50 +181,18 @@ async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
     return sum(len(page.rows) for page in pages), all(page.cursor is None for page in pages)
 
 
-async def list_older(kind: str, created_before: datetime, limit: int, shard: int) -> list[OldEntry]:
-    """Return entries under a state, or `COMMITTED`, of before an instant, of one shard."""
-    partition = partitions(kind)[shard]
-    page = await tables.rows_between(
-        INDEX_TABLE, partition, after=f"{newest_first(created_before)}.", limit=limit
-    )
-
-    def entry(row: tables.Row) -> OldEntry:
-        id_ = str(row["RowKey"]).partition("-")[2]
-        outbox_id = id_ if kind == COMMITTED else outbox_id_of(id_) or ""
-        return OldEntry(partition, row["RowKey"], id_, _location_of_row(row, outbox_id))
-
-    return [entry(row) for row in page.rows]
-
-
-async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
-    """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": partition_of(COMMITTED, outbox_id), "RowKey": f"{newest_first(now)}-{outbox_id}"}
-    await tables.merge(INDEX_TABLE, keys | location.to_json())
-
-
-async def drop_entries(entries: Iterable[OldEntry]) -> None:
-    """Delete entries."""
-    keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
-    await tables.delete_rows(INDEX_TABLE, keys)
-
-
 def _note_of_row(row: tables.Row, etag: str = "") -> PendingNote:
     outbox_id, partition = str(row["RowKey"]), str(row["PartitionKey"])
 
     def stand_in(reason: str) -> PendingNote:
-        return PendingNote(outbox_id, _location_of_row(row, outbox_id), from_ms(0), partition, etag, reason)
+        return PendingNote(outbox_id, location_in(row, outbox_id), from_ms(0), partition, etag, reason)
 
     def note() -> PendingNote:
-        location, noted_at = OutboxLocation.from_json(row), from_rfc3339(row["noted_at"])
+        location, noted_at = CommitLocation.from_json(row), from_rfc3339(row["noted_at"])
         events = row.get("events")
         return PendingNote(outbox_id, location, noted_at, partition, etag, None, events and int(events))
 
     return read_or(note, stand_in)
-
-
-def _location_of_row(row: tables.Row, outbox_id: str) -> OutboxLocation:
-    """Return the location that a row names; where it cannot be read, the one that most runs have."""
-    return read_or(lambda: OutboxLocation.from_json(row), lambda _: own_location(outbox_id))
 
 
 def _ended_key(event: StoredEvent | OutboxEvent) -> str:

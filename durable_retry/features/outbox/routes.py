@@ -7,17 +7,22 @@ import azure.functions as func
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.facts import TargetType
-from durable_retry.engine.outbox import EventFilter, OutboxEvent, OutboxEventDocument
+from durable_retry.features.outbox.rules import (
+    EventFilter,
+    NoSuchEventError,
+    OutboxEvent,
+    OutboxEventDocument,
+    UnreadableEventError,
+)
+from durable_retry.features.outbox.sending import find_shown_event, list_events, resend
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.operations import named_ids
-from durable_retry.services.outbox import find_shown_event, list_events, resend
 
 routes = Routes(
     "outbox",

@@ -3,6 +3,7 @@
 An event is a message to a storage queue, or a signed webhook to a dependency.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,16 +15,29 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page, read_or
-from durable_retry.engine.base.errors import MessageRefusedError, NoSuchEventError
+from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import OUTBOX, Category, DeadLetterReason, EventState, outbox_instance
+from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
 from durable_retry.engine.config.dependency import Dependency, signing_key
 from durable_retry.engine.facts import DeliveryEnded
-from durable_retry.engine.outbox import (
+from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
+from durable_retry.engine.retry.loop import Blocked
+from durable_retry.features.outbox.event_store import (
+    find_event,
+    list_pending,
+    mark_failed,
+    mark_pending,
+    mark_sent,
+    pending_of,
+)
+from durable_retry.features.outbox.index_store import cursor_at, list_ended, list_notes
+from durable_retry.features.outbox.names import OUTBOX, outbox_instance
+from durable_retry.features.outbox.rules import (
     CONTENT_TYPE,
     ID_HEADER,
     Delivery,
     EventFilter,
+    NoSuchEventError,
     OutboxEvent,
     OutboxEventDocument,
     StoredEvent,
@@ -34,8 +48,6 @@ from durable_retry.engine.outbox import (
     outbox_id_of,
     signed_headers,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
-from durable_retry.engine.retry.loop import Blocked
 from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.services.attempt.admission import attempt_if_admitted
 from durable_retry.services.attempt.attempt import observed
@@ -43,18 +55,12 @@ from durable_retry.services.attempt.excerpts import error_line
 from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation
-from durable_retry.stores.outbox.events import (
-    find_event,
-    list_pending,
-    mark_failed,
-    mark_pending,
-    mark_sent,
-    pending_of,
-)
-from durable_retry.stores.outbox.index import OutboxLocation, cursor_at, list_ended, list_notes
+from durable_retry.stores.operations.commits import CommitLocation
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub
+
+_log = logging.getLogger(__name__)
 
 _ANY: Final = EventFilter()
 
@@ -68,7 +74,7 @@ _QUEUES: Final = Dependency(name="queues")
 
 async def pending_deliveries(
     outbox_id: str, event_id: str | None = None
-) -> tuple[OutboxLocation, list[Delivery]]:
+) -> tuple[CommitLocation, list[Delivery]]:
     """Return where the rows of a run are, and its pending events in their order.
 
     When there are none, the run's index entry is removed.
@@ -92,7 +98,7 @@ async def deliver_once(
         A success also when another execution ended the event, or when its row is gone or damaged.
     """
     ended_before = AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
-    row = await find_event(delivery.event_id, OutboxLocation.from_json(place))
+    row = await find_event(delivery.event_id, CommitLocation.from_json(place))
     if row is None or row.event.unreadable is not None or row.event.state is EventState.FAILED:
         return ended_before
     answer: AttemptOutcome | Blocked = ended_before
@@ -109,7 +115,7 @@ async def give_up(delivery: Delivery, place: Mapping[str, Any], *, category: str
     Returns:
         The dead letter's id; None when the event was sent after all, or its row is gone or damaged.
     """
-    row = await find_event(delivery.event_id, OutboxLocation.from_json(place))
+    row = await find_event(delivery.event_id, CommitLocation.from_json(place))
     if row is None or row.event.unreadable is not None or row.event.state is EventState.SENT:
         return None
     entry = _dead_letter_of(delivery, row.event, category=category, detail=detail)
@@ -326,14 +332,8 @@ async def _attempts_given_up(event: StoredEvent) -> dict[str, Any]:
 _DEAD_LETTER: Final = re.compile(r"dl-[0-9a-f]{32}")
 
 
-async def was_resent(event_id: str, since: datetime) -> bool:
-    """Whether an event became pending again at an instant or later, or its row is gone."""
-    row = await find_event(event_id)
-    return row is None or row.event.pending_since >= since
-
-
-async def sweep(hub: TaskHub, now: datetime) -> int:
-    """Start the orchestrations of operations whose events have been pending for a while.
+async def sweep(hub: TaskHub, now: datetime) -> None:
+    """Start the orchestrations of operations whose events have been pending for long: a crash cut them off.
 
     Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
     on from there, so its cost is bounded and depends on what is pending only.
@@ -349,17 +349,18 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     raise_first(errors)
     if not begin and not notes:
         _swept_empty.get()[hub] = now
-    return sum(started)
+    if any(started):
+        _log.warning("%s operations had pending events and no running outbox", sum(started))
 
 
-SWEPT_LATELY: Final = timedelta(seconds=90)
-"""A sweep of this process that found the outbox empty answers for the watch that follows it in the minute."""
+_SWEPT_LATELY: Final = timedelta(seconds=90)
+"""A sweep of this process that found the outbox empty answers for the watch that follows it in a minute."""
 
 # When the latest sweep of this process found no note at all.
 _swept_empty: Final = LoopOwned[dict[TaskHub, datetime]](dict)
 
 
-def was_swept_empty(hub: TaskHub, since: datetime) -> bool:
-    """Whether the latest sweep of this process came after an instant, and found nothing in the outbox."""
+def was_swept_empty(hub: TaskHub, now: datetime) -> bool:
+    """Whether the latest sweep of this process was lately, and found nothing in the outbox."""
     swept_at = _swept_empty.get().get(hub)
-    return swept_at is not None and swept_at > since
+    return swept_at is not None and swept_at > now - _SWEPT_LATELY

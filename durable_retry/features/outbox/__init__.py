@@ -1,0 +1,37 @@
+"""The outbox: events that follow a success, to queues and as webhooks."""
+
+from typing import Final
+
+from durable_retry.deferred import deferred
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.features.outbox import names
+from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
+
+PLUGIN: Final = Plugin(
+    name="outbox",
+    collections=(Collection("outbox/{*rest}", ("durable_retry.features.outbox.routes:routes",)),),
+    orchestrations=(
+        Orchestration(
+            name=names.OUTBOX,
+            prefix=names.outbox_instance(""),
+            calls_dependencies=True,
+            is_idle="durable_retry.features.outbox.sending:was_swept_empty",
+        ),
+    ),
+    orchestrators=("outbox",),
+    follower="outbox",
+    activities=(
+        Activities(
+            module="outbox",
+            with_hub=(names.PUBLISH,),
+            without_hub=(names.OUTBOX_PENDING, names.OUTBOX_GIVE_UP),
+        ),
+    ),
+    commit="durable_retry.features.outbox.event_store:rows_of_commit",
+    status="durable_retry.features.outbox.event_store:with_event_states",
+    each_minute=(deferred("durable_retry.features.outbox.sending:sweep"),),
+    retention={"sent_events": "durable_retry.features.outbox.removal:SENT_EVENTS"},
+    replays={
+        DeadLetterReason.OUTBOX_UNDELIVERABLE: "durable_retry.features.outbox.replay:EventCase",
+    },
+)

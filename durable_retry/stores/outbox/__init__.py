@@ -1,1 +1,0 @@
-"""Rows of the outbox, and their index."""
