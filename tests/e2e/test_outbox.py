@@ -139,7 +139,7 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
     with TableClient.from_connection_string(storage.connection_string, "OutboxIndex") as index:
         (note,) = index.query_entities(f"PartitionKey lt 'q' and RowKey eq '{outbox_id}'")
         index.update_entity({**note, "noted_at": "2026-01-01T00:00:00Z"})
-    swept = system.client.post("/admin/functions/outbox_sweeper", json={"input": ""})
+    swept = system.client.post("/admin/functions/watch", json={"input": ""})
     assert swept.status_code == 202, swept.text
     ended(system, operation_id, "sent", "sent")
     assert len(received(storage, queue)) == 1

@@ -110,7 +110,6 @@ ENGINE_PACKAGES: Final = (
     "config",
     "operations",
     "dead_letters",
-    "outbox",
     "facts",
     "sources",
 )

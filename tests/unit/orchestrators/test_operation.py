@@ -770,10 +770,10 @@ def test_the_custom_status_fits_whatever_errors_say() -> None:
 
 def test_events_are_committed_with_the_result_before_the_operation_succeeds() -> None:
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
-    shown = [{"event_id": "op-test.1", "type": "charge.completed", "state": "pending"}]
-    stage = Stage(an_operation(on_success=(event,)), committing(events=shown))
+    stage = Stage(an_operation(on_success=(event,)), committing())
     document = stage.run()
-    assert document["events"] == shown
+    shown = {"event_id": "op-test.1.1", "type": "charge.completed", "state": "pending"}
+    assert document["events"] == [shown]
     assert stage.activities[-1][0] == "commit"
     assert stage.activities[-1][1]["events"] == [event]
     assert stage.activities[-1][1]["result"] == document["result"]
@@ -781,9 +781,9 @@ def test_events_are_committed_with_the_result_before_the_operation_succeeds() ->
 
 def test_the_outbox_is_that_of_the_run_that_was_committed() -> None:
     event = {"type": "t", "queue": "events", "data": None}
-    shown = [{"event_id": "op-test.7.1", "type": "t", "state": "pending"}]
-    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, run_id="op-test.7"))
-    stage.run()
+    stage = Stage(an_operation(on_success=(event,)), committing(run_id="op-test.7"))
+    (shown,) = stage.run()["events"]
+    assert shown["event_id"] == "op-test.7.1"
     assert stage.activities[-1][1]["life"] == an_operation().life.to_json()
     ((_, instance_id, given),) = stage.children
     assert (instance_id, given) == ("outbox-op-test.7", {"operation_id": "op-test.7"})
@@ -811,14 +811,14 @@ def test_a_large_operation_is_sent_to_attempts_in_the_run_of_another_start() -> 
 
 def test_attempts_do_not_carry_the_events() -> None:
     event = {"type": "t", "queue": "events", "data": "x" * 100}
-    stage = Stage(an_operation(on_success=(event,)), committing(events=[]))
+    stage = Stage(an_operation(on_success=(event,)), committing())
     stage.run()
     assert stage.activities[0][1]["operation"]["on_success"] == []
 
 
 def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
     event = {"type": "t", "queue": "events", "data": None}
-    stage = Stage(an_operation(on_success=(event,)), committing(events=[], rejected="PropertyNameInvalid: x"))
+    stage = Stage(an_operation(on_success=(event,)), committing(rejected="PropertyNameInvalid: x"))
     document = stage.run()
     assert document["status"] == "dead_lettered"
     assert document["dead_letter"]["reason"] == "RejectedByHandler"
