@@ -79,7 +79,8 @@ def failing(times: int, category: Category = Category.TRANSIENT, status_code: in
         if name != "attempt":
             others = {
                 "dead_letter": "dl-1",
-                "commit": {"run_id": "op-test.1", "events": [], "rejected": None},
+                "commit": {"run_id": "op-test.1", "rejected": None},
+                "outbox_pending": {"place": {}, "deliveries": []},
             }
             return {**others, "pass_queue": None}[name]
         number = given["attempt"]

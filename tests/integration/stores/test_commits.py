@@ -10,6 +10,7 @@ from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
 from durable_retry.services.upkeep.removal import Past, remove_old_commits
+from durable_retry.stores.operations import commits
 from durable_retry.stores.operations.commits import INDEX_TABLE, TABLE, commit_success
 from durable_retry.stores.storage import tables
 from durable_retry.stores.storage.lists import SHARDS
@@ -65,6 +66,15 @@ async def test_a_row_that_must_be_new_and_is_not_refuses_all_of_it() -> None:
     with pytest.raises(StorageRefusedError, match="EntityAlreadyExists"):
         await commit_success("op-4.1", a_success([a_write("o-4", "insert")], [EVENT]), NOON)
     assert await tables.read("Orders", "customer-1", "outbox-op-4.1.1") is None
+
+
+async def test_events_that_no_feature_sends_are_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commits, "plugins", tuple)
+    with pytest.raises(ValueError, match="no feature that sends events"):
+        await commit_success("op-14.1", a_success([a_write("o-14")], [EVENT]), NOON)
+    assert await tables.read("Orders", "customer-1", "o-14") is None
 
 
 async def test_a_later_run_of_the_key_commits_its_own_writes_and_events() -> None:

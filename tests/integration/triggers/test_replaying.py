@@ -17,6 +17,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.features.outbox import replay as event_replay
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.features.outbox.sending import resend
@@ -286,7 +287,7 @@ async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
         raise CutError
 
     with monkeypatch.context() as crash:
-        crash.setattr(replaying, "resend", cut)
+        crash.setattr(event_replay, "resend", cut)
         with pytest.raises(CutError):
             await replay(hub, record)
     times: list[str] = []
@@ -295,7 +296,7 @@ async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
         times.append(event_id)
         return await real(hub, event_id, now)
 
-    monkeypatch.setattr(replaying, "resend", counted)
+    monkeypatch.setattr(event_replay, "resend", counted)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
     assert times == ([] if after else [f"{operation_id}.1"])
     assert (await found(record.id)).status is Status.REPLAYED

@@ -29,6 +29,7 @@ from durable_retry.features.outbox.rules import (
     event_id_for,
     heads_of,
     next_due_at,
+    notes_of_events,
     number_of,
     operation_id_of,
     signature,
@@ -78,6 +79,13 @@ def a_delivery(number: int = 1, *, due_in: float = 0, **target: Any) -> Delivery
 def test_an_event_is_named_after_its_operation_and_its_place() -> None:
     assert event_id_for("op-sample", 3) == "op-sample.3"
     assert (operation_id_of("op-sample.3"), number_of("op-sample.3")) == ("op-sample", 3)
+
+
+def test_a_status_document_shows_the_events_of_a_commit_as_pending_ones() -> None:
+    assert notes_of_events("op-sample.7", [{"type": "paid"}, {"type": "shipped"}]) == (
+        {"event_id": "op-sample.7.1", "type": "paid", "state": "pending"},
+        {"event_id": "op-sample.7.2", "type": "shipped", "state": "pending"},
+    )
 
 
 @pytest.mark.parametrize("text", ["op-sample", ".1", "op-sample.", "op-sample.x", "op-sample.²", ""])
