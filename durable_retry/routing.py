@@ -23,6 +23,7 @@ CORE: Final = (
         (
             "durable_retry.triggers.http.dead_letters:routes",
             "durable_retry.triggers.http.dead_letters:cause_routes",
+            "durable_retry.triggers.http.replays:routes",
         ),
     ),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),

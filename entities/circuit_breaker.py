@@ -18,7 +18,7 @@ from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import Gone, ManualAction
 from durable_retry.engine.facts import CircuitChanged
-from durable_retry.stores.circuit.entity import circuit_id, dependency_of
+from durable_retry.stores.entity_ids import circuit_id, dependency_of
 from durable_retry.telemetry.facts import report
 
 blueprint = df.Blueprint()

@@ -26,7 +26,7 @@ from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, BlockedStep, RequestProbe, RequestSlot, WorkerFailed
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.circuit.entity import circuit_id, limiter_id
+from durable_retry.stores.entity_ids import circuit_id, limiter_id
 
 type Turns[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""

@@ -13,7 +13,7 @@ from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit.entity import dependency_of
+from durable_retry.stores.entity_ids import dependency_of
 from tests.simulation.entities import Operated
 from tests.simulation.messages import Instance
 from tests.simulation.world import START, World

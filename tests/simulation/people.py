@@ -21,10 +21,10 @@ from durable_retry.engine.sources import Arrival
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.settings.sources import intake_settings
-from durable_retry.stores.circuit.entity import dependency_of
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.entity_ids import dependency_of
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http import circuits, dead_letters, operations
+from durable_retry.triggers.http import circuits, dead_letters, operations, replays
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
@@ -43,7 +43,7 @@ ROUTES = {
     "batch": workflows.submit_batch,
     "saga": workflows.submit_saga,
     "restart": workflows.restart_failed_saga,
-    "replay": dead_letters.replay_one_dead_letter,
+    "replay": replays.replay_one_dead_letter,
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "act on many": bulk_actions.start_action_on_many,

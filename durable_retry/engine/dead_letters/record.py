@@ -184,12 +184,23 @@ class KeptDeadLetter(JsonShape):
         return self.message_chars is not None and len(self.message or "") < self.message_chars
 
 
-def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
+def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
+    """Return the id of the dead letter of a run, or of its event that failed in its place."""
+    failed = event_id or operation["operation_id"]
+    return _dead_letter_id(failed, operation.get("replay_of") or "", operation["created_at"])
+
+
+def _dead_letter_id(*parts: str) -> str:
+    digest = sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"dl-{digest[:32]}"
+
+
+def of_operation(entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
     """Make the dead letter of `operation`, `category`, `reason`, `detail` and `attempts`, all as JSON."""
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
     return KeptDeadLetter(
-        id=dead_letter_id,
+        id=dead_letter_id_of(entry["operation"], entry.get("event_id")),
         operation_id=operation["operation_id"],
         key=operation["key"],
         source=operation["source"],
@@ -215,7 +226,6 @@ def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -
 
 
 def of_message(
-    dead_letter_id: str,
     text: str,
     *,
     source: str,
@@ -227,7 +237,7 @@ def of_message(
     """Make the dead letter of a message that did not become an operation."""
     detail = MASKED.text(detail)  # A check of the app's own may quote what it refuses.
     return KeptDeadLetter(
-        id=dead_letter_id,
+        id=_dead_letter_id(source, message_id, text),
         key=message_id,
         source=source,
         category=Category.MALFORMED,

@@ -19,7 +19,7 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     validated,
 )
-from durable_retry.engine.dead_letters.record import Status, WrongStatusError
+from durable_retry.engine.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
 from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.completion import Completion, values_at
 from durable_retry.engine.operations.keys import workflow_id_for
@@ -61,7 +61,7 @@ from durable_retry.features.workflows.saga_store import (
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import archive
 from durable_retry.services.sources import http_admission
-from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
+from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.instance_lists import list_created, note_created
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status, fingerprint_of

@@ -26,6 +26,7 @@ from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.foreign import look, plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dead_letters.record import dead_letter_id_of
 from durable_retry.engine.operations.steps import (
     HEARTBEAT,
     MAX_RESULT_BYTES,
@@ -64,7 +65,6 @@ from durable_retry.services.attempt.functions import (
 from durable_retry.services.attempt.http_client import make_client
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.dead_letters.records import dead_letter_id_of
 from durable_retry.stores.operations.results import StepRule
 from durable_retry.telemetry.spans import fields_of
 

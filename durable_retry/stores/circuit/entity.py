@@ -27,7 +27,6 @@ from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
-    CALL_LIMITER,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
@@ -47,9 +46,9 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.limiter import Leaving, Limiter
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import function_name, present_name
+from durable_retry.stores.entity_ids import KEY_MARK, circuit_id, limiter_id
 from durable_retry.stores.orchestrations import orchestrations
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
@@ -113,21 +112,6 @@ def _breaker_of_text(text: str | None) -> Breaker:
     return Breaker.from_json_text(text or "{}")
 
 
-_KEY_MARK: Final = "~"
-"""Between a dependency and the hash of a limit key in an entity's key; no name of a dependency has it."""
-
-
-def circuit_id(dependency: str, limit_key: str | None = None) -> EntityInstanceId:
-    """Return the entity id of a dependency's circuit, or of that of a limit key, by the key's hash."""
-    key = dependency if limit_key is None else f"{dependency}{_KEY_MARK}{hash_of_key(limit_key)}"
-    return EntityInstanceId(function_name(CIRCUIT_BREAKER), key)
-
-
-def dependency_of(entity_key: str) -> str:
-    """Return the dependency of a circuit, by the key of its entity."""
-    return entity_key.partition(_KEY_MARK)[0]
-
-
 async def key_circuits_after(
     hub: TaskHub, dependency: str, place: str | None
 ) -> tuple[list[Breaker], str | None]:
@@ -135,14 +119,9 @@ async def key_circuits_after(
 
     With them the place behind the page; None at the end, as at the begin.
     """
-    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{_KEY_MARK}")
+    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
     read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
     return [breaker for breaker in read if breaker.limit_key is not None], page.following
-
-
-def limiter_id(dependency: str) -> EntityInstanceId:
-    """Return the entity id of a dependency's limiter."""
-    return EntityInstanceId(function_name(CALL_LIMITER), dependency)
 
 
 async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str) -> None:

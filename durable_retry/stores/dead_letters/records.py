@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry import clock
@@ -132,26 +131,19 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
     is not the operation that failed but one of its events.
     """
-    dead_letter_id = dead_letter_id_of(entry["operation"], entry.get("event_id"))
-    record = of_operation(dead_letter_id, entry, now)
+    record = of_operation(entry, now)
     await _keep_record(record)
     if record.replay_of is not None:
         await _link_to_parent(record.replay_of, record)
     if "event_id" not in entry:
         report(DeadLetterKept(entry["operation"], _error_in(entry)))
-    return dead_letter_id
+    return record.id
 
 
 def _error_in(entry: Mapping[str, Any]) -> str:
     """Return the last attempt's error, the reason and the detail of a dead letter, a line each."""
     errors = [attempt.get("error") for attempt in entry["attempts"][-1:]]
     return "\n".join(text for text in (*errors, entry["reason"], entry["detail"]) if text)
-
-
-def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
-    """Return the id of the dead letter of a run, or of its event that failed in its place."""
-    failed = event_id or operation["operation_id"]
-    return _dead_letter_id(failed, operation.get("replay_of") or "", operation["created_at"])
 
 
 async def keep_message(
@@ -161,12 +153,9 @@ async def keep_message(
 
     It has the raw text. Idempotent: the same message gets the same id.
     """
-    dead_letter_id = _dead_letter_id(source, message_id, text)
-    record = of_message(
-        dead_letter_id, text, source=source, message_id=message_id, reason=reason, detail=detail, now=now
-    )
+    record = of_message(text, source=source, message_id=message_id, reason=reason, detail=detail, now=now)
     await _keep_record(record)
-    return dead_letter_id
+    return record.id
 
 
 async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datetime) -> str:
@@ -355,8 +344,3 @@ def _row_of_record(record: KeptDeadLetter) -> tables.Row:
         "created_at": document["created_at"],
         **contents.packed("document", json.dumps(document)),
     }
-
-
-def _dead_letter_id(*parts: str) -> str:
-    digest = sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"dl-{digest[:32]}"

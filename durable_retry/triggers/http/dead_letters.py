@@ -1,15 +1,13 @@
-"""HTTP: dead letters in lists, groups, numbers and one by one; archive, restore, annotate, replay one."""
+"""HTTP: dead letters in lists, groups, numbers and one by one; archive, restore, annotate."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Annotated, Any, Final, Self
 
 import azure.functions as func
 from pydantic import Field, model_validator
 
-from durable_retry import clock
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.base.errors import (
     ContendedError,
@@ -31,11 +29,10 @@ from durable_retry.engine.dead_letters.document import (
     DeadLetterDocument,
     DeadLetterGroup,
     DeadLetterSummary,
-    StartedReplay,
 )
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import FullError, Status, WrongStatusError
-from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
+from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Act, Caller
@@ -51,7 +48,7 @@ from durable_retry.http.parameters import (
     one_of,
     text,
 )
-from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, accepted, page, shown
+from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.dead_letters.records import (
     GroupPosition,
@@ -68,7 +65,6 @@ from durable_retry.services.dead_letters.records import (
     restore,
     summarize,
 )
-from durable_retry.services.dead_letters.replay import replay_dead_letter
 
 type Refusal = Callable[[Any], Exception]
 
@@ -261,25 +257,6 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""
     return json_answer(await annotate(dead_letter_id, body.words, who.known_name))
-
-
-@routes.post(
-    "dead-letters/{dead_letter_id}/replay",
-    act=Act("replayed the dead letter", TargetType.DEAD_LETTER),
-    body=ReplayBody,
-    body_required=False,
-    answers=accepted(StartedReplay, "It was started."),
-)
-async def replay_one_dead_letter(
-    dead_letter_id: str, body: ReplayBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
-    """Start the operation of a dead letter again, as it was or edited.
-
-    Its id and its key stay. The key that the dependency gets stays too, unless the call or the input is
-    edited; `downstream_key` chooses.
-    """
-    started = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
-    return json_answer(started, HTTPStatus.ACCEPTED)
 
 
 class CauseBody(Strict):

@@ -15,6 +15,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import ATTEMPT, ENDED_EVENT, OPERATION, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import dead_letter_id_of
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import start_input
@@ -29,7 +30,7 @@ from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import dead_letter_id_of, keep_operation
+from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.lone_records import KNOWN_TO_ALL_AFTER
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status

@@ -38,7 +38,7 @@ from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
+from durable_retry.triggers.http.replays import replay_one_dead_letter
 from durable_retry_console.index import store as operation_index
 from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.cuts import CutError, cut_at_the_start

@@ -9,13 +9,13 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.dead_letters.record import Replay
+from durable_retry.engine.dead_letters.record import Replay, dead_letter_id_of
 from durable_retry.engine.operations.steps import Execution, begin
 from durable_retry.services.operations import submit
 from durable_retry.services.upkeep import removal as retention
 from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_steps
 from durable_retry.services.upkeep.rounds import run_maintenance
-from durable_retry.stores.dead_letters.records import change_dead_letter, dead_letter_id_of, keep_operation
+from durable_retry.stores.dead_letters.records import change_dead_letter, keep_operation
 from durable_retry.stores.operations.results import change_step, steps_shown
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage

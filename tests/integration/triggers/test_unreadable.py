@@ -87,7 +87,7 @@ ONES: Final[dict[str, dict[str, str]]] = {
     "get_action_on_many": {"action_id": ACTION_ID},
     "get_circuit": {"dependency": "payments"},
     "get_order_lane": {"order_key": "order-7"},
-    "get_dead_letter_group": {"group": of_operation("", an_entry("op-open"), NOON).group},
+    "get_dead_letter_group": {"group": of_operation(an_entry("op-open"), NOON).group},
     "get_diagnosis": {"diagnosis_id": DIAGNOSIS_ID},
 }
 """Documents of one thing, and where they are."""

@@ -14,7 +14,7 @@ from durable_retry.engine.circuit.key_changes import KeyChange
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import CircuitChanged
-from durable_retry.stores.circuit.entity import circuit_id
+from durable_retry.stores.entity_ids import circuit_id
 from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import after

@@ -16,7 +16,7 @@ from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.admission import WITHOUT_THE_CIRCUIT
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
-from durable_retry.stores.circuit.entity import circuit_id
+from durable_retry.stores.entity_ids import circuit_id
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 

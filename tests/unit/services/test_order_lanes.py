@@ -34,7 +34,7 @@ def a_lane(name: str, front_since: datetime, *, waiting: int = 0, blocked: bool 
 
 
 def a_letter(created_at: datetime) -> KeptDeadLetter:
-    return of_operation("dl-1", an_entry("op-1"), created_at)
+    return of_operation(an_entry("op-1"), created_at)
 
 
 class Stored:

@@ -45,7 +45,7 @@ def group(error: str | None, status_code: int | None = 400, dependency: str | No
 @pytest.mark.parametrize("message", [None, "m" * 20_000])
 def test_what_storage_refuses_is_shortened(message: str | None) -> None:
     operation = None if message is not None else an_entry("op-1", input="x" * 20_000)["operation"]
-    whole = replace(of_operation("dl-1", an_entry("op-1"), NOON), operation=operation, message=message)
+    whole = replace(of_operation(an_entry("op-1"), NOON), operation=operation, message=message)
     short = shortened(whole, "EntityTooLarge")
     assert (short.operation, len(short.message or ""), short.is_cut) == (None, 10_000, True)
     assert "EntityTooLarge" in short.detail
@@ -77,7 +77,7 @@ REPLAY = Replay(operation_id="op-1", requested_at=NOON, operation={"operation_id
 
 
 def a_record(**changes: Any) -> KeptDeadLetter:
-    return of_operation("dl-1", an_entry("op-1", **changes), NOON)
+    return of_operation(an_entry("op-1", **changes), NOON)
 
 
 def shown_of(record: KeptDeadLetter) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def shown_of(record: KeptDeadLetter) -> dict[str, Any]:
 
 def a_message(text: str = "not json") -> KeptDeadLetter:
     reason = DeadLetterReason.MALFORMED_JSON
-    return of_message("dl-2", text, source="queue", message_id="m-1", reason=reason, detail="no", now=NOON)
+    return of_message(text, source="queue", message_id="m-1", reason=reason, detail="no", now=NOON)
 
 
 @pytest.mark.parametrize("record", [a_record(), a_message(), archived(replayed(a_record(), REPLAY), NOON)])
@@ -124,8 +124,8 @@ def test_credentials_of_the_caller_are_not_kept() -> None:
 def test_the_first_failure_is_the_first_attempt_or_the_end_without_one() -> None:
     later = NOON + timedelta(hours=1)
     entry = an_entry("op-1")
-    assert of_operation("dl-1", entry, later).first_failed_at == NOON
-    assert of_operation("dl-1", entry | {"attempts": []}, later).first_failed_at == later
+    assert of_operation(entry, later).first_failed_at == NOON
+    assert of_operation(entry | {"attempts": []}, later).first_failed_at == later
 
 
 def test_ids_in_an_error_do_not_make_another_group() -> None:
@@ -195,14 +195,12 @@ def test_a_message_over_the_limit_says_that_it_was_cut(chars: int, is_cut: bool)
 
 def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
     sample = DeadLetterSample.of(replace(a_record(), detail="x" * 1_000))
-    assert (sample.id, sample.dependency, sample.detail) == ("dl-1", "payments", "x" * 300)
+    assert (sample.id, sample.dependency, sample.detail) == (a_record().id, "payments", "x" * 300)
     assert "unreadable" not in sample.model_dump()
 
 
 def test_why_a_message_was_refused_is_kept_without_its_secrets() -> None:
     detail = "/input/login: Value error, Login(password='x1') is not known"
     reason = DeadLetterReason.VALIDATION_FAILED
-    record = of_message(
-        "dl-2", "{}", source="queue", message_id="m-1", reason=reason, detail=detail, now=NOON
-    )
+    record = of_message("{}", source="queue", message_id="m-1", reason=reason, detail=detail, now=NOON)
     assert record.detail == "/input/login: Value error, Login(password='***') is not known"

@@ -11,7 +11,12 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import Targets, UnknownTargetError
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_message, of_operation
+from durable_retry.engine.dead_letters.record import (
+    KeptDeadLetter,
+    dead_letter_id_of,
+    of_message,
+    of_operation,
+)
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,
@@ -31,7 +36,7 @@ TARGETS = Targets(
 )
 MOST_BYTES = 65_536
 LATER = NOON + timedelta(hours=1)
-RECORD = of_operation("dl-1", an_entry("op-1"), NOON)
+RECORD = of_operation(an_entry("op-1"), NOON)
 
 
 def edits(**body: Any) -> ReplayBody:
@@ -39,7 +44,7 @@ def edits(**body: Any) -> ReplayBody:
 
 
 def edited(body: ReplayBody, **changes: Any) -> Any:
-    return edited_operation(of_operation("dl-1", an_entry("op-1", **changes), NOON), body)
+    return edited_operation(of_operation(an_entry("op-1", **changes), NOON), body)
 
 
 def pointers(body: ReplayBody, **changes: Any) -> list[str]:
@@ -130,7 +135,7 @@ def test_a_masked_operation_is_distinguished_from_a_whole_one() -> None:
 
 def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
     entry = an_entry("op-1", request={"method": "POST", "path": "/", "json": {"pin": "1234", "n": 1}})
-    record = of_operation("dl-1", entry, NOON)
+    record = of_operation(entry, NOON)
     body = ReplayBody(request={"json": {"pin": "***", "n": 2}}, note="n")
     edits = whole_edits(body, record, Masking(), most_bytes=MOST_BYTES)
     assert edits.request == {"json": {"pin": "1234", "n": 2}}
@@ -138,14 +143,14 @@ def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
 
 
 def test_an_edit_that_nests_without_end_is_refused_before_it_is_walked() -> None:
-    record = of_operation("dl-1", an_entry("op-1"), NOON)
+    record = of_operation(an_entry("op-1"), NOON)
     deep = json.loads("[" * 3_000 + "]" * 3_000)
     with pytest.raises(InvalidInputError, match=r"/request/json/0.* nests deeper than 48 levels"):
         whole_edits(ReplayBody(request={"json": deep}), record, Masking(), most_bytes=MOST_BYTES)
 
 
 def test_an_edit_of_what_is_not_there_is_left_to_validation() -> None:
-    record = of_operation("dl-1", an_entry("op-1"), NOON)
+    record = of_operation(an_entry("op-1"), NOON)
     assert whole_edits(ReplayBody(message="***"), record, Masking(), most_bytes=MOST_BYTES).message == "***"
 
 
@@ -207,14 +212,18 @@ def test_another_input_gets_a_new_key() -> None:
 
 
 def replayed(body: ReplayBody, targets: Targets = TARGETS, **changes: Any) -> Prepared:
-    record = of_operation("dl-1", an_entry("op-1", **changes), NOON)
+    record = of_operation(an_entry("op-1", **changes), NOON)
     return replayed_operation(record, body, targets, LATER, new_suffix="new")
 
 
 def test_a_replay_without_edits_keeps_key_and_steps_and_counts_its_time_from_now() -> None:
     prepared = replayed(edits(), steps_run=3)
     operation = prepared.operation
-    assert (operation.sent_key, operation.replay_of, operation.steps_run) == ("key-op-1", "dl-1", 3)
+    assert (operation.sent_key, operation.replay_of, operation.steps_run) == (
+        "key-op-1",
+        dead_letter_id_of(an_entry("op-1")["operation"]),
+        3,
+    )
     assert (operation.created_at, prepared.changes) == (LATER, ())
 
 
@@ -247,16 +256,13 @@ def test_a_patch_can_remove_a_part_of_the_request() -> None:
 
 
 def test_a_patch_changes_a_part_of_an_input() -> None:
-    record = of_operation(
-        "dl-1", an_entry("op-1", request=None, handler="ship", input={"n": 1, "m": 2}), NOON
-    )
+    record = of_operation(an_entry("op-1", request=None, handler="ship", input={"n": 1, "m": 2}), NOON)
     body = with_steps(record, {"op": "replace", "path": "/input/n", "value": 5})
     assert body.input == {"n": 5, "m": 2}
 
 
 def a_message(text: str) -> KeptDeadLetter:
     return of_message(
-        "dl-1",
         text,
         source="queue",
         message_id="m",
@@ -275,9 +281,7 @@ def test_a_patch_leads_into_a_message_that_is_json_and_replaces_any_other() -> N
 
 
 def test_a_mask_that_a_patch_leaves_in_its_place_keeps_the_value_and_one_that_it_copies_is_refused() -> None:
-    record = of_operation(
-        "dl-1", an_entry("op-1", request=None, handler="h", input={"pin": 1234, "n": 1}), NOON
-    )
+    record = of_operation(an_entry("op-1", request=None, handler="h", input={"pin": 1234, "n": 1}), NOON)
     assert with_steps(record, {"op": "replace", "path": "/input/n", "value": 2}).input == {
         "pin": 1234,
         "n": 2,

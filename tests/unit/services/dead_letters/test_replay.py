@@ -24,7 +24,7 @@ def replayed_json(source: str, attempts: list[dict[str, Any]]) -> Any:
     operation = an_operation(source=source, request=REFERRING)
     entry = an_entry("op-1") | {"operation": operation.to_json(), "attempts": attempts}
     with using(CONFIG):
-        request = prepare(of_operation("dl-1", entry, NOON), ReplayBody(), NOON).operation.request
+        request = prepare(of_operation(entry, NOON), ReplayBody(), NOON).operation.request
     return (request or {})["json"]
 
 

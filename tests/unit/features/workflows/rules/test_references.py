@@ -114,7 +114,7 @@ def left_in(attempts: tuple[dict[str, Any], ...] = (), **changes: Any) -> list[s
         operation = an_operation(**({"source": "saga", "request": REFERRING} | changes))
         entry = {"operation": operation.to_json(), "attempts": list(attempts), "category": "malformed"}
         entry |= {"reason": "ValidationFailed", "detail": "a result was not there"}
-        refuse_unfilled(of_operation("dl-1", entry, NOON), operation)
+        refuse_unfilled(of_operation(entry, NOON), operation)
     except InvalidInputError as refusal:
         return sorted(problem.pointer for problem in refusal.problems)
     return []
