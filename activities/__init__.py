@@ -16,7 +16,7 @@ ACTIVITIES: Final = (
     Activities(module="operation", with_hub=(names.ATTEMPT,), without_hub=(names.COMMIT, names.DEAD_LETTER)),
     Activities(
         module="upkeep",
-        with_hub=(names.REMOVE_PAST, names.LOOK_AT_LANE, names.WAKE_WAITING),
+        with_hub=(names.REMOVE_PAST, names.WAKE_WAITING),
         without_hub=(names.DIAGNOSE, names.PASS_QUEUE),
     ),
     Activities(module="calls", with_hub=(names.START_CALL, names.LOOK_AT_CALL)),

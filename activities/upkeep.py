@@ -1,11 +1,10 @@
-"""The activities that keep the app going: retention, order lanes, who waits for a circuit, a diagnosis."""
+"""The activities that keep the app going: retention, who waits for a circuit, a diagnosis."""
 
 from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services import order_lanes
 from durable_retry.services.circuits import wake_some
 from durable_retry.services.health import trouble_with_tables
 from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionPart
@@ -38,18 +37,6 @@ async def diagnose(request: dict[str, Any]) -> str:
 
 async def pass_queue(_: object) -> None:
     """Do nothing: that it runs says how far the queue of activities is."""
-
-
-async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:
-    """Let go on who waits for nobody: `order_key`. Idempotent. Returns how many places were taken away.
-
-    With `unseen`, an operation that the lane has not seen, it returns the join of that; None when it is over.
-    """
-    unseen: str | None = request.get("unseen")
-    if unseen is None:
-        return await order_lanes.look_at_lane(hub, request["order_key"])
-    message = await order_lanes.find_unseen(hub, unseen)
-    return None if message is None else message.to_json()
 
 
 async def wake_waiting(step: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

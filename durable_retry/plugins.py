@@ -96,6 +96,11 @@ class Plugin:
         members: Where its `engine.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
             start, until an operation begins that has a part of this feature.
+        end: Its module there with `end`, which is called with the last document of such an operation.
+        start: Where a function is that starts such an operation, unless it begins later; it takes the task
+            hub, what starts the operation, and the operation.
+        archived: Where a function is for a dead letter of such an operation that was archived; it takes the
+            task hub and the dead letter.
         commit: Where a function is that returns the rows, in the transaction of a commit, of what it makes
             of a success; it takes the run's id, the `CommitLocation`, the `Success` and the present. What
             must be written before the transaction it writes.
@@ -127,6 +132,9 @@ class Plugin:
     entities: tuple[str, ...] = ()
     members: str = ""
     gate: str = ""
+    end: str = ""
+    start: str = ""
+    archived: str = ""
     commit: str = ""
     follower: str = ""
     status: str = ""
@@ -147,6 +155,11 @@ def features() -> tuple[Plugin, ...]:
     """Return the features of this distribution, in the order of their names."""
     names = sorted(each.name for each in iter_modules(import_module(FEATURES).__path__, f"{FEATURES}."))
     return tuple(import_module(name).PLUGIN for name in names)
+
+
+def features_of(parts: Iterable[str] | None) -> list[Plugin]:
+    """Return the features that an operation with these parts uses; without any part none."""
+    return [] if parts is None else [feature for feature in features() if feature.name in parts]
 
 
 @cache

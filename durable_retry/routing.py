@@ -17,7 +17,6 @@ CORE: Final = (
     Collection("handlers", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("policies/{*rest}", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("circuits/{*rest}", ("durable_retry.triggers.http.circuits:routes",)),
-    Collection("order-lanes/{*rest}", ("durable_retry.triggers.http.order_lanes:routes",)),
     Collection(
         "dead-letters/{*rest}",
         (

@@ -1,6 +1,6 @@
-"""The entity `order_lane`, one per order key; the rules are in `engine/order_lanes/lane`.
+"""The entity `order_lane`, one per order key; the rules are in `features/order/rules/lane`.
 
-`lane_id` in `stores/order_lanes.py` makes its key of the order key. Time is the clock of the machine that
+`lane_id` in `features/order/store.py` makes its key of the order key. Time is the clock of the machine that
 runs it, which only says since when somebody is in front.
 """
 
@@ -11,8 +11,8 @@ import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import ORDER_LANE, PASS_TURN
-from durable_retry.engine.order_lanes.lane import (
+from durable_retry.features.order.names import ORDER_LANE, PASS_TURN
+from durable_retry.features.order.rules.lane import (
     Lane,
     LaneMessage,
     Place,

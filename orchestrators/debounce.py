@@ -12,7 +12,7 @@ from durable_retry.features.debounce.rules import Debounce, DebouncePlace, Debou
 from durable_retry.features.debounce.store import debounce_id
 from durable_retry.runtime.turns import Turns, call_entity
 
-from .run import Run, Withdrawn
+from .run import Listener, Run, Withdrawn
 
 
 def begin(run: Run) -> Turns[DeadLetter | Withdrawn | None]:
@@ -66,7 +66,7 @@ def _wait_for_later(run: Run, debounce: Debounce, place: DebouncePlace) -> Turns
         replaced_by = debounce.replaced_by(event)
         return replaced_by is not None
 
-    run.listener = REPLACED_EVENT, is_replaced
+    run.listener = Listener(REPLACED_EVENT, is_replaced, ends_pause=True)
     yield from run.wait_for_start(place.due_at)
     run.listener = None
     if replaced_by is None and run.signals.has_come(REPLACED_EVENT):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC
 from functools import cache, partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -49,7 +50,7 @@ from durable_retry.engine.retry.loop import (
     before_turn,
     lease_expired,
 )
-from durable_retry.plugins import plugins
+from durable_retry.plugins import features_of, plugins
 from durable_retry.runtime.executor_guard import show_at_end
 from durable_retry.runtime.turns import (
     Asking,
@@ -68,15 +69,11 @@ from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.entities import record_id
 from durable_retry.telemetry.facts import report
 
-from .order_lane import give_turn_back, wait_for_turn
-from .run import LAPS_PER_HISTORY, Run, Withdrawn
+from .run import Run, Withdrawn
 
 blueprint = df.Blueprint()
 
 _DETAIL_CHARS: Final = 500
-
-type Gate = Callable[[Run], Turns[DeadLetter | Withdrawn | None]]
-"""Waits until an operation begins; returns how it ends where it does not."""
 
 type Follower = Callable[[Run, Committed, Success], Mapping[str, Any]]
 """Begins what follows a success that is committed; returns what the status document shows of it."""
@@ -128,39 +125,36 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     return document
 
 
-@cache
-def _gates() -> Mapping[str, Gate | None]:
-    """Return, by the name of each feature, what its operations wait for to begin; None for nothing."""
-    named = {plugin.name: plugin.gate for plugin in plugins() if plugin.name}
-    return {
-        name: import_module(f".{gate}", __package__).begin if gate else None for name, gate in named.items()
-    }
+def _of_feature(module: str) -> ModuleType:
+    """Return a module of a feature in this folder."""
+    return import_module(f".{module}", __package__)
 
 
 @cache
 def _followers() -> tuple[Follower, ...]:
     """Return what features do when a success is committed."""
-    modules = (plugin.follower for plugin in plugins() if plugin.follower)
-    return tuple(import_module(f".{module}", __package__).follow for module in modules)
+    return tuple(_of_feature(plugin.follower).follow for plugin in plugins() if plugin.follower)
 
 
 def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
-    """Wait until the operation begins; return the status document where it ends before."""
-    parts = sorted(run.operation.parts or ())
-    missing = next((name for name in parts if name not in _gates()), None)
+    """Wait until the operation begins, or is cancelled; return the status document where it ends before."""
+    gates = {feature.name: feature.gate for feature in features_of(run.gates)}
+    missing = next((name for name in run.gates if name not in gates), None)
     if missing is not None:
         detail = f"nothing was sent: it needs the feature {missing}, which this app does not have"
         letter = DeadLetter(Category.MALFORMED, DeadLetterReason.VALIDATION_FAILED, detail)
         return (yield from _end_as_dead_letter(run, letter))
-    gates = [gate for name in parts if (gate := _gates()[name]) is not None]
-    if not gates and run.operation.start_at is not None:
+    run.gates = tuple(name for name in run.gates if gates[name])
+    if not run.gates and run.operation.start_at is not None:
         yield from run.wait_for_start(run.operation.start_at)
-    for gate in gates:
-        match (yield from gate(run)):
+    while run.gates and run.goes_on:
+        match (yield from _of_feature(gates[run.gates[0]]).begin(run)):
             case DeadLetter() as letter:
                 return (yield from _end_as_dead_letter(run, letter))
             case Withdrawn(shown):
                 return _finish_operation(run, OperationState.CANCELLED, **shown)
+        if run.goes_on:
+            run.gates = run.gates[1:]
     return None
 
 
@@ -169,7 +163,7 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
     # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
     # of this generator and stays a failure.
     try:
-        ended = None if run.has_begun else (yield from _wait_for_start(run))
+        ended = None if run.has_begun and not run.gates else (yield from _wait_for_start(run))
         return ended or (yield from _attempt_until_ended(run))
     except OwnFailureError:
         raise  # Its dead letter cannot be stored now: upkeep stores one, for it finds what has failed.
@@ -183,25 +177,22 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
 
 
 def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
-    while not run.signals.has_come(CANCEL_EVENT):
-        if run.laps >= LAPS_PER_HISTORY:
-            run.ctx.continue_as_new(run.carried_on(), save_events=True)
-            return None
+    while run.goes_on:
         run.laps += 1
         if run.signals.has_come(PAUSE_EVENT) and not (yield from run.hold()):
             break
         finished = yield from _make_one_lap(run)
         if finished is not None:
             return finished
-    return _end_as_cancelled(run)
+    if run.signals.has_come(CANCEL_EVENT):
+        return _end_as_cancelled(run)
+    run.ctx.continue_as_new(run.carried_on(), save_events=True)
+    return None
 
 
 def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
-    """Make one attempt and wait as decided, or wait for its turn; return the document of its end."""
-    late = None if run.has_turn else (yield from wait_for_turn(run))
-    if late is None and not run.has_turn:
-        return None
-    late = late or overdue(run.operation, run.state.history, run.state.due_at, run.now)
+    """Make one attempt and wait as decided; return the document of its end."""
+    late = overdue(run.operation, run.state.history, run.state.due_at, run.now)
     decision = late or before_turn(run.state, run.now) or (yield from _make_attempt(run))
     match decision:
         case Done():
@@ -342,7 +333,9 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
     if operation.needs_record(run.now):
         completion = operation.completion(document, run.now)
         run.ctx.signal_entity(record_id(operation.operation_id), "complete", completion.to_json())
-    give_turn_back(run, (document["dead_letter"] or {}).get("id"))
+    for feature in features_of(operation.parts):
+        if feature.end:
+            _of_feature(feature.end).end(run, document)
     return document
 
 

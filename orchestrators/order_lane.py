@@ -7,6 +7,7 @@ lost, and whoever is in front may be gone: so it asks again now and then, and ne
 at.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,64 +16,65 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import (
-    CANCEL_EVENT,
-    JOIN,
-    LEAVE,
-    LOOK_AT_LANE,
-    PASS_TURN,
-    TAKE,
-    TURN_EVENT,
-)
-from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_seconds
+from durable_retry.engine.base.names import CANCEL_EVENT
 from durable_retry.engine.retry.constraints import is_over
-from durable_retry.engine.retry.decide import DeadLetter, overdue_in_order
-from durable_retry.engine.retry.history import WaitKind
+from durable_retry.engine.retry.decide import DeadLetter, too_late
+from durable_retry.engine.retry.history import PastWait, WaitKind
+from durable_retry.features.order.names import JOIN, LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
+from durable_retry.features.order.rules.lane import LOOKS_FROM, Turn, ask_again_seconds
+from durable_retry.features.order.rules.members import blocks_its_order
+from durable_retry.features.order.store import lane_id, message_of
 from durable_retry.runtime.turns import Turns, call_entity
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.order_lanes import lane_id, message_of
 
-from .run import Run
+from .run import Listener, Run
 
 blueprint = df.Blueprint()
 
 _SILENT = ("its order lane does not answer",)
 
 
-def wait_for_turn(run: Run) -> Turns[DeadLetter | None]:
-    """Ask for the turn, and wait a while where somebody is in front.
+def begin(run: Run) -> Turns[DeadLetter | None]:
+    """Wait until the operation begins and has its turn, unless someone cancels it.
 
     Returns:
-        What the operation ends as when its deadline passed while it waited; else None, and `run.has_turn`
-        says whether it has its turn.
+        What it ends as when its deadline passed meanwhile; None when it has its turn, was cancelled, or asks
+        again in a history of its own.
     """
-    if run.state.history.order_waits and is_over(run.operation.deadline_at, run.now):
-        return overdue_in_order(run.operation, run.state.history)
-    turn = yield from _ask(run, after=run.operation.order_after)
-    if turn is not None and turn.missing is not None:
-        turn = yield from _fill_gap(run, turn, turn.missing)
-    if turn is not None and turn.has_turn:
-        run.begin_turn()
-        return None
-    until, reasons = _next_question(run, turn)
-    yield from run.wait_for(WaitKind.ORDER, until, reasons)
-    if run.has_turn:
-        run.begin_turn()
-    elif not run.signals.has_come(CANCEL_EVENT) and turn is not None and 0 < turn.ahead <= LOOKS_FROM:
-        yield from _look(run)
+    if run.operation.start_at is not None and not run.has_begun:
+        yield from run.wait_for_start(run.operation.start_at)
+    while run.goes_on and (yield from run.hold()):
+        wait = _latest_wait(run)
+        if wait is not None and is_over(run.operation.deadline_at, run.now):
+            why = "; ".join(wait.delay_reasons)
+            return too_late(run.operation, f"the deadline passed while it waited for its turn: {why}")
+        turn = yield from _ask(run)
+        if turn is not None and turn.missing is not None:
+            turn = yield from _fill_gap(run, turn, turn.missing)
+        if (turn is not None and turn.has_turn) or (yield from _wait_for_turn(run, turn)):
+            if _latest_wait(run) is not None:
+                run.state = replace(run.state, due_at=run.now)
+            return None
+        run.laps += 1
     return None
 
 
-def _ask(run: Run, *, after: str | None) -> Turns[Turn | None]:
+def _latest_wait(run: Run) -> PastWait | None:
+    """Return its latest wait for its turn; None when it has not waited for that."""
+    waits = reversed(run.state.history.waits)
+    return next((wait for wait in waits if wait.kind is WaitKind.ORDER), None)
+
+
+def _ask(run: Run, *, has_looked: bool = False) -> Turns[Turn | None]:
     """Ask the lane; None when it does not answer, and nobody goes on then: it would be out of order.
 
     Args:
-        after: The operation before it, which the lane must have seen; None where somebody has looked for it.
+        has_looked: Whether somebody has looked for the operation before it, which the lane must have seen.
     """
     message = message_of(run.operation, run=run.operation.run)
     if message is None:
         return Turn(has_turn=True)
-    asked = replace(message, after=after).to_json()
+    asked = (replace(message, after=None) if has_looked else message).to_json()
     try:
         answer = yield from call_entity(run.signals, lane_id(message.order_key), TAKE, asked)
     except task.TaskFailedError:
@@ -89,7 +91,27 @@ def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
             yield from call_entity(run.signals, lane_id(join["order_key"]), JOIN, join)
     except task.TaskFailedError:
         return turn  # Nobody goes on before it is known.
-    return (yield from _ask(run, after=None))
+    return (yield from _ask(run, has_looked=True))
+
+
+def _wait_for_turn(run: Run, turn: Turn | None) -> Turns[bool]:
+    """Wait until the lane is to be asked again; return whether it has its turn, as an event said."""
+    has_turn = False
+
+    def is_told(event: Any) -> bool:
+        # One for an earlier run of the operation may have come late.
+        nonlocal has_turn
+        has_turn = isinstance(event, dict) and event.get("run") == run.operation.run
+        return has_turn
+
+    until, reasons = _next_question(run, turn)
+    run.listener = Listener(TURN_EVENT, is_told)
+    yield from run.wait_for(WaitKind.ORDER, until, reasons)
+    run.listener = None
+    is_near = turn is not None and 0 < turn.ahead <= LOOKS_FROM
+    if is_near and not has_turn and not run.signals.has_come(CANCEL_EVENT):
+        yield from _look(run)
+    return has_turn
 
 
 def _next_question(run: Run, turn: Turn | None) -> tuple[datetime, tuple[str, ...]]:
@@ -118,13 +140,10 @@ def _looked_at(run: Run, looked: dict[str, Any]) -> Turns[Any]:
     return called.get_result()
 
 
-def give_turn_back(run: Run, dead_letter_id: str | None = None) -> None:
-    """Leave the lane at the operation's end, with the dead letter that it ended as; without one, none."""
-    message = message_of(
-        run.operation,
-        run=run.operation.run,
-        dead_letter_id=dead_letter_id if run.operation.blocks_its_order else None,
-    )
+def end(run: Run, document: Mapping[str, Any]) -> None:
+    """Leave the lane at the operation's end, with the dead letter that it ended as, if that blocks."""
+    letter = document["dead_letter"] if blocks_its_order(run.operation) else None
+    message = message_of(run.operation, run=run.operation.run, dead_letter_id=(letter or {}).get("id"))
     if message is not None:
         run.ctx.signal_entity(lane_id(message.order_key), LEAVE, message.to_json())
 

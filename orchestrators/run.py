@@ -15,7 +15,6 @@ from durable_retry.engine.base.names import (
     RESUME_EVENT,
     RETRY_NOW_EVENT,
     TRY_EVENT,
-    TURN_EVENT,
     OperationState,
 )
 from durable_retry.engine.base.text import counted
@@ -56,6 +55,15 @@ class Withdrawn:
     shown: Mapping[str, Any]  # what its document says of it
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An event that may end a wait besides."""
+
+    event: str
+    ends_wait: Callable[[Any], bool]  # takes its data
+    ends_pause: bool = False  # whether a pause ends when it comes, too
+
+
 @dataclass(slots=True)
 class Run:
     """The state of one execution between two turns, rebuilt by every replay.
@@ -66,8 +74,8 @@ class Run:
         input_id: The id of the instance's input, from which attempts read a large operation; None when they
             get it.
         signals: What someone outside tells it: its names are the events' of `engine.base.names`.
-        has_turn: Whether it has its turn there; True without an order key.
-        listener: An event that may end its wait besides, and what says whether it does; None for none.
+        gates: The features, by their names, for which it has yet to wait before it begins.
+        listener: An event that may end its wait besides; None for none.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether it has shown how it stands, in this execution.
@@ -80,8 +88,8 @@ class Run:
     signals: Signals
     input_id: str | None = None
     laps: int = 0
-    has_turn: bool = True
-    listener: tuple[str, Callable[[Any], bool]] | None = None
+    gates: tuple[str, ...] = ()
+    listener: Listener | None = None
     has_later_deadline: bool = False
     waits_for: str = ""
     is_shown: bool = False
@@ -89,24 +97,29 @@ class Run:
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
         """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
-        operation = OperationInput.from_json(input_["operation"])
+        operation, has_begun = OperationInput.from_json(input_["operation"]), "history" in input_
         return cls(
             ctx=ctx,
             operation=operation,
-            has_begun="history" in input_,
+            has_begun=has_begun,
             state=RetryState.from_json(input_),
             signals=Signals(ctx),
             input_id=input_.get("input_id"),
-            has_turn=operation.order_key is None or input_.get("has_turn", False),
+            gates=tuple(input_.get("gates", () if has_begun else sorted(operation.parts or ()))),
         )
 
     def carried_on(self) -> dict[str, Any]:
         return {
             "operation": self.operation.to_json(),
             **({} if self.input_id is None else {"input_id": self.input_id}),
-            **({} if self.operation.order_key is None else {"has_turn": self.has_turn}),
+            **({"gates": list(self.gates)} if self.gates else {}),
             **self.state.to_json(),
         }
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it makes one more lap: nobody has cancelled it, and its history is not too long."""
+        return self.laps < LAPS_PER_HISTORY and not self.signals.has_come(CANCEL_EVENT)
 
     @property
     def now(self) -> datetime:
@@ -262,12 +275,6 @@ class Run:
         if self.signals.has_come(CANCEL_EVENT):
             raise OwnFailureError(failed)
 
-    def begin_turn(self) -> None:
-        """Note that it has its turn, and is due since now if it has waited for that."""
-        self.has_turn = True
-        if self.state.history.order_waits:
-            self.state = replace(self.state, due_at=self.now)
-
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
         began_at = self.now
@@ -286,15 +293,13 @@ class Run:
             report(WaitEnded(self.operation, wait.kind, waited_seconds, late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Turns[None]:
-        in_order = state is OperationState.WAITING_ORDER
         # Nobody can say when whoever is in front will have ended.
-        shown_until = None if in_order else until
+        shown_until = None if state is OperationState.WAITING_ORDER else until
         self.show(state, next_attempt_at=shown_until)
         alarm = Alarm(self.signals, until)
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
-        names += [TURN_EVENT] if in_order else []
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
-        names += self._listened_to
+        names += [] if self.listener is None else [self.listener.event]
         while (name := (yield from alarm.event(*names))) is not None:
             if name == PAUSE_EVENT:
                 goes_on = yield from self.hold()
@@ -306,21 +311,14 @@ class Run:
             if alarm.is_over:
                 return  # The message of the timer is late, or lost.
 
-    @property
-    def _listened_to(self) -> tuple[str, ...]:
-        """The event of the listener, if there is one."""
-        return () if self.listener is None else (self.listener[0],)
-
     def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
         if name == CANCEL_EVENT:
             return True
         data = self.signals.take(name)
-        if name == TURN_EVENT:
-            return self._takes_turn(data)
         if name in {RETRY_NOW_EVENT, TRY_EVENT}:
             return self._is_sent_now(name, data)
-        if self.listener is not None and name == self.listener[0]:
-            return self.listener[1](data)
+        if self.listener is not None and name == self.listener.event:
+            return self.listener.ends_wait(data)
         # Who was answered `Retry-After` itself keeps to it.
         is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
         return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
@@ -340,7 +338,8 @@ class Run:
         self.leave_gates(for_good=False)
         self.show(OperationState.PAUSED, next_attempt_at=until)
         alarm = Alarm(self.signals, until)
-        names = [CANCEL_EVENT, *self._listened_to, RESUME_EVENT]
+        listened = [self.listener.event] if self.listener is not None and self.listener.ends_pause else []
+        names = [CANCEL_EVENT, *listened, RESUME_EVENT]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):
@@ -359,13 +358,6 @@ class Run:
         self.operation = replace(self.operation, deadline_at=deadline_at)
         # Attempts would read the operation with the deadline that it was accepted with.
         self.input_id, self.has_later_deadline = None, True
-
-    def _takes_turn(self, turn: Any) -> bool:
-        # One for an earlier run of the operation may have come late.
-        if not isinstance(turn, dict) or turn.get("run") != self.operation.run:
-            return False
-        self.has_turn = True
-        return True
 
     def _is_sent_now(self, name: str, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

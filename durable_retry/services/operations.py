@@ -9,13 +9,14 @@ form of the answer.
 """
 
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import (
     InstanceEndedError,
     NoSuchOperationError,
@@ -54,8 +55,8 @@ from durable_retry.engine.operations.status import OperationDocument, SteeredOpe
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.operations.submission import Naming
 from durable_retry.engine.operations.waits import Pause
+from durable_retry.plugins import features_of
 from durable_retry.services.dead_letters.records import replays_of
-from durable_retry.services.order_lanes import with_place
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
@@ -65,7 +66,6 @@ from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.lone_records import may_answer_alone
 from durable_retry.stores.operations.status import document_of, find_status, whole_document_of, with_parts
 from durable_retry.stores.operations.writes import take_commit
-from durable_retry.stores.order_lanes import join_lane
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -101,6 +101,8 @@ class KeyReused:
 
 type SubmitResult = Started | Replayed | KeyReused
 
+type Start = Callable[[OperationInput], Awaitable[SubmitResult]]
+
 _OUTCOMES: Final = {
     Started: SubmissionOutcome.STARTED,
     Replayed: SubmissionOutcome.REPLAYED,
@@ -132,24 +134,25 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> Subm
     is_new_key = operation.key_is_generated is True
     if not is_new_key and (answer := await _answer_to_known_key(hub, operation)) is not None:
         return answer
-    start_id = uuid.uuid4().hex
-    lane = operation.lane_at_start
+    start: Start = partial(_start_run, hub, uuid.uuid4().hex)
+    for step in _steps_of_start(operation):
+        start = partial(step, hub, start)
     try:
-        placed = operation if lane is None else await with_place(hub, operation, lane)
-        result = await _start_run(hub, placed, start_id)
+        return await start(operation)
     except TaskHubUnavailableError:
         # The caller asks again, and is told then that it runs. A generated key is another then.
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
-    if lane is not None and isinstance(result, Started):
-        # A join that is lost is made up for by whoever comes next in the order.
-        with suppress(TaskHubUnavailableError):
-            await join_lane(hub, placed)
-    return result
 
 
-async def _start_run(hub: TaskHub, operation: OperationInput, start_id: str) -> SubmitResult:
+def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[SubmitResult]]]:
+    """Return what features do at the start of an operation; nothing at that of one which begins later."""
+    using = features_of(operation.parts) if operation.start_at is None else ()
+    return [imported(feature.start) for feature in using if feature.start]
+
+
+async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> SubmitResult:
     is_started = await hub.start_operation(operation, start_id)
     if is_started and (operation.key_is_generated or hub.starts_are_atomic):
         return Started()
@@ -172,8 +175,8 @@ def _answer_of_instance(instance: Instance, operation: OperationInput) -> Submit
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
     """Answer for a key that was used, where its start alone would not; None otherwise."""
-    if operation.lane_at_start is not None and (instance := await hub.read_instance(operation.operation_id)):
-        # It keeps its place in the order; what has ended would get another one.
+    if _steps_of_start(operation) and (instance := await hub.read_instance(operation.operation_id)):
+        # It keeps what a step gave it, such as its place in an order; what has ended would get another one.
         return _answer_of_instance(instance, operation)
     if operation.keeps_record or may_answer_alone(operation.created_at):
         return await _answer_of_record(hub, operation)

@@ -26,7 +26,6 @@ CORE_TABLES: Final = (
     "durable_retry.stores.operations.commits:TABLE",
     "durable_retry.stores.operations.writes:TABLE",
     "durable_retry.stores.operations.results:STEPS_TABLE",
-    "durable_retry.stores.order_lanes:TABLE",
     "durable_retry.stores.storage.rounds:TABLE",
     "durable_retry.stores.instance_lists:TABLE",
 )

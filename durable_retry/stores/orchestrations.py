@@ -8,7 +8,6 @@ from durable_retry.engine.base.names import (
     CALL,
     DIAGNOSIS,
     OPERATION,
-    PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
@@ -22,12 +21,11 @@ CORE: Final = (
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
     Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
     Orchestration(name=CALL, prefix="call-"),
-    # A timer looks after `retention`; a diagnosis takes the time that somebody looks at; the others wait for
-    # nothing.
+    # A timer looks after `retention`; a diagnosis takes the time that somebody looks at; the check of a queue
+    # waits for nothing.
     Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
     Orchestration(name=DIAGNOSIS, prefix=f"{DIAGNOSIS}-", is_watched=False),
     Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),
-    Orchestration(name=PASS_TURN, prefix="turn-", is_watched=False),
 )
 
 

@@ -28,7 +28,7 @@ from durable_retry.engine.limits.leases import NO_LEASES, Lease, name_of
 from durable_retry.engine.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
-from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
+from durable_retry.features.order.rules.lane import Lane, Place, joined, left, passed_to, released, taken
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 

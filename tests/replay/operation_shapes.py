@@ -15,10 +15,10 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.order.store import join_lane, leave_lane, read_lane
 from durable_retry.stores.circuit.entity import wake
-from durable_retry.stores.order_lanes import join_lane, leave_lane, read_lane
 from tests.replay.recording import Shape, Steer
-from tests.support.builders import Activities, an_operation, failing
+from tests.support.builders import Activities, an_operation, failing, in_order
 from tests.support.hub import TaskHubStage
 
 
@@ -86,7 +86,7 @@ async def _wake(stage: TaskHubStage) -> None:
 
 async def _give_way(stage: TaskHubStage) -> None:
     """Stand in front of an operation's lane, and leave it a little later."""
-    front = an_operation(operation_id="op-front", order_key="customer-7")
+    front = an_operation(operation_id="op-front", parts=in_order("customer-7"))
     await join_lane(stage.binding, front)
     await asyncio.sleep(2)
     lane = await read_lane(stage.binding, "customer-7")
@@ -111,9 +111,11 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
-        "in_order": _shape(_quick(order_key="customer-7"), failing(0)),
+        "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),
         "waited_in_order": _shape(
-            _quick(order_key="customer-7", start_at=clock.now() + timedelta(seconds=1)), failing(0), _give_way
+            _quick(parts=in_order("customer-7"), start_at=clock.now() + timedelta(seconds=1)),
+            failing(0),
+            _give_way,
         ),
         "budget_waited": _shape(_quick(), _held_up_once(_postponed, failing(0))),
     }

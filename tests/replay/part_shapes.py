@@ -13,7 +13,6 @@ from durable_retry.engine.base.names import (
     DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
-    PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     REMOVE_PAST,
@@ -33,6 +32,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules import StoredEvent, event_id_for
 from durable_retry.features.workflows import names as workflow_names

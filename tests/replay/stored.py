@@ -33,9 +33,9 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Committed, Completion, Success
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
-from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RetryState
+from durable_retry.features.order.rules.lane import LaneMessage, Turn
 from durable_retry.features.outbox.rules import Delivery
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
 from durable_retry.stores.operations.commits import CommitLocation as OutboxLocation

@@ -15,11 +15,11 @@ from durable_retry.engine.base.names import (
     CALL,
     DIAGNOSIS,
     OPERATION,
-    PASS_TURN,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
 )
+from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.stores.orchestrations import orchestrations

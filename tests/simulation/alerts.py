@@ -8,9 +8,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, ORDER_LANE
+from durable_retry.engine.base.names import CIRCUIT_BREAKER
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.order_lanes.lane import Lane
+from durable_retry.features.order.names import ORDER_LANE
+from durable_retry.features.order.rules.lane import Lane
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.alerts import health, watch

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from activities import calls as call_steps
 from activities import operation as operation_steps
+from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
 from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
@@ -29,6 +30,8 @@ from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
+from durable_retry.features.order import store as lane_store
+from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
@@ -39,7 +42,7 @@ from durable_retry.services import sources
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
-from durable_retry.stores import order_lanes, task_hub
+from durable_retry.stores import task_hub
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
@@ -285,7 +288,7 @@ class App:
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
-                patch.object(order_lanes, "lane_lock", _lock_of_worker),
+                patch.object(lane_store, "lane_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
                 patch.dict(registry._handlers, _HANDLERS),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
@@ -380,7 +383,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
     names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
-    names.LOOK_AT_LANE: upkeep_steps.look_at_lane,
+    LOOK_AT_LANE: order_steps.look_at_lane,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     outbox_names.PUBLISH: outbox_steps.publish,
     names.PASS_QUEUE: _without_hub(upkeep_steps.pass_queue),

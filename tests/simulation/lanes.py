@@ -7,8 +7,10 @@ from datetime import datetime
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
-from durable_retry.engine.base.names import JOIN, ORDER_LANE, RELEASE, TAKE, OperationState
-from durable_retry.engine.order_lanes.lane import lane_of_state
+from durable_retry.engine.base.names import OperationState
+from durable_retry.features.order.names import JOIN, ORDER_LANE, RELEASE, TAKE
+from durable_retry.features.order.rules.lane import lane_of_state
+from durable_retry.features.order.rules.members import blocks_its_order
 from tests.simulation.entities import Operated
 from tests.simulation.targets import Call
 from tests.simulation.world import World
@@ -115,7 +117,7 @@ def _blocked(story: "Story", ends: list["RunEnd"]) -> Iterator[tuple[datetime, d
     """Give when an operation blocked its lane: from its end until that of its next run, or until put away."""
     for end, following in zip(ends, [*ends[1:], None], strict=True):
         is_dead = end.document["status"] == OperationState.DEAD_LETTERED
-        if not is_dead or not end.operation.blocks_its_order or end.is_repeated:
+        if not is_dead or not blocks_its_order(end.operation) or end.is_repeated:
             continue
         released, letter_id = (
             story.lanes.released[end.operation.operation_id],

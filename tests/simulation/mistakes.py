@@ -38,19 +38,21 @@ from durable_retry.engine.operations.keys import Life
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.steps import begin, begin_heartbeats
 from durable_retry.engine.operations.waits import Pause
-from durable_retry.engine.order_lanes.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.decide import DeadLetter, while_blocked
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import WorkerFailed
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
+from durable_retry.features.order import lanes
+from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
+from durable_retry.features.order.rules.members import Order
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga
 from durable_retry.runtime import executor_guard, turns
 from durable_retry.runtime.executor_guard import InstanceExecution
-from durable_retry.services import operations, order_lanes
+from durable_retry.services import operations
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import functions, handler
 from durable_retry.services.attempt import http_request as http_attempt
@@ -69,6 +71,7 @@ from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import debounce as gates
 from orchestrators import operation
+from orchestrators import order_lane as lane_turns
 from orchestrators.run import Run
 
 
@@ -237,8 +240,8 @@ def _but_what_was_undone(saga: Saga, first: int) -> Iterator[int]:
 def _without_giving_back() -> Iterator[None]:
     # Who looks at a lane finds a turn that was not given back, so that a lost message leaves nothing behind.
     with (
-        patch.object(operation, "give_turn_back", lambda *_: None),
-        patch.object(order_lanes, "_look_along", _look_at_nobody),
+        patch.object(lane_turns, "end", lambda *_: None),
+        patch.object(lanes, "_look_along", _look_at_nobody),
     ):
         yield
 
@@ -277,7 +280,7 @@ PLAUSIBLE: Final = (
     Mistake("earlier attempts forgotten", lambda: patch.object(History, "with_attempt", _forgetting), 2_000),
     Mistake(
         "order not blocked",
-        lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
+        lambda: patch.object(Order, "blocks", property(lambda _: False)),
     ),
     Mistake("later wait ended", lambda: patch.object(Run, "_is_sent_now", _is_always)),
     Mistake("replaced one begins", _without_replacing),

@@ -13,7 +13,6 @@ from durable_retry.engine.base.names import (
     CALL_LIMITER,
     IDEMPOTENCY_RECORD,
     OPERATION,
-    ORDER_LANE,
     RELEASE_WAITING,
     OperationState,
 )
@@ -22,8 +21,9 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.order_lanes.lane import lane_of_state
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.order.names import ORDER_LANE
+from durable_retry.features.order.rules.lane import lane_of_state
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.stores.circuit.cache import close_circuits

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.outbox.sending import sweep
-from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep.failures import recover
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.rounds import finish_left_over

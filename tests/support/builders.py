@@ -5,13 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, OrderOnFailure
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.completion import Success
 from durable_retry.engine.operations.keys import Life, apart_ms
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.features.order.names import ORDER
+from durable_retry.features.order.rules.members import Order
 
 NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAYMENTS: Final = Dependency(name="payments", base_url="https://payments.example.com/v1")
@@ -46,6 +48,13 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
         request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
     )
     return replace(base, **changes)
+
+
+def in_order(
+    key: str, on_failure: OrderOnFailure = OrderOnFailure.BLOCK, **place: Any
+) -> dict[str, dict[str, Any]]:
+    """Return the parts of an operation with an order key; `place` is its `number` and `after`."""
+    return {ORDER: Order(key=key, on_failure=on_failure, **place).to_json()}
 
 
 def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base import names
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.order import names as order_names
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry_console.bulk import names as bulk_names
@@ -21,7 +22,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     names.RETENTION: upkeep.retention,
     names.DIAGNOSIS: diagnosis.diagnosis,
     names.QUEUE_CHECK: upkeep.queue_check,
-    names.PASS_TURN: order_lane.pass_turn,
+    order_names.PASS_TURN: order_lane.pass_turn,
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
     OUTBOX: outbox.outbox,
@@ -34,6 +35,6 @@ ENTITIES: Final[dict[str, Any]] = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
     names.CIRCUIT_BREAKER: CircuitBreaker,
     names.CALL_LIMITER: CallLimiter,
-    names.ORDER_LANE: OrderLane,
+    order_names.ORDER_LANE: OrderLane,
     DEBOUNCE: Debounce,
 }

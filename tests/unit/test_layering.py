@@ -105,7 +105,6 @@ ENGINE_PACKAGES: Final = (
     "queue_checks",
     "circuit",
     "limits",
-    "order_lanes",
     "retry",
     "config",
     "operations",

@@ -22,7 +22,6 @@ CALL: Final = "call_operation"
 RETENTION: Final = "retention"
 DIAGNOSIS: Final = "diagnosis"
 QUEUE_CHECK: Final = "queue_check"
-PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
@@ -33,13 +32,11 @@ LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
 DIAGNOSE: Final = "diagnose"
 PASS_QUEUE: Final = "pass_queue"  # noqa: S105 - no password
-LOOK_AT_LANE: Final = "look_at_lane"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
-ORDER_LANE: Final = "order_lane"
 """Entities."""
 
 REPORT: Final = "report"
@@ -51,15 +48,9 @@ GONE: Final = "gone"
 
 ACQUIRE: Final = "acquire"
 GIVE_BACK: Final = "give_back"
-"""Operations of the entity `call_limiter`, with `LEAVE` and `RESET`."""
-
-JOIN: Final = "join"
-TAKE: Final = "take"
 LEAVE: Final = "leave"
 RESET: Final = "reset"
-DROP: Final = "drop"
-RELEASE: Final = "release"
-"""Operations of the entity `order_lane`."""
+"""Operations of the entity `call_limiter`."""
 
 FORGET: Final = "forget"
 """What an entity tells itself later."""
@@ -70,9 +61,7 @@ TRY_EVENT: Final = "try"
 PAUSE_EVENT: Final = "pause"
 RESUME_EVENT: Final = "resume"
 CIRCUIT_EVENT: Final = "circuit_changed"
-TURN_EVENT: Final = "turn"
-"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit, `turn` one in an order
-lane."""
+"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit."""
 
 NUDGE_EVENT: Final = "nudge"
 """Event that upkeep sends to what stands still: it lets it look whether something was lost."""

@@ -149,7 +149,7 @@ class KeptDeadLetter(JsonShape):
     @property
     def order_key(self) -> str | None:
         """The order key of its operation; None without one."""
-        return self._text_of("order_key")
+        return self._text_of("parts", "order", "key")
 
     @property
     def priority(self) -> Priority | None:

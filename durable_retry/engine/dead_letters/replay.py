@@ -45,7 +45,7 @@ from durable_retry.engine.operations.operation import (
     missing_credentials,
     without_credentials,
 )
-from durable_retry.engine.operations.request import OperationRequest, parse_operation
+from durable_retry.engine.operations.request import OperationRequest, parse_operation, parts_of_replay
 from durable_retry.engine.operations.submission import check_target
 
 EDITABLE: Final = frozenset({"request", "input", "message"})
@@ -291,7 +291,7 @@ def replayed_operation(
     edited = edited_operation(record, edits)
     check_target(edited, targets)
     operation = replace(
-        replace(kept, start_at=None, parts=None, order_number=None, order_after=None).restarted(now),
+        replace(kept, start_at=None, parts=parts_of_replay(kept.parts)).restarted(now),
         request=None if edited.request is None else edited.request.to_json(),
         input=edited.input,
         replay_of=record.id,

@@ -124,14 +124,6 @@ class OperationInput(JsonShape):
     wanted: tuple[str, ...] | None = None
     # When it begins, where that is later than it was accepted; None for at once.
     start_at: datetime | None = None
-    # Operations of one order key run one after the other; None for in no order.
-    order_key: str | None = None
-    # What becomes of those behind it when it ends as a dead letter; None without an order key.
-    order_on_failure: OrderOnFailure | None = None
-    # Its number in that order, and the operation before it if that had not ended; None without an order key
-    # and where it joins its lane when it begins.
-    order_number: int | None = None
-    order_after: str | None = None
     # By the names of features, what they made of their members; None where it uses none.
     parts: Mapping[str, Mapping[str, Any]] | None = None
     # Who goes first where operations wait; None is `normal`.
@@ -175,15 +167,24 @@ class OperationInput(JsonShape):
         """This run, as far as it meets the traces of others."""
         return Life(owner=self.owner, run=self.run, apart_ms=apart_ms(self.ttl_seconds))
 
+    def _part(self, feature: str, member: str) -> str | None:
+        return (self.parts or {}).get(feature, {}).get(member)
+
     @property
     def debounce_key(self) -> str | None:
         """The key with which a later operation replaces it while it waits; None when none does."""
-        return (self.parts or {}).get("debounce", {}).get("key")
+        return self._part("debounce", "key")
 
     @property
-    def lane_at_start(self) -> str | None:
-        """The order key whose lane it joins when it is started; one that begins later joins then."""
-        return self.order_key if self.start_at is None else None
+    def order_key(self) -> str | None:
+        """The key of those that run one after the other with it; None for in no order."""
+        return self._part("order", "key")
+
+    @property
+    def order_on_failure(self) -> OrderOnFailure | None:
+        """What becomes of those behind it when it ends as a dead letter; None without an order key."""
+        on_failure = self._part("order", "on_failure")
+        return None if on_failure is None else OrderOnFailure(on_failure)
 
     def needs_record(self, now: datetime) -> bool:
         """Whether its key may have to answer without its history, if it ends now."""
@@ -194,12 +195,7 @@ class OperationInput(JsonShape):
     @property
     def begins_at_once(self) -> bool:
         """Whether nothing can hold it up before it asks for its first attempt."""
-        return self.start_at is None and self.order_key is None
-
-    @property
-    def blocks_its_order(self) -> bool:
-        """Whether those behind it wait when it ends as a dead letter."""
-        return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
+        return self.start_at is None and self.parts is None
 
     def in_run(self, run: int) -> Self:
         """Return the operation as a start of the same life that has this run number."""
@@ -269,7 +265,7 @@ def operation_from(
     Raises:
         InvalidInputError: The request asks for more than the dependency allows.
     """
-    parts = _parts_of_request(request, now)
+    parts = _parts_of_request(request, dependency, now)
     starts = (part.start_at for part in parts.values() if part.start_at is not None)
     start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
@@ -296,8 +292,6 @@ def operation_from(
         on_success=tuple(event.to_json() for event in request.on_success),
         trace=trace,
         start_at=start_at,
-        order_key=request.order_key,
-        order_on_failure=_on_failure_of(request, dependency),
         parts={name: part.document for name, part in parts.items()} or None,
         priority=_priority_of_request(request, dependency),
         limit_key=request.limit_key,
@@ -311,18 +305,12 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
     return None if priority is Priority.NORMAL else priority
 
 
-def _parts_of_request(request: OperationRequest, now: datetime) -> dict[str, Part]:
+def _parts_of_request(request: OperationRequest, dependency: Dependency, now: datetime) -> dict[str, Part]:
     made = {
-        name: members_by_feature()[name].part_of(members, request.target, now)
+        name: members_by_feature()[name].part_of(members, request.target, dependency, now)
         for name, members in request.of_features.items()
     }
     return {name: part for name, part in made.items() if part is not None}
-
-
-def _on_failure_of(request: OperationRequest, dependency: Dependency) -> OrderOnFailure | None:
-    if request.order_key is None:
-        return None
-    return OrderOnFailure(request.order_on_failure or dependency.order_on_failure)
 
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:

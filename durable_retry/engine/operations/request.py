@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema
 
 from durable_retry.deferred import imported
 from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
+from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
@@ -44,7 +44,7 @@ from durable_retry.engine.base.validation import (
     validated,
     with_example,
 )
-from durable_retry.engine.config.dependency import Targets
+from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.operations.keys import fingerprint
 from durable_retry.engine.retry.policy import RetryOverride
 from durable_retry.plugins import plugins
@@ -220,13 +220,17 @@ class Members(ABC):
     """The members, each with a default."""
 
     @abstractmethod
-    def part_of(self, members: Any, target: str, now: datetime) -> Part | None:
+    def part_of(self, members: Any, target: str, dependency: Dependency, now: datetime) -> Part | None:
         """Return what an operation keeps of its members, of which one at least was given; None for nothing.
 
         Args:
             members: A `model`.
             target: `handler` or `dependency` with its name.
         """
+
+    def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Return what the replay of an operation keeps of its part; None for nothing."""
+        return None
 
     @abstractmethod
     def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -252,6 +256,16 @@ def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[
     return {key: value for key, value in document.items() if key not in taken}, given
 
 
+def parts_of_replay(parts: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]] | None:
+    """Return what a replay keeps of the parts of an operation; None for nothing."""
+    kept = {
+        name: own
+        for name, part in (parts or {}).items()
+        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part))
+    }
+    return kept or None
+
+
 class OperationRequest(Strict):
     """The body of `POST /api/operations`.
 
@@ -265,9 +279,6 @@ class OperationRequest(Strict):
         deadline_seconds: For the whole operation, from its start; 0 means none; None takes the dependency's.
         start_at: When it begins, at most a year ahead; one that has passed means at once.
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
-        order_key: Operations of one order key run one after the other, in the order of their acceptance.
-        order_on_failure: What becomes of those behind it when it ends as a dead letter; None takes that of
-            the dependency.
         priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
             None takes that of the handler or the dependency.
         limit_key: Whose share of the dependency's limits it uses, such as a customer; 1 to 255 characters.
@@ -292,8 +303,6 @@ class OperationRequest(Strict):
     deadline_seconds: Seconds | None = None
     start_at: InstantText | None = None
     delay_seconds: Seconds | None = None
-    order_key: Label | None = None
-    order_on_failure: OrderOnFailureName | None = None
     priority: PriorityName | None = None
     limit_key: Label | None = None
     retry: RetryOverride | None = None
@@ -364,18 +373,12 @@ def _shape_problems(document: Any) -> list[Problem]:
         *_form_problems(document),
         *_start_problems(document),
         *of_features,
-        *_order_problems(document),
     ]
 
 
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
-
-
-def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    if document.get("order_on_failure") is not None and document.get("order_key") is None:
-        yield Problem("/order_on_failure", "needs an order_key: without one nothing waits behind it")
 
 
 def _form_problems(document: Mapping[str, Any]) -> list[Problem]:

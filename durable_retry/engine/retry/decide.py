@@ -1,7 +1,6 @@
 """What follows an attempt, or the refusal to let one start.
 
     overdue              before an attempt: DeadLetter when the deadline passed
-    overdue_in_order     the same while it waits for its turn
     after_attempt        Done, Wait or DeadLetter
     after_own_failure    our own side failed, before the call or during it: Wait or DeadLetter
     while_blocked        the circuit or the retry budget lets no attempt start: Wait or DeadLetter
@@ -99,15 +98,7 @@ def overdue(
     if not is_over(operation.deadline_at, now) or is_owed(history):
         return None
     late = _held_up(due_at, now)
-    return _too_late(
-        operation, f"the deadline passed before attempt {history.next_attempt} could start{late}"
-    )
-
-
-def overdue_in_order(operation: Retryable, history: History) -> DeadLetter:
-    """Return the dead letter of an operation whose deadline passed while it waited for its turn."""
-    why = "; ".join(history.waits[-1].delay_reasons)
-    return _too_late(operation, f"the deadline passed while it waited for its turn: {why}")
+    return too_late(operation, f"the deadline passed before attempt {history.next_attempt} could start{late}")
 
 
 def _held_up(due_at: datetime | None, at: datetime) -> str:
@@ -136,7 +127,7 @@ def after_attempt(
             return Done(outcome.result)
         case Category.DEADLINE_EXCEEDED:
             late = _held_up(due_at, outcome.started_at)
-            return _too_late(operation, f"no time was left for attempt {outcome.number}{late}")
+            return too_late(operation, f"no time was left for attempt {outcome.number}{late}")
         case Category.TRANSIENT | Category.THROTTLED | Category.AMBIGUOUS | Category.UNAUTHORIZED if (
             not outcome.counted
         ):
@@ -291,7 +282,7 @@ def _wait_or_give_up(
     if deadline_at is not None and until > latest_start(deadline_at, operation.timeouts):
         needed = seconds_text(operation.timeouts.connect_seconds)
         late = f"the next attempt, at {to_rfc3339(until)}, would have less than {needed} to connect"
-        return _too_late(operation, f"{late} before the deadline; {why}")
+        return too_late(operation, f"{late} before the deadline; {why}")
     return Wait(until, (until - now).total_seconds(), reasons_of(constraints), kind, stops_deadline)
 
 
@@ -300,7 +291,8 @@ def _failure_text(outcome: AttemptOutcome) -> str:
     return ", ".join(part for part in (status, outcome.error) if part) or f"{outcome.category}"
 
 
-def _too_late(operation: Retryable, detail: str) -> DeadLetter:
+def too_late(operation: Retryable, detail: str) -> DeadLetter:
+    """Return the dead letter of an operation whose deadline passed."""
     limit = "" if operation.deadline_at is None else f" (deadline {to_rfc3339(operation.deadline_at)})"
     return _dead_letter(
         Category.DEADLINE_EXCEEDED,

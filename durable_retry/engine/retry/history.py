@@ -261,11 +261,6 @@ class History(JsonShape):
         return {name: written[name] for name in ("attempts", "failure") if name in written}
 
     @property
-    def order_waits(self) -> int:
-        """How often the operation asked for its turn in vain."""
-        return sum(wait.times for wait in self.waits if wait.kind is WaitKind.ORDER)
-
-    @property
     def next_attempt(self) -> int:
         """The number of the attempt to make next, from 1."""
         return self.attempt_count + 1

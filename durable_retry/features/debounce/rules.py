@@ -29,6 +29,7 @@ from pydantic import Field
 from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import Label, Problem, Strict
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.keys import canonical_json
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import Members, Part
@@ -190,7 +191,9 @@ class _Debouncing(Members):
     def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
         return _problems(document)
 
-    def part_of(self, members: DebounceMembers, target: str, now: datetime) -> Part | None:
+    def part_of(
+        self, members: DebounceMembers, target: str, _dependency: Dependency, now: datetime
+    ) -> Part | None:
         key, seconds = members.debounce_key, members.debounce_seconds
         if key is None or seconds is None:
             return None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.answers import LimitKeyCounts, Page, read_or
 from durable_retry.engine.base.errors import NoSuchCauseError, NoSuchDeadLetterError
 from durable_retry.engine.base.json_forms import microseconds, to_rfc3339
@@ -30,7 +31,7 @@ from durable_retry.engine.dead_letters.record import (
     unreadable_record,
 )
 from durable_retry.engine.operations.status import OperationReplay
-from durable_retry.services.order_lanes import release_archived
+from durable_retry.plugins import features_of
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import (
     Tally,
@@ -86,7 +87,9 @@ async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLett
     """Put a dead letter away, and let those behind it go on; `by` is None when nobody said who asks."""
     now = clock.now()
     letter = await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
-    await release_archived(hub, letter)
+    for feature in features_of((letter.operation or {}).get("parts")):
+        if feature.archived:
+            await imported(feature.archived)(hub, letter)
     return shown_letter(letter)
 
 

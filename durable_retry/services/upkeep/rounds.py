@@ -29,7 +29,6 @@ from durable_retry.plugins import plugins
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.services.circuits import forget_idle_circuits
 from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep.histories import clean_key_records, purge_others
 from durable_retry.services.upkeep.removal import (
     BOUNDS,
@@ -47,7 +46,6 @@ from durable_retry.services.upkeep.stuck import nudge_if_lost
 from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.orchestrations import listed_names
-from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
 from durable_retry.stores.task_hub import TaskHub
 
@@ -100,8 +98,6 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     steps_: list[Callable[[], Awaitable[object]]] = [
         partial(finish_left_over, hub, now),
         *(partial(step, hub, now) for plugin in plugins() for step in plugin.each_round),
-        partial(look_at_lanes, hub, STEP_SECONDS),
-        partial(remove_old_tails, now),
         partial(forget_idle_circuits, hub, now, STEP_SECONDS),
         # Records have a timer of their own.
         *(partial(look_at, hub, kind, now) for kind in kinds() if kind != RetentionKind.RECORDS),

@@ -11,15 +11,15 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.names import OrderOnFailure
 from durable_retry.engine.operations.keys import operation_id_for
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.features.order.lanes import find_unseen
+from durable_retry.features.order.rules.members import order_of
+from durable_retry.features.order.store import TABLE, lane_id, remove_old_tails, take_number
 from durable_retry.services.operations import Replayed, Started, submit
-from durable_retry.services.order_lanes import find_unseen
-from durable_retry.stores.order_lanes import TABLE, lane_id, remove_old_tails, take_number
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import close_clients
-from tests.support.builders import an_operation, failing
+from tests.support.builders import an_operation, failing, in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -40,7 +40,7 @@ def order_key() -> str:
 
 def ordered(order_key: str, name: str, **more: Any) -> OperationInput:
     key = f"{order_key}-{name}"
-    given = {"order_key": order_key, "order_on_failure": OrderOnFailure.BLOCK, "created_at": clock.now()}
+    given = {"parts": in_order(order_key), "created_at": clock.now()}
     return an_operation(
         operation_id=operation_id_for("explicit", key), key=key, deadline_in=None, **given | more
     )
@@ -54,23 +54,29 @@ async def started(hub: TaskHubStage, operation: OperationInput) -> OperationInpu
     return OperationInput.from_json(instance.input["operation"])
 
 
+def place_of(operation: OperationInput) -> tuple[int, str | None]:
+    """Return its number, 0 without one, and the operation before it."""
+    order = order_of(operation)
+    return (0, None) if order is None else (order.number or 0, order.after)
+
+
 async def test_each_operation_has_a_higher_number_and_names_the_one_before_it(
     hub: TaskHubStage, order_key: str
 ) -> None:
     first = await started(hub, ordered(order_key, "a"))
     second = await started(hub, ordered(order_key, "b", created_at=clock.now() - timedelta(hours=1)))
-    assert first.order_after is None
-    assert second.order_after == first.operation_id
-    assert (second.order_number or 0) > (first.order_number or 0) > 0
+    (number, before), (higher, after) = place_of(first), place_of(second)
+    assert higher > number > 0
+    assert (before, after) == (None, first.operation_id)
 
 
 async def test_a_submission_that_is_made_again_comes_before_nobody(hub: TaskHubStage, order_key: str) -> None:
     first = await started(hub, ordered(order_key, "a"))
     assert isinstance(await submit(hub.binding, ordered(order_key, "a")), Replayed)
     second = await started(hub, ordered(order_key, "b"))
-    assert second.order_after == first.operation_id
+    assert place_of(second)[1] == first.operation_id
     assert isinstance(await submit(hub.binding, ordered(order_key, "a")), Replayed)
-    assert (await started(hub, ordered(order_key, "c"))).order_after == second.operation_id
+    assert place_of(await started(hub, ordered(order_key, "c")))[1] == second.operation_id
 
 
 async def test_an_operation_whose_number_came_to_no_start_comes_behind_those_accepted_since(
@@ -81,15 +87,15 @@ async def test_an_operation_whose_number_came_to_no_start_comes_behind_those_acc
     first = await started(hub, ordered(order_key, "b"))
     second = await started(hub, operation)
     third = await started(hub, ordered(order_key, "c"))
-    assert [second.order_after, third.order_after] == [first.operation_id, second.operation_id]
-    assert (third.order_number or 0) > (second.order_number or 0) > (first.order_number or 0)
+    assert [place_of(each)[1] for each in (second, third)] == [first.operation_id, second.operation_id]
+    assert place_of(third) > place_of(second) > place_of(first)
 
 
 async def test_without_an_order_and_before_a_later_start_there_is_no_number(
     hub: TaskHubStage, order_key: str
 ) -> None:
     for operation in (an_operation(), ordered(order_key, "a", start_at=clock.now())):
-        assert (await started(hub, operation)).order_number is None
+        assert place_of(await started(hub, operation)) == (0, None)
 
 
 async def test_all_that_come_at_once_have_numbers_of_their_own(order_key: str) -> None:
@@ -114,7 +120,7 @@ async def test_a_look_finds_whoever_the_lane_has_to_see(hub: TaskHubStage, order
     operation = await started(hub, ordered(order_key, "a"))
     message = await find_unseen(hub.binding, operation.operation_id)
     assert message is not None
-    assert (message.operation_id, message.number) == (operation.operation_id, operation.order_number)
+    assert (message.operation_id, message.number) == (operation.operation_id, place_of(operation)[0])
     assert await find_unseen(hub.binding, operation_id_for("explicit", "nobody")) is None
     hub.answer = failing(0)
     over = await started(hub, ordered(f"{order_key}-alone", "b"))

@@ -48,7 +48,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.stores.storage import tables
-from tests.support.builders import NOON, an_entry
+from tests.support.builders import NOON, an_entry, in_order
 from tests.support.tables import refuse_large_rows
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -367,10 +367,9 @@ async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) 
 async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
     more = {
-        "order_key": "lane-7",
         "priority": Priority.HIGH,
         "limit_key": "c-17",
-        "parts": {"debounce": debounce.to_json()},
+        "parts": {"debounce": debounce.to_json(), **in_order("lane-7")},
     }
     await keep(1, key="order-41", correlation_id="basket-7")
     second = await keep(2, key="order-42", correlation_id="basket-7", **more)

@@ -15,7 +15,6 @@ from durable_retry.engine.dead_letters.record import archived
 from durable_retry.features.outbox import sending as outbox
 from durable_retry.plugins import Plugin, plugins
 from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
 from durable_retry.services.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
 from durable_retry.settings.app import RetentionSettings
@@ -78,7 +77,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
     settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
-    for name in ("finish_left_over", "look_at_lanes"):
+    for name in ("finish_left_over", "forget_idle_circuits"):
         monkeypatch.setattr(maintenance, name, AsyncMock(side_effect=HttpResponseError(name)))
     broken = Plugin(each_round=(AsyncMock(side_effect=HttpResponseError("a plugin")),))
     monkeypatch.setattr(maintenance, "plugins", lambda: (broken, *plugins()))
@@ -101,7 +100,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     monkeypatch.setattr(maintenance, "run_each", cut_off)
     for number in range(30):
         await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
-    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, *added}
+    assert {step.func for step in begun} >= {finish_left_over, *added}
     kinds = {step.args[1] for step in begun if step.func is look_at}
     assert kinds == maintenance.kinds().keys() - {RetentionKind.RECORDS}
 

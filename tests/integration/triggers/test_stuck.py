@@ -26,7 +26,6 @@ from durable_retry.engine.base.names import (
     DUE_AT,
     OPERATION,
     PASS_QUEUE,
-    PASS_TURN,
     PAUSE_EVENT,
     QUEUE_CHECK,
     RELEASE_WAITING,
@@ -40,6 +39,7 @@ from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.queue_checks import QueueChecks
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import delivery_of, event_id_for
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP

@@ -17,7 +17,7 @@ from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import NOON, Activities, an_operation, failing, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, in_order, outcome
 from tests.support.stage import Stage
 
 HEALTHY_TURNS = 2
@@ -35,7 +35,11 @@ def test_a_healthy_operation_costs_two_turns_and_one_activity() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "shown"),
-    [({}, None), ({"start_at": NOON + timedelta(seconds=5)}, "running"), ({"order_key": "a"}, "running")],
+    [
+        ({}, None),
+        ({"start_at": NOON + timedelta(seconds=5)}, "running"),
+        ({"parts": in_order("a", number=1)}, "running"),
+    ],
 )
 def test_the_first_attempt_is_shown_of_what_may_wait_before_it_only(
     changes: dict[str, Any], shown: str | None
@@ -46,7 +50,7 @@ def test_the_first_attempt_is_shown_of_what_may_wait_before_it_only(
         stage.before_turn = lambda at: statuses.append(at.custom_status and at.custom_status["status"])
         return failing(2)(name, given)
 
-    stage = Stage(an_operation(order_number=1, **changes), answer)
+    stage = Stage(an_operation(**changes), answer)
     assert stage.run()["status"] == "succeeded"
     assert statuses == [shown, "waiting_retry", "running", "waiting_retry", "running"]
 

@@ -7,11 +7,11 @@ import pytest
 
 from durable_retry.engine.base.names import Category, OrderOnFailure
 from durable_retry.engine.facts import WaitEnded
-from durable_retry.engine.order_lanes.lane import Lane, LaneMessage
+from durable_retry.features.order.rules.lane import Lane, LaneMessage
 from orchestrators import run
 from orchestrators.order_lane import pass_turn
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import NOON, after, an_operation, failing
+from tests.support.builders import NOON, after, an_operation, failing, in_order
 from tests.support.stage import Stage, dying
 
 
@@ -19,9 +19,7 @@ def ordered(**changes: Any) -> Stage:
     """Return an operation of the order key `customer-7`, whose activity `look_at_lane` finds nothing."""
     answer = changes.pop("answer", failing(0))
     looking = lambda name, given: 0 if name == "look_at_lane" else answer(name, given)  # noqa: E731
-    operation = an_operation(
-        **{"order_key": "customer-7", "order_on_failure": OrderOnFailure.BLOCK} | changes
-    )
+    operation = an_operation(**{"parts": in_order("customer-7")} | changes)
     return Stage(operation, looking)
 
 
@@ -152,7 +150,7 @@ def test_its_deadline_ends_the_wait_as_a_dead_letter_that_keeps_its_place() -> N
 def test_a_dead_letter_blocks_its_lane_unless_it_is_to_be_skipped(
     on_failure: OrderOnFailure, left: int
 ) -> None:
-    stage = ordered(answer=failing(1, Category.MALFORMED, 422), order_on_failure=on_failure)
+    stage = ordered(answer=failing(1, Category.MALFORMED, 422), parts=in_order("customer-7", on_failure))
     assert stage.run()["status"] == "dead_lettered"
     lane = Lane(order_key="") if stage.lane is None else Lane.from_json(stage.lane)
     assert len(lane) == left
@@ -215,10 +213,7 @@ def behind_a_gap(*looks: Any) -> Stage:
         is_look = name == "look_at_lane" and given.get("unseen") == "op-front"
         return next(found) if is_look else failing(0)(name, given)
 
-    operation = an_operation(
-        order_key="customer-7", order_on_failure="block", order_number=2, order_after="op-front"
-    )
-    return Stage(operation, answer)
+    return Stage(an_operation(parts=in_order("customer-7", number=2, after="op-front")), answer)
 
 
 def test_who_misses_the_one_before_it_goes_on_when_a_look_finds_that_it_is_over() -> None:

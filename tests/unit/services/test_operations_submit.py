@@ -15,6 +15,7 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import StartUnanswered
 from durable_retry.engine.operations.keys import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.features.order import start as lane_start
 from durable_retry.services import operations
 from durable_retry.services.operations import (
     KeyReused,
@@ -26,7 +27,7 @@ from durable_retry.services.operations import (
 )
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.task_hub import TaskHub
-from tests.support.builders import an_operation
+from tests.support.builders import an_operation, in_order
 
 AZURE = TaskHub(json.dumps({"rpcBaseUrl": "127.0.0.1:1"}))
 ATOMIC = TaskHub(json.dumps({"rpcBaseUrl": "127.0.0.1:1", "startsAreAtomic": True}))
@@ -106,9 +107,9 @@ async def test_what_has_ended_takes_no_other_place_in_its_order(
     async def no_place(*_: Any) -> OperationInput:
         raise AssertionError
 
-    ordered = an_operation(order_key="customer-1")
+    ordered = an_operation(parts=in_order("customer-1"))
     storage.rows["op-test"] = {"operation": ordered.to_json()}
-    monkeypatch.setattr(operations, "with_place", no_place)
+    monkeypatch.setattr(lane_start, "take_number", no_place)
     assert isinstance(await submit(AZURE, ordered), Replayed)
 
 

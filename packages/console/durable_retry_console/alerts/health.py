@@ -7,7 +7,7 @@ from datetime import datetime
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
-from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.stuck import Stuck

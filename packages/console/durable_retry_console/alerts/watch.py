@@ -25,13 +25,13 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.features.order.lanes import find_blocked
+from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.outbox.sending import was_swept_empty
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.circuits import open_keys
-from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import ReceiverName, alert_settings
 from durable_retry.settings.configuration import dependencies

@@ -10,7 +10,7 @@ import pytest
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status, of_operation
-from tests.support.builders import NOON, an_entry
+from tests.support.builders import NOON, an_entry, in_order
 
 RECORD = of_operation(an_entry("op-1"), NOON)
 FACETS = Facets.of(RECORD)
@@ -24,7 +24,9 @@ def test_every_facet_that_is_given_must_match() -> None:
     assert not DeadLetterFilter(dependency="another").matches(FACETS)
 
 
-LANE = of_operation(an_entry("op-2", order_key="lane-7", priority=Priority.HIGH, limit_key="c-17"), NOON)
+LANE = of_operation(
+    an_entry("op-2", parts=in_order("lane-7"), priority=Priority.HIGH, limit_key="c-17"), NOON
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_filter_travels_as_json(status: Status | None) -> None:
 
 
 def a_record() -> KeptDeadLetter:
-    more = {"key": "order-41", "correlation_id": "basket-7", "order_key": "lane-7"}
+    more: dict[str, Any] = {"key": "order-41", "correlation_id": "basket-7", "parts": in_order("lane-7")}
     return of_operation(an_entry("op-1", **more), NOON)
 
 

@@ -23,7 +23,7 @@ from durable_retry.engine.operations.status import (
     size_bytes,
 )
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History, PastAction
-from tests.support.builders import NOON, a_history, a_record, after, an_operation
+from tests.support.builders import NOON, a_history, a_record, after, an_operation, in_order
 
 LATER = after(2)
 
@@ -138,7 +138,7 @@ def test_the_actions_of_people_are_shown_and_cut_to_fit() -> None:
 
 def test_names_of_other_letters_are_cut_in_the_end_and_whole_in_the_document() -> None:
     named = an_operation(
-        correlation_id="\U0001f600" * 255, order_key="\U0001f600" * 255, limit_key="\U0001f600" * 255
+        correlation_id="\U0001f600" * 255, parts=in_order("\U0001f600" * 255), limit_key="\U0001f600" * 255
     )
     whole = OperationStatus(
         operation=named, state=OperationState.RUNNING, history=a_history(20), updated_at=NOON
@@ -184,7 +184,7 @@ def test_an_operation_without_a_first_turn_is_pending() -> None:
         ({"acted_before": True}, None, ("pending", NOON, False)),
         ({"acted_before": True}, LATER, ("running", LATER, True)),
         ({}, LATER, ("running", LATER, False)),
-        ({"order_key": "customer-1"}, LATER, ("pending", NOON, False)),
+        ({"parts": in_order("customer-1")}, LATER, ("pending", NOON, False)),
         ({"start_at": LATER}, LATER, ("pending", NOON, False)),
     ],
 )

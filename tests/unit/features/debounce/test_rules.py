@@ -19,7 +19,7 @@ from durable_retry.features.debounce.rules import (
     forget,
     withdraw,
 )
-from tests.support.builders import NOON, after
+from tests.support.builders import NOON, PAYMENTS, after
 
 
 def asking(name: str, at: float, seconds: float = 10.0) -> DebounceRequest:
@@ -186,4 +186,4 @@ def test_the_last_document_says_what_became_of_it(document: dict[str, Any], outc
 
 
 def test_members_that_are_null_make_no_part() -> None:
-    assert MEMBERS.part_of(DebounceMembers(), "handler ship", NOON) is None
+    assert MEMBERS.part_of(DebounceMembers(), "handler ship", PAYMENTS, NOON) is None

@@ -11,7 +11,7 @@ from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
-from durable_retry.engine.order_lanes.document import BlockedLanes
+from durable_retry.features.order.rules.document import BlockedLanes
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
 from durable_retry.stores.stuck import StuckInstance

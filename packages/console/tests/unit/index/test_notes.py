@@ -40,7 +40,7 @@ from durable_retry_console.index.store import (
     buckets,
     gaps,
 )
-from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.builders import NOON, an_operation, an_outcome, in_order
 from tests.support.tables import TablesInMemory
 
 FAR = timedelta(days=1)
@@ -128,10 +128,9 @@ async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
     operation = an_operation(
         correlation_id="order-42",
-        order_key="lane-7",
         priority=Priority.LOW,
         limit_key="customer-17",
-        parts={"debounce": debounce.to_json()},
+        parts={"debounce": debounce.to_json(), **in_order("lane-7")},
     )
     note_accepted(operation)
     note_failure(operation, "timed out " + 400 * "x")

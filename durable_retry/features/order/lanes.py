@@ -7,12 +7,11 @@ front let it be looked at now and then, and upkeep looks at every lane in turn.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
@@ -21,12 +20,10 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderLane, OrderLane
-from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place
-from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.stores.dead_letters.records import find_dead_letter
-from durable_retry.stores.operations.status import document_of, find_status, has_ended, operation_of
-from durable_retry.stores.order_lanes import (
+from durable_retry.features.order.rules.document import BlockedLanes, ListedOrderLane, OrderLane
+from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place
+from durable_retry.features.order.rules.members import blocks_its_order
+from durable_retry.features.order.store import (
     drop_from_lane,
     lanes,
     lanes_after,
@@ -34,10 +31,16 @@ from durable_retry.stores.order_lanes import (
     message_of,
     read_lane,
     release_lane,
-    take_number,
+    remove_old_tails,
 )
+from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
+from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.operations.status import document_of, find_status, operation_of
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import TaskHub
+
+STEP_SECONDS: Final = 25.0
+"""How long upkeep looks at lanes in one run."""
 
 LOOKED_AT: Final = 10
 """Places that one look goes through, from the front, until one is there."""
@@ -76,22 +79,6 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
     return over
 
 
-async def with_place(hub: TaskHub, operation: OperationInput, order_key: str) -> OperationInput:
-    """Return an operation with its number in its order, taken before it is started, and who is before it.
-
-    Raises:
-        TaskHubUnavailableError: There is no number; the operation was not started.
-    """
-    tail = await take_number(order_key, operation.operation_id)
-    if tail.recent[-1] != operation.operation_id and await has_ended(hub, operation.operation_id):
-        # Its number is that of a start which never came, or of an earlier life of its key: others that were
-        # accepted since come before it.
-        tail = await take_number(order_key, operation.operation_id, is_anew=True)
-    before = tail.before(operation.operation_id)
-    after = None if before is None or await has_ended(hub, before) else before
-    return replace(operation, order_number=tail.number, order_after=after)
-
-
 async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
     """Return the join of an operation that its lane has not seen; None where nobody has to wait for it.
 
@@ -102,8 +89,13 @@ async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
     if instance is None or operation is None:
         return None
     document = document_of(instance)
-    blocks = document["status"] == OperationState.DEAD_LETTERED and operation.blocks_its_order
+    blocks = document["status"] == OperationState.DEAD_LETTERED and blocks_its_order(operation)
     return message_of(operation) if blocks or not is_finished(document) else None
+
+
+async def tend_lanes(hub: TaskHub, now: datetime) -> None:
+    """Look at lanes, and remove what is left of those that nobody comes to."""
+    await run_each([partial(look_at_lanes, hub, STEP_SECONDS), partial(remove_old_tails, now)])
 
 
 async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
@@ -158,7 +150,7 @@ async def _leave(hub: TaskHub, lane: Lane, place: Place) -> Found:
 
 def _blocks(letter: KeptDeadLetter) -> bool:
     def reads() -> bool:
-        return OperationInput.from_json(letter.operation or {}).blocks_its_order
+        return blocks_its_order(OperationInput.from_json(letter.operation or {}))
 
     return read_or(reads, lambda _: True)
 
@@ -168,11 +160,10 @@ async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
 
     Where the task hub does not take it, a look at the lane finds it out later.
     """
-    operation: dict[str, Any] = dict(letter.operation or {})
-    if operation.get("order_key") is None:
+    if letter.order_key is None or letter.operation_id is None:
         return
     try:
-        await release_lane(hub, operation["order_key"], operation["operation_id"], letter.id)
+        await release_lane(hub, letter.order_key, letter.operation_id, letter.id)
     except TaskHubUnavailableError:
         _log.warning("the order lane of %s could not be told that it was archived", letter.id)
 

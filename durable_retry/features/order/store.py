@@ -19,10 +19,11 @@ from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import ContendedError, TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import from_ms
-from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
 from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
+from durable_retry.features.order.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
+from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
+from durable_retry.features.order.rules.members import order_of
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.storage import tables
@@ -48,15 +49,16 @@ def message_of(
         run: Its run number; 0 before its orchestration asks.
         dead_letter_id: What it ended as, if it blocks those behind it.
     """
-    if operation.order_key is None:
+    order = order_of(operation)
+    if order is None:
         return None
     return LaneMessage(
-        order_key=operation.order_key,
+        order_key=order.key,
         operation_id=operation.operation_id,
         accepted_at=operation.start_at or operation.created_at,
         run=run,
-        number=operation.order_number,
-        after=operation.order_after,
+        number=order.number,
+        after=order.after,
         dead_letter_id=dead_letter_id,
     )
 

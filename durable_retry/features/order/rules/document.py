@@ -9,7 +9,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.order_lanes.lane import Lane, Place
+from durable_retry.features.order.rules.lane import Lane, Place
 
 SHOWN_PLACES: Final = 200
 

@@ -12,10 +12,10 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
-from durable_retry.engine.order_lanes.document import BlockedLanes
-from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left
-from durable_retry.services import order_lanes
-from durable_retry.services.order_lanes import find_blocked, look_at_lanes
+from durable_retry.features.order import lanes as looks
+from durable_retry.features.order.lanes import find_blocked, look_at_lanes
+from durable_retry.features.order.rules.document import BlockedLanes
+from durable_retry.features.order.rules.lane import Lane, Place, joined, left
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, after, an_entry
@@ -51,8 +51,8 @@ class Stored:
             self.read.append(letter_id)
             return letters.get(letter_id.removeprefix("dl-"))
 
-        monkeypatch.setattr(order_lanes, "lanes", given)
-        monkeypatch.setattr(order_lanes, "find_dead_letter", find)
+        monkeypatch.setattr(looks, "lanes", given)
+        monkeypatch.setattr(looks, "find_dead_letter", find)
 
 
 async def test_a_lane_is_blocked_since_its_front_became_a_dead_letter(
@@ -99,8 +99,8 @@ class Pages:
         account = TablesInMemory()
         monkeypatch.setattr(storage_clients, "table_service", lambda: account)
         monkeypatch.setattr(clock, "monotonic_seconds", lambda: self.now_seconds)
-        monkeypatch.setattr(order_lanes, "lanes_after", self.lanes_after)
-        monkeypatch.setattr(order_lanes, "find_status", self.find_status)
+        monkeypatch.setattr(looks, "lanes_after", self.lanes_after)
+        monkeypatch.setattr(looks, "find_status", self.find_status)
 
     async def lanes_after(self, _: TaskHub, place: str | None) -> tuple[list[Lane], str | None]:
         number = 0 if place is None else int(place)
@@ -143,7 +143,7 @@ async def test_a_lane_that_cannot_be_looked_at_keeps_no_other_from_its_look(
             raise error
         return await pages.find_status(HUB, operation_id)
 
-    monkeypatch.setattr(order_lanes, "find_status", fail)
+    monkeypatch.setattr(looks, "find_status", fail)
     with pytest.raises(type(error)):
         await look_at_lanes(HUB, 0.0)
     await look_at_lanes(HUB, 0.0)

@@ -1,0 +1,18 @@
+"""The activity that looks what has become of those in an order lane."""
+
+from typing import Any
+
+from durable_retry.features.order import lanes
+from durable_retry.runtime.binding import TaskHub
+
+
+async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:
+    """Let go on who waits for nobody: `order_key`. Idempotent. Returns how many places were taken away.
+
+    With `unseen`, an operation that the lane has not seen, it returns the join of that; None when it is over.
+    """
+    unseen: str | None = request.get("unseen")
+    if unseen is None:
+        return await lanes.look_at_lane(hub, request["order_key"])
+    message = await lanes.find_unseen(hub, unseen)
+    return None if message is None else message.to_json()

@@ -1,0 +1,25 @@
+"""Names that histories see: never rename one."""
+
+from typing import Final
+
+ORDER: Final = "order"
+"""The feature, as the parts of operations have it."""
+
+PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
+"""Orchestrator."""
+
+LOOK_AT_LANE: Final = "look_at_lane"
+"""Activity."""
+
+ORDER_LANE: Final = "order_lane"
+"""Entity."""
+
+JOIN: Final = "join"
+TAKE: Final = "take"
+LEAVE: Final = "leave"
+DROP: Final = "drop"
+RELEASE: Final = "release"
+"""Its operations."""
+
+TURN_EVENT: Final = "turn"
+"""Event that ends the wait in a lane."""
