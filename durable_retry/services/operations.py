@@ -148,8 +148,9 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> Subm
 
 def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[SubmitResult]]]:
     """Return what features do at the start of an operation; nothing at that of one which begins later."""
-    using = features_of(operation.parts) if operation.start_at is None else ()
-    return [imported(feature.start) for feature in using if feature.start]
+    if operation.parts is None or operation.start_at is not None:
+        return []
+    return [imported(feature.start) for feature in features_of(operation.parts) if feature.start]
 
 
 async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> SubmitResult:

@@ -291,7 +291,7 @@ def replayed_operation(
     edited = edited_operation(record, edits)
     check_target(edited, targets)
     operation = replace(
-        replace(kept, start_at=None, parts=parts_of_replay(kept.parts)).restarted(now),
+        replace(kept, start_at=None, parts=kept.parts and parts_of_replay(kept.parts)).restarted(now),
         request=None if edited.request is None else edited.request.to_json(),
         input=edited.input,
         replay_of=record.id,

@@ -256,11 +256,11 @@ def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[
     return {key: value for key, value in document.items() if key not in taken}, given
 
 
-def parts_of_replay(parts: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]] | None:
+def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
     """Return what a replay keeps of the parts of an operation; None for nothing."""
     kept = {
         name: own
-        for name, part in (parts or {}).items()
+        for name, part in parts.items()
         if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part))
     }
     return kept or None
