@@ -11,7 +11,7 @@ features first, so that a replay asks as its history did. What a plugin adds is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -157,9 +157,9 @@ def features() -> tuple[Plugin, ...]:
     return tuple(import_module(name).PLUGIN for name in names)
 
 
-def features_of(parts: Iterable[str] | None) -> list[Plugin]:
+def features_of(parts: Container[str] | None) -> list[Plugin]:
     """Return the features that an operation with these parts uses; without any part none."""
-    return [] if parts is None else [feature for feature in features() if feature.name in parts]
+    return [feature for feature in features() if feature.name in parts] if parts else []
 
 
 @cache
