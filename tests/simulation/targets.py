@@ -28,6 +28,7 @@ class Mood(StrEnum):
     ERRING = "erring"  # 500 before or after the effect
     HANGING = "hanging"  # no answer, before or after the effect
     THROTTLING = "throttling"  # 429 or another 4xx, with Retry-After
+    FAILING_FIRST = "failing first"  # 503 to the first attempt of each operation, without the effect
     FLAPPING = "flapping"  # any of these, from call to call
 
 
@@ -116,9 +117,11 @@ class Target:
             begins += rng.uniform(20, 240)
         self.phases.append((ends if self.name != TENANTS else begins, Mood.WELL))
 
-    def mood(self) -> Mood:
+    def mood_for(self, call: Call) -> Mood:
         """Return how it is now, for this call."""
         mood = [mood for begins, mood in self.phases if begins <= self.world.seconds][-1]
+        if mood is Mood.FAILING_FIRST and call.attempt > 1:
+            return Mood.WELL
         if mood is not Mood.FLAPPING:
             return mood
         return self.world.rng.choice([Mood.WELL, Mood.WELL, Mood.WELL, *_TROUBLES])
@@ -169,7 +172,8 @@ class Network(httpx.AsyncBaseTransport):
         progress = request.extensions.get(PROGRESS) or SendProgress()
         progress.connecting = True
         await self.world.point()
-        call, mood = target.call_of(request), target.mood()
+        call = target.call_of(request)
+        mood = target.mood_for(call)
         if mood is Mood.REFUSING:
             raise httpx.ConnectError("refused")
         progress.sent = True
@@ -188,7 +192,7 @@ class Network(httpx.AsyncBaseTransport):
         if mood is Mood.HANGING and call.key:
             target.busy_until[call.key] = self.world.now() + _BUSY
         takes_effect = (mood is Mood.WELL and not is_busy) or (
-            mood not in {Mood.WELL, Mood.THROTTLING} and rng.random() < 0.5
+            mood not in {Mood.WELL, Mood.THROTTLING, Mood.FAILING_FIRST} and rng.random() < 0.5
         )
         is_mended = self.world.seconds > self.world.storm_ends / 2
         refusals = ("/refused",) if is_mended else ("/refused", "/mended")
@@ -204,8 +208,8 @@ class Network(httpx.AsyncBaseTransport):
             call.retry_after_seconds = rng.randint(1, 90)
             call.status = _NOT_NOW[call.retry_after_seconds % len(_NOT_NOW)]
             return httpx.Response(call.status, headers={"Retry-After": str(call.retry_after_seconds)})
-        if is_busy:
-            call.status = httpx.codes.CONFLICT
+        if is_busy or mood is Mood.FAILING_FIRST:
+            call.status = httpx.codes.CONFLICT if is_busy else httpx.codes.SERVICE_UNAVAILABLE
             return httpx.Response(call.status)
         if mood is Mood.ERRING and rng.random() < 0.3:
             raise httpx.ReadError("reset")

@@ -10,10 +10,12 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
  5 what_waits_is_not_lost           where no worker dies each takes effect once, however long it was queued
  6 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
  7 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
- 8 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
- 9 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
-10 everything_ends_well             what nobody took away succeeds
-11 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
+ 8 retries_stay_within_the_budget   retries take what the retry budget has, and what promises count on
+ 9 retries_go_when_paid_for         no retry waits much longer than until the budget has its token
+10 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
+11 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
+12 everything_ends_well             what nobody took away succeeds
+13 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

@@ -13,16 +13,19 @@ used up and tokens are left, a retry asks again: the next copy shows what the ot
 
 A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
-one that is new, or was silent, takes a single token until it has been counted for a second.
+one that is new, or was silent, takes a single token, and what its own first attempts earn, until it has been
+counted for a second.
 
-A promise is for an instant, and void two seconds later: after a restart or a break all that were promised
-something ask again. By then their tokens are paid for, and the level has them. The token of a retry that will
-never be made comes back. Nothing is promised for later than `PROMISED_SECONDS`, so what is lost with an
-operation that was terminated is soon paid.
+A promise counts on first attempts to go on for ten seconds as in the last ten: after a burst that overdraws
+by what the burst has earned. It is for an instant, and void two seconds later: after a restart or a break
+all that were promised something ask again. By then their tokens are paid for, and the level has them. The
+token of a retry that will never be made comes back. Nothing is promised for later than `PROMISED_SECONDS`,
+so what is lost with an operation that was terminated is soon paid.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -178,30 +181,38 @@ def budget_allows(
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
-    if taken_as_newcomer is not None and snapshot.workers > 1:
-        # Until the others read of this worker, they share out all tokens among themselves.
-        is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
-        return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
+    share = _share_of_tokens(snapshot.tokens, snapshot.reporters)
+    if taken_as_newcomer is not None:
+        # Until the others read of this worker, they share out all tokens among themselves. It may be that all
+        # of them are new, and that each believes to be alone.
+        share = min(share, 0.0 if taken_as_newcomer else 1.0)
     spent_here = taken_here - settings.ratio * first_attempts_here
-    if spent_here + 1.0 <= _share_of_tokens(snapshot.tokens, snapshot.reporters):
+    if spent_here + 1.0 <= share:
         return BudgetAllowed()
-    if snapshot.tokens - spent_here >= 1.0:
+    if taken_as_newcomer is not None or snapshot.tokens - spent_here >= 1.0:
         # The next copy shows the tokens, as far as the others leave them.
         return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
-    return _turn_after_debt(snapshot, now, spent_here, operation_id)
+    return _turn_after_debt(snapshot, now, spent_here, settings, operation_id)
 
 
 def _turn_after_debt(
-    snapshot: BudgetSnapshot, now: datetime, spent_here: float, operation_id: str
+    snapshot: BudgetSnapshot,
+    now: datetime,
+    spent_here: float,
+    settings: RetryBudgetSettings,
+    operation_id: str,
 ) -> BudgetPostponed:
     if snapshot.per_second <= 0:
         return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
     taken_before = spent_here + deterministic_fraction("budget", operation_id)
     debt = max(0.0, 1.0 - snapshot.tokens + taken_before * snapshot.reporters)
-    until = max(now, snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second))
-    if until > now + timedelta(seconds=PROMISED_SECONDS):
+    seconds, least = debt / snapshot.per_second, settings.minimum_per_second
+    if seconds > CREDIT_SECONDS:
+        unexpected = debt - CREDIT_SECONDS * snapshot.per_second
+        seconds = CREDIT_SECONDS + unexpected / least if least > 0 else inf
+    if seconds > PROMISED_SECONDS:
         return _ask_again(now, PROMISED_SECONDS / 2, operation_id)
-    return BudgetPostponed(until=until, reserved=True)
+    return BudgetPostponed(max(now, snapshot.taken_at + timedelta(seconds=seconds)), reserved=True)
 
 
 def is_kept(promised_at: datetime | None, now: datetime) -> bool:

@@ -9,6 +9,7 @@ from math import ceil
 from random import Random
 from typing import Final, Self
 
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.config.dependencies_file import Config, parse_config
 
 NEIGHBOUR: Final = "payments"
@@ -20,6 +21,9 @@ _MOST_FLOODED: Final = 6
 """Places that a flood fills."""
 OF_HANDLER: Final = "depot"
 """What the handler of a crowd posts to before it takes a step at `SAFE`; it does not deduplicate."""
+
+MINIMUM_PER_SECOND: Final = 1.0
+"""Retries that a budget allows each second beyond those of its ratio."""
 
 
 class Trouble(StrEnum):
@@ -50,6 +54,7 @@ class Bound(StrEnum):
     CONCURRENCY = "concurrency"
     BOTH = "both"
     PER_KEY = "per key"
+    BUDGET = "budget"  # none, but for retries: each operation needs one, since its first attempt fails
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,7 @@ class Crowd:
         max_concurrency: So many calls at once; 0 for any number.
         per_key: So many calls of one limit key at once; 0 for any number.
         keys: How many limit keys the operations have; 0 for none.
+        ratio: Retries per first attempt, by the retry budget; 0 for any number.
         call_seconds: The least and the most that a call takes.
         attempt_seconds: The longest that it may take.
         dependency: What they want; that of the handler's operations is `OF_HANDLER`.
@@ -84,6 +90,7 @@ class Crowd:
     max_concurrency: int
     per_key: int
     keys: int
+    ratio: float
     call_seconds: tuple[float, float]
     attempt_seconds: float
     dependency: str
@@ -103,6 +110,8 @@ class Crowd:
         dependency = rng.choice([SAFE, SAFE, UNSAFE, OF_HANDLER])
         if dependency == OF_HANDLER and bound is Bound.NONE and trouble is not Trouble.DEPLOYED:
             bound = Bound.RATE
+        if bound is Bound.BUDGET:  # Who may send once only does not retry.
+            dependency = SAFE
         has_rate = bound in {Bound.RATE, Bound.BOTH}
         has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
         rate, at_once = rng.choice([1, 2, 3, 5, 10]), rng.choice([1, 2, 4, 5])
@@ -110,6 +119,8 @@ class Crowd:
         workers, places = rng.choice([1, 2, 3]), rng.choice([1, 2, 5, 100])
         if bound is Bound.NONE:  # Only what waits for minutes in the queue may be taken for lost.
             mean, (workers, places) = 20, rng.choice([(1, 1), (2, 1), (2, 2), (1, 5)])
+        if bound is Bound.BUDGET:  # Nothing but it holds retries up, which come before copies show the burst.
+            mean, places = 0.2, 100
         if trouble is Trouble.DEPLOYED:  # Calls outlast the time that the new workers have for theirs.
             mean, places = 200, 100
         per_second = min(
@@ -127,6 +138,7 @@ class Crowd:
             max_concurrency=at_once if has_places else 0,
             per_key=1 if bound is Bound.PER_KEY else 0,
             keys=rng.choice([2, 1_000]) if bound is Bound.PER_KEY else rng.choice([0, 0, 3]),
+            ratio=rng.choice([0.2, 1.0]) if bound is Bound.BUDGET else 0.0,
             call_seconds=(0.8 * mean, 1.2 * mean),
             attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
             dependency=dependency,
@@ -153,7 +165,13 @@ class Crowd:
     @property
     def drained_seconds(self) -> float:
         """How long the limits and the places of the hub let all of them take."""
-        return self.seconds_for(self.operations, sum(self.call_seconds) / 2, 0.0)
+        unpaid = self.operations * (1 - self.ratio) / MINIMUM_PER_SECOND if self.ratio else 0.0
+        return max(unpaid, self.seconds_for(self.operations, sum(self.call_seconds) / 2, 0.0))
+
+    @property
+    def budget(self) -> RetryBudgetSettings:
+        """The dependency's retry budget."""
+        return RetryBudgetSettings(self.ratio, MINIMUM_PER_SECOND)
 
     @property
     def place_seconds(self) -> float:
@@ -163,6 +181,11 @@ class Crowd:
         """
         waits_in_place = self.dependency == OF_HANDLER and not self.in_steps
         return self.attempt_seconds if waits_in_place else self.call_seconds[1]
+
+    @property
+    def retry_seconds(self) -> float:
+        """The wait before a retry: where a budget counts, less than a copy of the budget may be old."""
+        return 0.3 if self.ratio else 5.0
 
     @property
     def late_seconds(self) -> float:
@@ -178,9 +201,12 @@ class Crowd:
         """Return the file: with other times for attempts, without a dependency, or a part of the limits."""
         lines = [
             f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
-            "deadline_seconds = 36000\n[defaults.retry_budget]\nratio = 0.0",
-            "[defaults.circuit]\nminimum_calls = 5\nwindow_seconds = 20\nbreak_seconds = 20",
-            "[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = 5.0\nmax_attempts = 50",
+            f"deadline_seconds = 36000\n[defaults.retry_budget]\nratio = {self.ratio}",
+            f"minimum_per_second = {MINIMUM_PER_SECOND}",
+            f"[defaults.circuit]\nminimum_calls = {1_000 if self.ratio else 5}",
+            "window_seconds = 20\nbreak_seconds = 20",
+            f"[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = {self.retry_seconds}",
+            "max_attempts = 50",
         ]
         for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR):
             if name != without:
@@ -210,6 +236,7 @@ class Crowd:
 
     def __str__(self) -> str:
         limits = "no limits" if self.bound is Bound.NONE else self._limits()
+        limits = f"a budget of {self.ratio}" if self.ratio else limits
         steps = " in steps" if self.dependency == OF_HANDLER and self.in_steps else ""
         return (
             f"{self.operations} operations, {self.dependency}{steps}, {self.trouble}, {limits}, "

@@ -10,7 +10,8 @@ import httpx
 
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
-from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Trouble
+from durable_retry.engine.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
+from tests.simulation.crowds.crowd import MINIMUM_PER_SECOND, NEIGHBOUR, OF_HANDLER, SAFE, Trouble
 from tests.simulation.crowds.story import CrowdStory, Wave
 from tests.simulation.targets import Call
 from tests.simulation.world import START
@@ -25,6 +26,11 @@ _HANDOVER_SECONDS: Final = 0.2
 _LATE_SECONDS: Final = 3.0
 """Until the workers have heard of each other, and what is last has come."""
 _WITHIN: Final = 1.1
+_RETRIED_WITHIN: Final = timedelta(seconds=3)
+"""From the instant at which a budget has a token for a retry until that begins: workers read it each second,
+and who asks again does so within two."""
+_PROMISED_WITHIN: Final = timedelta(seconds=PROMISED_SECONDS + CREDIT_SECONDS)
+"""From a first attempt until the latest instant for which a promise may count on more like it."""
 _RESTARTED_SECONDS: Final = 90.0
 """A restart, and until what a dead worker had begins again."""
 _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
@@ -123,7 +129,7 @@ def nothing_waits_when_nobody_does(story: CrowdStory) -> Iterator[str]:
 
 def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
-    if not story.shape.is_quick:
+    if not story.shape.is_quick or story.shape.ratio:
         return
     is_untouched = story.shape.trouble in _UNTOUCHED and not story.shape.has_flood
     waves = [story.newcomers] + [story.crowd] * is_untouched
@@ -136,6 +142,52 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
         if took > expected * _WITHIN + _LATE_SECONDS:
             yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
+
+
+def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
+    """Retries take what the budget has, and what workers overdraw who do not see each other's yet.
+
+    A promise counts on first attempts to go on, so a burst of them earns twice.
+    """
+    calls = _limited_calls(story)
+    first = [call.at for call in calls if call.attempt == 1]
+    for at, level in _budget_levels(story, [(call.at, call.attempt > 1) for call in calls]):
+        expected = story.shape.ratio * sum(at - _PROMISED_WITHIN < each <= at for each in first)
+        if level < -(2 * story.shape.workers + 2 + expected):
+            yield f"the retry budget was {-level:.1f} overdrawn at {_at(at)}"
+            return
+
+
+def retries_go_when_paid_for(story: CrowdStory) -> Iterator[str]:
+    """No retry waits much longer for its budget than until that has a token for it."""
+    if not story.shape.is_quick or story.shape.trouble is not Trouble.NONE:
+        return
+    calls, wait = _limited_calls(story), timedelta(seconds=story.shape.retry_seconds)
+    first = [call for call in calls if call.attempt == 1]
+    due = [(call.at, False) for call in first] + [(_ended_at(story, call) + wait, True) for call in first]
+    paid = sorted(
+        at + timedelta(seconds=max(0.0, -level) / MINIMUM_PER_SECOND)
+        for at, level in _budget_levels(story, due)
+    )
+    for paid_at, began_at in zip(paid, (call.at for call in calls if call.attempt > 1), strict=False):
+        if began_at > paid_at + _RETRIED_WITHIN:
+            yield f"a retry began at {_at(began_at)} for which the budget had a token at {_at(paid_at)}"
+            return
+
+
+def _budget_levels(
+    story: CrowdStory, attempts: Iterable[tuple[datetime, bool]]
+) -> Iterator[tuple[datetime, float]]:
+    """Give the level of the budget after each retry, if one account has each attempt at once.
+
+    An attempt is given by its begin, and whether it is a retry.
+    """
+    budget = Budget()
+    for at, is_retry in sorted(attempts) if story.shape.ratio else ():
+        first, retries, settings = int(not is_retry), int(is_retry), story.shape.budget
+        budget = account(budget, at=at, first_attempts=first, retries=retries, settings=settings)
+        if is_retry:
+            yield at, budget.tokens
 
 
 def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
@@ -219,6 +271,8 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     what_waits_is_not_lost,
     nothing_waits_when_nobody_does,
     a_backlog_moves_at_the_limit,
+    retries_stay_within_the_budget,
+    retries_go_when_paid_for,
     neighbours_go_on,
     what_was_answered_is_not_dead,
     everything_ends_well,

@@ -7,12 +7,14 @@ from unittest.mock import patch
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.circuit.retry_budget import BudgetAllowed, budget_allows
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.queue_checks import Expected
 from durable_retry.engine.retry.decide import DeadLetter
 from durable_retry.services.attempt import http_request
 from durable_retry.services.upkeep.stuck import StuckLook
+from durable_retry.stores.circuit import cache
 from durable_retry.stores.circuit.cache import CircuitCache
 from orchestrators import operation
 from orchestrators.run import Run
@@ -24,6 +26,15 @@ def _within_any(_circuit: CircuitCache, permitted: Any, *_given: Any) -> Any:
 
 async def _is_new(*_given: Any, **_more: Any) -> None:
     return None
+
+
+def _any_budget(*_given: Any, **_more: Any) -> BudgetAllowed:
+    return BudgetAllowed()
+
+
+def _all_is_in_copies(*given: Any, **more: Any) -> Any:
+    """Promise as if a copy had the first attempts of its own worker, and all others."""
+    return budget_allows(*given, **{**more, "first_attempts_here": 0, "taken_as_newcomer": None})
 
 
 def _dead_all_the_same(run: Run, _result: Any) -> Any:
@@ -50,6 +61,8 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
+    "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
+    "retries_go_when_paid_for": lambda: patch.object(cache, "budget_allows", _all_is_in_copies),
     "neighbours_go_on": _all_is_lost,
     "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
     "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),

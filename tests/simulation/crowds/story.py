@@ -234,7 +234,7 @@ class CrowdStory:
         target = self.app.targets[self.shape.limited]
         target.phases.append((self.world.seconds, mood))
         await asyncio.sleep(seconds)
-        target.phases.append((self.world.seconds, Mood.WELL))
+        target.phases.append((self.world.seconds, _usual_mood(self.shape)))
 
     async def _deploy(self) -> None:
         await self._replace_workers(self.shape.config(attempt_seconds=_SHORTER_SECONDS))
@@ -302,6 +302,10 @@ async def _mail(call: HandlerCall) -> int:
     return await posted("/mail", call)
 
 
+def _usual_mood(shape: Crowd) -> Mood:
+    return Mood.FAILING_FIRST if shape.ratio else Mood.WELL
+
+
 def crowd_story(seed: int, most: int = MOST, *defects: Any) -> CrowdStory:
     """Let a crowd happen.
 
@@ -323,6 +327,7 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     app.hub.places = shape.places
     for target in app.targets.values():
         target.phases.append((0.0, Mood.WELL))
+    app.targets[shape.limited].phases.append((0.0, _usual_mood(shape)))
     app.targets[shape.limited].call_seconds = shape.call_seconds
     if shape.has_flood:
         app.targets[NEIGHBOUR].call_seconds = (0.8 * _FLOOD_SECONDS, 1.2 * _FLOOD_SECONDS)

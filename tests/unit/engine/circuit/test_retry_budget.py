@@ -120,11 +120,21 @@ def test_a_newcomer_takes_one_token_of_what_the_others_share_out_among_themselve
     assert asks_again(ask(read(book(Budget(), 0, retries=10), 0, reporters=2), taken_as_newcomer=0))
 
 
-def test_a_newcomer_that_is_alone_takes_nobody_elses_share() -> None:
-    assert ask(read(Budget(), 0), taken_here=9, taken_as_newcomer=9) == BudgetAllowed()
-    answer = ask(read(Budget(), 0), taken_here=10, taken_as_newcomer=10)
-    assert isinstance(answer, BudgetPostponed)
-    assert answer.reserved
+def test_a_newcomer_that_seems_to_be_alone_takes_one_token_too() -> None:
+    """After a quiet minute all workers are new, and each copy shows nobody else."""
+    quiet = read(Budget(), 0)
+    assert ask(quiet, taken_as_newcomer=0) == BudgetAllowed()
+    assert asks_again(ask(quiet, taken_here=1, taken_as_newcomer=1))
+
+
+def test_what_its_own_first_attempts_earned_nobody_takes_from_a_newcomer() -> None:
+    settings, quiet = RetryBudgetSettings(ratio=0.5), read(Budget(), 0)
+    goes = [
+        ask(quiet, settings=settings, taken_here=taken, taken_as_newcomer=taken, first_attempts_here=6)
+        == BudgetAllowed()
+        for taken in range(5)
+    ]
+    assert goes == [True, True, True, False, False]
 
 
 def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
@@ -133,6 +143,21 @@ def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
     assert answer.reserved
     # 21 tokens are missing at one a second, and a place within its worker's next token.
     assert after(21) <= answer.until < after(22)
+
+
+@pytest.mark.parametrize(("missing", "seconds"), [(20, 4.0), (49, 9.8), (60, 20.0)])
+def test_a_promise_counts_on_first_attempts_for_ten_seconds(missing: int, seconds: float) -> None:
+    """At five a second fifty are paid for by then, and more at the least rate of one a second."""
+    answer = ask(BudgetSnapshot(1.0 - missing, 5.0, 1, NOON), now=NOON)
+    assert isinstance(answer, BudgetPostponed)
+    assert after(seconds) <= answer.until < after(seconds + 1)
+
+
+def test_nothing_is_promised_where_only_first_attempts_would_pay_for_it() -> None:
+    settings = RetryBudgetSettings(ratio=1.0, minimum_per_second=0.0)
+    answer = ask(BudgetSnapshot(-60.0, 5.0, 1, NOON), settings=settings)
+    assert isinstance(answer, BudgetPostponed)
+    assert not answer.reserved
 
 
 def test_first_attempts_that_no_copy_shows_yet_earn_here_at_once() -> None:
