@@ -20,6 +20,8 @@ from pydantic import Field
 
 from durable_retry.engine.base.documents import changed_json
 from durable_retry.engine.base.secret_names import (
+    NAMED,
+    NAMING,
     counts_tokens,
     is_secret_name,
     plain_name,
@@ -142,7 +144,11 @@ class Masking:
         if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
             return MASK
         if isinstance(value, Mapping):
-            return {name: self._shown_value((*place, str(name)), member) for name, member in value.items()}
+            hidden = self._named_values(value)
+            return {
+                name: MASK if name in hidden else self._shown_value((*place, str(name)), member)
+                for name, member in value.items()
+            }
         if isinstance(value, list):
             return [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
         return self._shown_text(place, value) if isinstance(value, str) else value
@@ -160,6 +166,12 @@ class Masking:
             return True
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
         return any(_leads_to(pointer, candidate) for pointer in self.pointers for candidate in places)
+
+    def _named_values(self, content: Mapping[str, Any]) -> set[str]:
+        """Return the members whose secret another one names, as in `{"name": "password", "value": "x"}`."""
+        if not any(isinstance(name, str) and self.hides(name) for name in map(content.get, NAMING)):
+            return set()
+        return {name for name in NAMED if content.get(name) is not None}
 
     def hides(self, name: str) -> bool:
         """Return whether what has this name is a secret."""

@@ -1,4 +1,4 @@
-"""Names of secrets, and texts that hold one beside its name: in a form, an error, XML, or a repr of Python.
+"""Names of secrets, and texts that hold one beside its name: a form, an error, XML, or a repr of Python.
 
     without_secrets("Login(user='a', password='b')", is_secret)    # Login(user='a', password='***')
 
@@ -8,7 +8,7 @@ A text is read once from its beginning, so the time that it takes is linear in i
 import base64
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -40,6 +40,10 @@ _REPEATED: Final = frozenset(
     ["confirm", "confirmed", "confirmation", "again", "repeat", "repeated", "verify", "hash", "value"]
 )
 """Words behind a name that mean the same secret once more."""
+
+NAMING: Final = ("name", "key", "field", "Name", "Key", "Field")
+NAMED: Final = ("value", "values", "Value", "Values")
+"""Members that have a name, and what it names: `{"name": "password", "value": "x"}`."""
 
 _MOST_CACHED_CHARS: Final = 64
 """Anybody may send a name of any length, and the cache keeps 4,096 of them."""
@@ -122,6 +126,13 @@ _ELEMENT: Final = re.compile(
 )
 """The beginning of an XML element; `List<Token>` and `<Token object at 0x7f>` are none."""
 
+_PART: Final = re.compile(
+    r"""(?P<head>Content-Disposition:[^\r\n;]*+(?:;(?!\s*name=)[^\r\n;]*+)*+;\s*name=(?P<name>"[^"\r\n]*+"|[^\s;]++)
+        [^\r\n]*+(?:\r?\n[^\r\n]++){0,9}+\r?\n\r?\n)(?P<value>.*?)(?=\r?\n--|\Z)""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+"""A field of a `multipart/form-data` body."""
+
 _XML: Final = re.compile(r"\s*(?:<|&lt;)")
 
 _MOST_OPEN: Final = 16
@@ -151,6 +162,7 @@ def without_secrets(text: str, is_secret: Callable[[str], bool]) -> str:
         return text
     if _is_credential(text):
         return f"{text.split(maxsplit=1)[0]} {MASK}"
+    text = _PART.sub(partial(_shown_part, is_secret), text)
     text = _without_elements(text, is_secret)
     text = _without_pairs(text, is_secret)
     text = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(f"{MASK}@", text))
@@ -170,6 +182,10 @@ def _is_credential(text: str) -> bool:
         )
     except ValueError:
         return False
+
+
+def _shown_part(is_secret: Callable[[str], bool], part: re.Match[str]) -> str:
+    return f"{part['head']}{MASK}" if is_secret(part["name"].strip('"')) else part[0]
 
 
 def _without_elements(text: str, is_secret: Callable[[str], bool]) -> str:
@@ -206,17 +222,24 @@ def _end_of_open_element(text: str, at: int) -> int:
 
 def _without_pairs(text: str, is_secret: Callable[[str], bool]) -> str:
     """Return a text without the values behind secret names."""
-    pieces, end, at = [], 0, 0
+    pieces, end, at, is_next_secret = [], 0, 0, False
     while key := _KEY.search(text, at):
         at = key.end()
         name = key["quoted"] or key["bare"]
-        if not is_secret(name):
+        is_named = is_next_secret and name in NAMED
+        is_next_secret = name in NAMING and is_secret(_quoted_text(text, at))
+        if not (is_named or is_secret(name)):
             continue
         shown, after = _value_at(text, at, key)
         if after > at and not counts_tokens(name, text[at:after]):
             pieces += [text[end:at], shown]
             end = at = after
     return "".join([*pieces, text[end:]])
+
+
+def _quoted_text(text: str, at: int) -> str:
+    quoted = _QUOTED_VALUE.match(text, at)
+    return "" if quoted is None else quoted[0].strip("\\\"'")
 
 
 def _value_at(text: str, at: int, key: re.Match[str]) -> tuple[str, int]:

@@ -67,6 +67,12 @@ FORMS: Final[list[Callable[[str, str], str]]] = [
     lambda name, value: f"<a><{name}>{escape(value)}</{name}></a>",
     lambda name, value: f"<a {name}={quoteattr(value)}/>",
     lambda name, value: f"\n{name}: {value}\nDate: now",
+    lambda name, value: json.dumps({"fields": [{"name": name, "value": value}]}),
+    lambda name, value: json.dumps([{"key": name, "value": [value]}]),
+    lambda name, value: f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n--b--\r\n',
+    lambda name, value: (
+        f"--b\nContent-Disposition: form-data; name={name}\nContent-Type: text/plain\n\na\n{value}\n--b--"
+    ),
     lambda name, value: f"Server=h;{name}={value};n=1",
     lambda _, value: f"https://user:{value}@host/path",
     lambda _, value: f"{{'auth': 'Bearer {value}{'x' * 8}'}}",

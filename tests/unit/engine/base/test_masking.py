@@ -93,6 +93,25 @@ def test_secrets_in_texts_are_masked(text: str, shown: str) -> None:
     assert MASKED.shown({"message": text}) == {"message": shown}
 
 
+def test_a_value_is_masked_whose_name_is_a_value_too() -> None:
+    shown = MASKED.value(
+        [
+            {"name": "password", "value": "x1", "id": 7},
+            {"Key": "ApiKey", "Value": {"a": "x1"}},
+            {"name": "color", "value": "red"},
+            {"name": 5, "value": 6},
+            {"name": "pin", "value": None},
+        ]
+    )
+    assert shown == [
+        {"name": "password", "value": "***", "id": 7},
+        {"Key": "ApiKey", "Value": "***"},
+        {"name": "color", "value": "red"},
+        {"name": 5, "value": 6},
+        {"name": "pin", "value": None},
+    ]
+
+
 def test_a_result_is_masked_by_name() -> None:
     assert MASKED.value({"token": "a", "n": 1}) == {"token": "***", "n": 1}
 

@@ -9,6 +9,10 @@ from durable_retry.engine.base import secret_names
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.secret_names import is_secret_name
 
+MULTIPART = (
+    '--b\r\nContent-Disposition: form-data; filename="a"; name="pin"\r\n\r\n{}\r\n--b\r\n'
+    'Content-Disposition: form-data; name="n"\r\n\r\n3\r\n--b--'
+)
 SECRETS = [
     *(
         "pass",
@@ -73,7 +77,12 @@ def test_counts_of_tokens_are_shown(usage: dict[str, Any]) -> None:
         ("<password>x1</password>", "<password>***</password>"),
         ('<a:pin n="1"><![CDATA[x1]]></a:pin> end', '<a:pin n="1">***</a:pin> end'),
         ("<token><token>x1</token>x2</token><n>3</n>", "<token>***</token><n>3</n>"),
+        ("got {'key': 'pin', 'value': 'x1'} of n", "got {'key': 'pin', 'value': '***'} of n"),
         ("<token>cut x1\nx2", "<token>***"),
+        (
+            MULTIPART.format("x1"),
+            MULTIPART.format("***"),
+        ),
         ("sent <token>cut x1\nmore", "sent <token>***\nmore"),
         ("sent <token>" * 20 + "x1", "sent <token>***"),
         ("<token><token>x1</token>x2", "<token>***"),
