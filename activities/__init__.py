@@ -17,7 +17,7 @@ ACTIVITIES: Final = (
     Activities(
         module="upkeep",
         with_hub=(names.REMOVE_PAST, names.WAKE_WAITING),
-        without_hub=(names.DIAGNOSE, names.PASS_QUEUE),
+        without_hub=(names.PASS_QUEUE,),
     ),
     Activities(module="calls", with_hub=(names.START_CALL, names.LOOK_AT_CALL)),
 )

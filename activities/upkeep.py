@@ -1,4 +1,4 @@
-"""The activities that keep the app going: retention, who waits for a circuit, a diagnosis."""
+"""The activities that keep the app going: retention, and who waits for a circuit."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import wake_some
-from durable_retry.services.health import trouble_with_tables
 from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionPart
 from durable_retry.services.upkeep.rounds import remove_past as remove
 
@@ -21,18 +20,6 @@ async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
         Whether more may be left.
     """
     return await remove(hub, RetentionPart(part["kind"], part["shard"]), clock.now(), STEP_SECONDS)
-
-
-async def diagnose(request: dict[str, Any]) -> str:
-    """Write a row of a table, read it, and remove it.
-
-    Args:
-        request: `diagnosis_id`.
-
-    Returns:
-        What is wrong; "" when nothing is.
-    """
-    return await trouble_with_tables(request["diagnosis_id"])
 
 
 async def pass_queue(_: object) -> None:

@@ -26,7 +26,6 @@ CORE: Final = (
         ),
     ),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
-    Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.health:routes",)),
     Collection("setup", ("durable_retry.triggers.http.health:routes",)),
     Collection("histories", ("durable_retry.triggers.http.histories:routes",)),
     Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),

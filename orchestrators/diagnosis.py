@@ -7,7 +7,7 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import DIAGNOSE, DIAGNOSIS
+from durable_retry.features.diagnosis.names import DIAGNOSE, DIAGNOSIS
 from durable_retry.runtime.turns import Turns
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.entities import record_id

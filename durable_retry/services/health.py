@@ -1,42 +1,26 @@
-"""Whether the app works: its health, whether what it accepts begins, and a diagnosis part by part.
-
-A host that drops messages leaves operations pending, without an error. A diagnosis goes through the parts
-that an operation needs. Those that only an orchestration can try, it does (`orchestrators/diagnosis.py`); the
-app looks at the others when it is asked how far that is.
-
-    storage, queues, packages, stuck           looked at when asked
-    start, entity, timer, activity, index      reached by the orchestration; the last one writes a row
-"""
+"""Whether the app works, part by part: what it accepts operations with, and what plugins look at."""
 
 import asyncio
-import uuid
-from collections.abc import Awaitable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from azure.core.exceptions import AzureError
-from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.deferred import imported, unimportable
-from durable_retry.engine.base.answers import Answer, read_or
+from durable_retry.deferred import imported
+from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
-from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.engine.base.json_forms import is_none
 from durable_retry.plugins import plugins
 from durable_retry.runtime.sharing import shared
 from durable_retry.services.circuits import refusing_dependencies
 from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import alert_settings
-from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.dead_letters import records as dead_letter_records
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.storage import queues, rounds, tables
+from durable_retry.stores.storage import tables
 from durable_retry.stores.stuck import Stuck
 from durable_retry.stores.task_hub import TaskHub
 
@@ -141,162 +125,3 @@ async def seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], no
             return nothing  # The parts before say what does not answer.
 
     return await shared((look.func, hub), seen, seconds=_KNOWN_FOR_SECONDS, factor=0)
-
-
-class PartState(StrEnum):
-    """What is known of a part."""
-
-    OK = "ok"
-    WAITING = "waiting"
-    FAILED = "failed"
-
-
-class DiagnosedPart(Answer):
-    """One part that an operation needs."""
-
-    name: Annotated[str, Field(description="`storage`, `queues`, `packages`, `start`, `entity`, ...")]
-    state: PartState
-    detail: Annotated[str | None, Field(description="What was seen; null where there is nothing to say.")] = (
-        None
-    )
-    at: Annotated[datetime | None, Field(description="When the orchestration reached it.")] = None
-
-
-class Diagnosis(Answer):
-    """How far a diagnosis is: its parts in the order in which an operation needs them."""
-
-    diagnosis_id: str
-    role: Annotated[str, Field(description="Of the caller, as the app sees it.")]
-    caller: Annotated[str, Field(description="Name of the caller; `api` when it is not known.")]
-    parts: list[DiagnosedPart]
-
-
-REACHED: Final = ("start", "entity", "timer", "activity", "index")
-"""What the orchestration goes through."""
-
-# Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one.
-_ANSWERS_WITHIN_SECONDS: Final = 10.0
-
-_PARTITION: Final = "!diagnosis"
-
-
-async def start_diagnosis(hub: TaskHub) -> str:
-    """Start a diagnosis, and return its id."""
-    diagnosis_id = f"{DIAGNOSIS}-{uuid.uuid4().hex}"
-    await _within_seconds(hub.start_instance(DIAGNOSIS, diagnosis_id, {}, again=False))
-    return diagnosis_id
-
-
-async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: str) -> Diagnosis | None:
-    """Return how far a diagnosis is; None when there is no such."""
-    if not diagnosis_id.startswith(f"{DIAGNOSIS}-"):
-        return None
-    instance = await _within_seconds(hub.read_instance(diagnosis_id))
-    if instance is None:
-        return None
-    storage = _look_at_part("storage", tables.read(rounds.TABLE, _PARTITION, diagnosis_id))
-    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_at_packages(), _look_for_stuck(hub))
-    parts = [*looked_at[:3], *reached_parts(instance), looked_at[3]]
-    return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
-
-
-async def _within_seconds[T](answer: Awaitable[T]) -> T:
-    try:
-        async with asyncio.timeout(_ANSWERS_WITHIN_SECONDS):
-            return await answer
-    except TimeoutError:
-        raise TaskHubUnavailableError("the task hub does not answer") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure(JsonShape):
-    """The part that failed, and why."""
-
-    part: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress(JsonShape):
-    """The custom status of a diagnosis: when it reached each part, and what failed."""
-
-    reached: Mapping[str, datetime] = field(default_factory=dict)
-    failed: _Failure | None = None
-
-
-def reached_parts(instance: Instance) -> list[DiagnosedPart]:
-    """Return the parts that the orchestration goes through, by its custom status."""
-    progress = read_or(
-        lambda: _Progress.from_json(instance.custom_status or {}),
-        lambda reason: _Progress(failed=_Failure(REACHED[0], reason)),
-    )
-    reached, failed = progress.reached, progress.failed
-    if instance.runtime_status is OrchestrationStatus.FAILED and failed is None:
-        first = next((name for name in REACHED if name not in reached), REACHED[-1])
-        failed = _Failure(first, instance.failure or "")
-    return [_reached_part(name, reached.get(name), failed) for name in REACHED]
-
-
-def _reached_part(name: str, at: datetime | None, failed: _Failure | None) -> DiagnosedPart:
-    if at is not None:
-        return DiagnosedPart(name=name, state=PartState.OK, at=at)
-    if failed is not None and failed.part == name:
-        return DiagnosedPart(name=name, state=PartState.FAILED, detail=failed.detail)
-    return DiagnosedPart(name=name, state=PartState.WAITING)
-
-
-async def _look_at_queues() -> DiagnosedPart:
-    if not registration().wants(QUEUE_SOURCE):
-        return DiagnosedPart(name="queues", state=PartState.OK, detail="the app takes none from a queue")
-    return await _look_at_part("queues", _require_queue(OPERATIONS_QUEUE))
-
-
-async def _look_at_packages() -> DiagnosedPart:
-    trouble = await asyncio.to_thread(unimportable)
-    state = PartState.FAILED if trouble else PartState.OK
-    return DiagnosedPart(name="packages", state=state, detail=trouble or None)
-
-
-class MissingQueueError(Exception):
-    """A queue that a trigger of the app listens to does not exist; nobody creates it by listening."""
-
-
-async def _require_queue(name: str) -> None:
-    if not await queues.exists(name):
-        raise MissingQueueError(f"the queue {name} does not exist")
-
-
-async def _look_for_stuck(hub: TaskHub) -> DiagnosedPart:
-    try:
-        stuck = await _within_seconds(stuck_instances(hub, clock.now()))
-    except (AzureError, TaskHubUnavailableError):
-        stuck = ()  # Other parts say what does not answer.
-    if not stuck:
-        return DiagnosedPart(name="stuck", state=PartState.OK)
-    detail = f"since {to_rfc3339(stuck[0].since)}: {', '.join(each.instance_id for each in stuck)}"
-    return DiagnosedPart(name="stuck", state=PartState.FAILED, detail=detail)
-
-
-async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:
-    try:
-        async with asyncio.timeout(_ANSWERS_WITHIN_SECONDS):
-            await look
-    except TimeoutError:
-        detail = f"no answer within {_ANSWERS_WITHIN_SECONDS:.0f} s"
-    except (AzureError, SettingsError, MissingQueueError) as error:
-        detail = f"{type(error).__name__}: {tables.first_line(error)}"
-    else:
-        return DiagnosedPart(name=name, state=PartState.OK)
-    return DiagnosedPart(name=name, state=PartState.FAILED, detail=detail)
-
-
-async def trouble_with_tables(diagnosis_id: str) -> str:
-    """Write a row of a table, read it and delete it; return what is wrong, "" for nothing."""
-    keys = {"PartitionKey": _PARTITION, "RowKey": diagnosis_id}
-    try:
-        await tables.merge(rounds.TABLE, keys)
-        row = await tables.read(rounds.TABLE, _PARTITION, diagnosis_id)
-        await tables.delete(rounds.TABLE, _PARTITION, diagnosis_id)
-    except AzureError as error:
-        return f"{type(error).__name__}: {tables.first_line(error)}"
-    return "" if row is not None else "a row that was written is not there"

@@ -6,7 +6,6 @@ from typing import Final
 
 from durable_retry.engine.base.names import (
     CALL,
-    DIAGNOSIS,
     OPERATION,
     QUEUE_CHECK,
     RELEASE_WAITING,
@@ -21,10 +20,8 @@ CORE: Final = (
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
     Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
     Orchestration(name=CALL, prefix="call-"),
-    # A timer looks after `retention`; a diagnosis takes the time that somebody looks at; the check of a queue
-    # waits for nothing.
+    # A timer looks after `retention`; the check of a queue waits for nothing.
     Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
-    Orchestration(name=DIAGNOSIS, prefix=f"{DIAGNOSIS}-", is_watched=False),
     Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),
 )
 

@@ -10,7 +10,6 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     CALL,
-    DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
     QUEUE_CHECK,
@@ -32,6 +31,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules import StoredEvent, event_id_for

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from durable_retry.engine.base import names
 from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
@@ -99,7 +100,7 @@ ACTIVITIES: Final = (
         workflow_names.BATCH_CLOSE,
     ),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
-    *(bulk_names.BULK_ENDS, names.LOOK_AT_CALL, LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
+    *(bulk_names.BULK_ENDS, names.LOOK_AT_CALL, LOOK_AT_LANE, names.REMOVE_PAST, diagnosis_names.DIAGNOSE),
 )
 
 

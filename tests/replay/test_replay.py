@@ -13,12 +13,12 @@ import pytest
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base.names import (
     CALL,
-    DIAGNOSIS,
     OPERATION,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
 )
+from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA

@@ -22,6 +22,7 @@ from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING
+from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
@@ -37,7 +38,7 @@ _ACTIVITIES = (
     *(workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
     *(workflow_names.BEGIN_RESTART, workflow_names.END_RESTART, names.START_CALL, names.LOOK_AT_CALL),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, bulk_names.BULK_ENDS),
-    *(LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE, names.PASS_QUEUE),
+    *(LOOK_AT_LANE, names.REMOVE_PAST, diagnosis_names.DIAGNOSE, names.PASS_QUEUE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")

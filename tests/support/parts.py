@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base import names
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order import names as order_names
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows import names as workflow_names
@@ -20,7 +21,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
     names.RELEASE_WAITING: wake_waiting.release_waiting,
     names.RETENTION: upkeep.retention,
-    names.DIAGNOSIS: diagnosis.diagnosis,
+    diagnosis_names.DIAGNOSIS: diagnosis.diagnosis,
     names.QUEUE_CHECK: upkeep.queue_check,
     order_names.PASS_TURN: order_lane.pass_turn,
 }

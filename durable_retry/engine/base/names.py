@@ -20,7 +20,6 @@ STARTED_OPERATION: Final = OPERATION
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
-DIAGNOSIS: Final = "diagnosis"
 QUEUE_CHECK: Final = "queue_check"
 
 ATTEMPT: Final = "attempt"
@@ -30,7 +29,6 @@ WAKE_WAITING: Final = "wake_waiting"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
-DIAGNOSE: Final = "diagnose"
 PASS_QUEUE: Final = "pass_queue"  # noqa: S105 - no password
 """Activities."""
 

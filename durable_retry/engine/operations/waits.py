@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in
-from durable_retry.engine.base.names import PAUSE_EVENT, RESUME_EVENT, WAITING, OperationState
+from durable_retry.engine.base.names import RESUME_EVENT
 from durable_retry.engine.base.text import cut_text, failing_text, outcome_text, paused_text, time_text
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -110,18 +110,3 @@ def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datet
         until=until,
         delay_reasons=(why, *attempt.delay_reasons),
     )
-
-
-def why_waiting(document: Mapping[str, Any]) -> str | None:
-    """Return why an operation waits now, by its document as it is shown; None while it does not."""
-    status = OperationState(document["status"])
-    if status is OperationState.PAUSED:
-        pauses = [action for action in document.get("actions", ()) if action["action"] == PAUSE_EVENT]
-        return _pause_by_person(PastAction.from_json(pauses[-1])) if pauses else None
-    waits = document.get("waits") if status in WAITING else None
-    return waits[-1]["delay_reasons"][0] if waits else None
-
-
-def _pause_by_person(action: PastAction) -> str:
-    by = f" by {action.by}" if action.by else ""
-    return f"paused{by}: {action.reason}" if action.reason else f"paused{by}"

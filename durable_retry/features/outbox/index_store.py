@@ -17,7 +17,6 @@ without pending events, but no pending event without a note. An event's own row 
 entry may be older for a moment.
 """
 
-import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -165,20 +164,6 @@ def _ended_event(row: tables.Row, state: EventState) -> OutboxEvent:
         return unreadable_event(event_id, state, created_at, reason).listed()
 
     return read_or(lambda: OutboxEvent.read(json.loads(contents.unpacked("document", row))), stand_in)
-
-
-async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
-    """Count sent or failed events by the keys of their entries, and return whether these are all.
-
-    It reads about 1,000 with each request to storage, and at most `most` of each partition.
-    """
-    pages = await asyncio.gather(
-        *(
-            tables.rows_between(INDEX_TABLE, partition, limit=most, only=("RowKey",))
-            for partition in partitions(state.value)
-        )
-    )
-    return sum(len(page.rows) for page in pages), all(page.cursor is None for page in pages)
 
 
 def _note_of_row(row: tables.Row, etag: str = "") -> PendingNote:

@@ -61,7 +61,6 @@ from durable_retry.stores.dead_letters.records import (
     existing_dead_letter,
     find_dead_letter,
     finish_change,
-    intents_of,
     move_dead_letter,
     settle,
 )
@@ -308,16 +307,6 @@ async def finish_replay(hub: TaskHub, intent: Intent) -> None:
         if intent.purpose is Purpose.REPLAY and record.status is Status.REPLAYED:
             await _start_left_over(hub, record)
     await finish_change(intent)
-
-
-async def finish_changes(hub: TaskHub, dead_letter_id: str) -> None:
-    """Do what a crash left of the changes of one dead letter; nothing when nothing was left.
-
-    Raises:
-        TaskHubUnavailableError: Its replay could not be started; the intent stays.
-    """
-    for intent in await intents_of(dead_letter_id):
-        await finish_replay(hub, intent)
 
 
 async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:

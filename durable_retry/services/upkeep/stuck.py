@@ -30,7 +30,7 @@ from typing import Final
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.engine.base.answers import CAUSES, Answer
+from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in, to_rfc3339
@@ -222,12 +222,6 @@ async def note_stuck(hub: TaskHub, instances: Collection[StuckInstance], now: da
     elif known is None:
         known = await read_stuck()
     _noted.get()[hub] = now, known
-
-
-class StuckInstances(Answer):
-    """The orchestrations that no nudge moves; some, where there are many."""
-
-    items: Stuck
 
 
 async def stuck_instances(hub: TaskHub, now: datetime) -> Stuck:

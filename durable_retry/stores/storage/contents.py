@@ -1,9 +1,8 @@
-"""What rows hold: texts of any length, keys of any characters, and what cannot be read."""
+"""What rows hold: texts of any length, and what cannot be read."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from durable_retry.engine.base.answers import CAUSES, reason_of
 from durable_retry.stores.storage.tables import KEYS, Row
@@ -41,8 +40,3 @@ def unpacked(name: str, row: Mapping[str, Any]) -> str:
     while (part := row.get(f"{name}_{len(parts)}")) is not None:
         parts.append(part)
     return "".join(parts)
-
-
-def quoted(text: str) -> str:
-    """Escape characters that a row key must not contain: slashes, `#`, `?` and control characters."""
-    return quote(text, safe="=").replace("%", "!").replace("~", "!7E")

@@ -22,7 +22,6 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import (
     CALL,
-    DIAGNOSIS,
     DUE_AT,
     OPERATION,
     PASS_QUEUE,
@@ -39,6 +38,7 @@ from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.queue_checks import QueueChecks
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import delivery_of, event_id_for

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
+from urllib.parse import quote
 
 from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.storage.contents import quoted
 from durable_retry_console.alerts.rules import Alert
 
 TABLE: Final = "Alerts"
@@ -37,7 +37,7 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
     Args:
         last: The one before, as it was read; None for the first of this condition.
     """
-    row = _row_of_alert(_ALERT, quoted(alert.condition), alert)
+    row = _row_of_alert(_ALERT, _key_of(alert.condition), alert)
     found = await tables.read_version(TABLE, _ALERT, row["RowKey"])
     if found is None:
         is_ours = last is None and await tables.insert_if_absent(TABLE, row)
@@ -47,7 +47,7 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
         is_last = known is None or (last is not None and known.id == last.id)
         is_ours = is_last and await tables.merge_version(TABLE, row, found.etag)
     if is_ours:
-        key = newest_first(alert.raised_at) + quoted(alert.condition)
+        key = newest_first(alert.raised_at) + _key_of(alert.condition)
         await tables.merge(TABLE, _row_of_alert(_INCIDENT, key, replace(alert, deliveries={})))
     return is_ours
 
@@ -68,7 +68,7 @@ async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool
             raise LookupError
         return change(alert)
 
-    keys = {"PartitionKey": _ALERT, "RowKey": quoted(condition)}
+    keys = {"PartitionKey": _ALERT, "RowKey": _key_of(condition)}
     with suppress(LookupError, ContendedError):
         after = await tables.change_row(TABLE, keys, rule, read=_alert_of_row, write=_alert_properties)
         return after != before
@@ -98,3 +98,8 @@ def _row_of_alert(partition: str, key: str, alert: Alert) -> tables.Row:
 
 def _alert_properties(alert: Alert) -> tables.Row:
     return {"alert": json.dumps(alert.to_json())}
+
+
+def _key_of(condition: str) -> str:
+    """Escape characters that a row key must not contain: slashes, `#`, `?` and control characters."""
+    return quote(condition, safe="=").replace("%", "!").replace("~", "!7E")

@@ -42,14 +42,14 @@ from durable_retry.engine.dead_letters.replay import ReplayBody, ReplayOptions
 from durable_retry.features.outbox.rules import event_id_in
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.replay import (
-    finish_changes,
+    finish_replay,
     prepare,
     replay_dead_letter,
 )
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput
@@ -200,7 +200,8 @@ async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, action_id:
     """
     if await part_of(action_id, record.id) is None:
         return BulkItem.skipped(record.id, why)
-    await finish_changes(hub, record.id)
+    for intent in await intents_of(record.id):
+        await finish_replay(hub, intent)
     mine = await part_of(action_id, record.id)
     if mine is None:
         return BulkItem.failed(record.id, "it could not be started and is open again")

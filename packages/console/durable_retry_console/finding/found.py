@@ -8,11 +8,11 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.engine.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
-from durable_retry.engine.base.names import TURN_NAMES, OperationState, Priority
+from durable_retry.engine.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
-from durable_retry.engine.operations.waits import why_waiting
+from durable_retry.engine.retry.history import PastAction
 from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry_console.activity.shapes import ActivityItem
 
@@ -84,6 +84,21 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
         created_at=from_rfc3339(document["created_at"]),
         unreadable=document.get(UNREADABLE),
     )
+
+
+def why_waiting(document: Mapping[str, Any]) -> str | None:
+    """Return why an operation waits now, by its document as it is shown; None while it does not."""
+    status = OperationState(document["status"])
+    if status is OperationState.PAUSED:
+        pauses = [action for action in document.get("actions", ()) if action["action"] == PAUSE_EVENT]
+        return _pause_by_person(PastAction.from_json(pauses[-1])) if pauses else None
+    waits = document.get("waits") if status in WAITING else None
+    return waits[-1]["delay_reasons"][0] if waits else None
+
+
+def _pause_by_person(action: PastAction) -> str:
+    by = f" by {action.by}" if action.by else ""
+    return f"paused{by}: {action.reason}" if action.reason else f"paused{by}"
 
 
 def _error_of(document: Mapping[str, Any]) -> str | None:

@@ -27,7 +27,6 @@ from durable_retry.engine.base.json_forms import (
     union_from_json,
 )
 from durable_retry.engine.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
-from durable_retry.stores.storage.contents import quoted
 from tests.support.builders import NOON
 
 LATER = NOON + timedelta(microseconds=1)
@@ -48,10 +47,6 @@ def test_stored_keys_never_change() -> None:
 def test_an_instant_comes_back_from_its_microseconds() -> None:
     assert from_microseconds(microseconds(LATER)) == LATER
     assert from_newest_first(newest_first(LATER)) == LATER
-
-
-def test_a_key_holds_no_character_that_tables_refuse_or_that_ends_a_list() -> None:
-    assert quoted("a/b#c?d~e=f\n") == "a!2Fb!23c!3Fd!7Ee=f!0A"
 
 
 STORED_AT = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)

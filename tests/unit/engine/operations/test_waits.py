@@ -8,8 +8,8 @@ import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.operations.waits import waits_of, why_waiting
-from durable_retry.engine.retry.history import History, PastAction, PastAttempt, PastWait, WaitKind
+from durable_retry.engine.operations.waits import waits_of
+from durable_retry.engine.retry.history import History, PastAttempt, PastWait, WaitKind
 from tests.support.builders import NOON, an_operation
 
 
@@ -89,31 +89,4 @@ def test_an_operation_waits_because_of_what_failed_last_and_since_that_failed_so
 ) -> None:
     before = (attempt(1, 0, 500), attempt(2, 120))
     shown = document(OperationState.WAITING_RETRY, *before, last, handler=handler)
-    assert why_waiting(shown) == why
-
-
-def test_an_operation_waits_for_its_circuit_because_of_the_error_behind_it() -> None:
-    shown = document(OperationState.WAITING_CIRCUIT, waits=(replace(HELD, before_attempt=1),))
-    assert why_waiting(shown) == HELD.delay_reasons[0]
-
-
-@pytest.mark.parametrize(
-    "state", [OperationState.RUNNING, OperationState.SUCCEEDED, OperationState.SCHEDULED]
-)
-def test_what_does_not_wait_has_no_reason(state: OperationState) -> None:
-    waits = () if state is OperationState.SCHEDULED else (HELD,)
-    assert why_waiting(document(state, waits=waits)) is None
-
-
-@pytest.mark.parametrize(
-    ("actions", "why"),
-    [
-        ((), None),
-        ((PastAction(action="pause", at=NOON),), "paused"),
-        ((PastAction(action="pause", at=NOON, by="ada", reason="deploy"),), "paused by ada: deploy"),
-    ],
-)
-def test_an_operation_is_paused_by_somebody_and_for_a_reason(
-    actions: tuple[PastAction, ...], why: str | None
-) -> None:
-    assert why_waiting(document(OperationState.PAUSED, actions=actions)) == why
+    assert shown["waits"][-1]["delay_reasons"][0] == why

@@ -1,0 +1,44 @@
+"""HTTP: a diagnosis of each part that an operation needs, and what stands still."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+import azure.functions as func
+from pydantic import Field
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import Answer
+from durable_retry.features.diagnosis.parts import StuckInstances, find_diagnosis, start_diagnosis
+from durable_retry.features.diagnosis.rules import Diagnosis
+from durable_retry.http.answers import json_answer, required
+from durable_retry.http.callers import Caller
+from durable_retry.http.routes import Routes, accepted, shown
+from durable_retry.runtime.binding import TaskHub
+from durable_retry.services.upkeep.stuck import stuck_instances
+
+routes = Routes("the app")
+
+
+class StartedDiagnosis(Answer):
+    """A diagnosis that was started."""
+
+    diagnosis_id: Annotated[str, Field(description="Ask for it at `diagnoses/{diagnosis_id}`.")]
+
+
+@routes.post("diagnoses", answers=accepted(StartedDiagnosis, "It was started."))
+async def start_a_diagnosis(hub: TaskHub) -> func.HttpResponse:
+    """Start a diagnosis: an orchestration that calls an entity, waits for a timer and calls an activity."""
+    return json_answer(StartedDiagnosis(diagnosis_id=await start_diagnosis(hub)), HTTPStatus.ACCEPTED)
+
+
+@routes.get("diagnoses/stuck", answers=shown(StuckInstances))
+async def list_stuck(hub: TaskHub) -> func.HttpResponse:
+    """List the orchestrations that stand still and that no nudge moves, the first that was due first."""
+    return json_answer(StuckInstances(items=await stuck_instances(hub, clock.now())))
+
+
+@routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis))
+async def get_diagnosis(diagnosis_id: str, who: Caller, hub: TaskHub) -> func.HttpResponse:
+    """Show how far a diagnosis is, part by part."""
+    document = await find_diagnosis(hub, diagnosis_id, role=who.role.value, caller=who.name)
+    return json_answer(required(document, "diagnosis of this id"))
