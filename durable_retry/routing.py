@@ -19,11 +19,7 @@ CORE: Final = (
     Collection("circuits/{*rest}", ("durable_retry.triggers.http.circuits:routes",)),
     Collection(
         "dead-letters/{*rest}",
-        (
-            "durable_retry.triggers.http.dead_letters:routes",
-            "durable_retry.triggers.http.dead_letters:cause_routes",
-            "durable_retry.triggers.http.replays:routes",
-        ),
+        ("durable_retry.triggers.http.dead_letters:routes", "durable_retry.triggers.http.replays:routes"),
     ),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
     Collection("setup", ("durable_retry.triggers.http.health:routes",)),

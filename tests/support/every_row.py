@@ -27,7 +27,6 @@ from durable_retry.engine.operations.steps import (
 from durable_retry.features.outbox import event_store as outbox
 from durable_retry.features.outbox.rules import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
-from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import records
 from durable_retry.stores.instance_lists import note_created
 from durable_retry.stores.operations import results, writes
@@ -41,6 +40,7 @@ from durable_retry_console.alerts import store as alerts
 from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
+from durable_retry_console.causes import store as causes
 from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics import store as metrics
@@ -153,7 +153,7 @@ async def _write_dead_letters() -> None:
     note = {"text": "looked at it", "at": to_rfc3339(LATER), "by": "ada"}
     await records.change_dead_letter(kept[0], lambda record: replace(record, notes=(note,)))
     await records.begin_change(kept[0], records.Purpose.MOVE)
-    await dead_letter_index.change_cause(
+    await causes.change_cause(
         (await records.existing_dead_letter(kept[0])).group,
         lambda cause: cause.acknowledged(LATER, "ada").noted("looked at it", LATER, "ada"),
     )

@@ -50,10 +50,6 @@ class MessageRefusedError(Exception):
     """The service refused this message permanently; sending it again cannot succeed."""
 
 
-class NoSuchCauseError(Exception):
-    """No dead letter ever had a root cause of this name."""
-
-
 class NoSuchDeadLetterError(LookupError):
     """No dead letter has this id."""
 

@@ -1,12 +1,11 @@
-"""The lists of dead letters, what is counted in them, and what people did about root causes.
+"""The lists of dead letters, and what is counted in them.
 
-Each status has a partition, and a dead letter rows in that of its own. Causes have one of theirs.
+Each status has a partition, and a dead letter rows in that of its own.
 
     open, replayed, archived     the partitions of lists
     n|<newest first><id>         every one of them, with what filters and searches look at
     o|<oldest first><id>         open ones, the oldest first
     d|<archived at><id>          archived ones, the next to delete first
-    cause                        the partition of causes; RK <group>
 
 What stands under one status is written in one transaction. The rows repeat what `DeadLetters` says, which
 decides: see docs/decisions/dead-letter-tables.md. Open ones are counted when somebody asks: the newest,
@@ -16,7 +15,7 @@ at most so many.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final
@@ -32,7 +31,6 @@ from durable_retry.engine.base.json_forms import (
 )
 from durable_retry.engine.dead_letters.document import (
     WITHOUT_DEPENDENCY,
-    Cause,
     DeadLetterSummary,
     OpenDeadLetters,
     open_dead_letters,
@@ -286,28 +284,3 @@ async def _oldest_at() -> datetime | None:
         TABLE, Status.OPEN, after=OLDEST_FIRST, before=OLDEST_FIRST + AFTER_ALL, limit=1
     )
     return next(iter(contents.readable(TABLE, page.rows, lambda row: from_rfc3339(row["created_at"]))), None)
-
-
-_PARTITION = "cause"
-
-
-async def read_causes() -> dict[str, Cause]:
-    """Return what people did about causes, by group."""
-    page = await tables.rows_between(TABLE, _PARTITION)
-    return {cause.group: cause for cause in contents.readable(TABLE, page.rows, _cause_of_row)}
-
-
-async def change_cause(group: str, rule: Callable[[Cause], Cause]) -> Cause:
-    """Change what is known of a cause by a rule, and return it."""
-    keys = {"PartitionKey": _PARTITION, "RowKey": group}
-    return await tables.change_row(
-        TABLE, keys, lambda cause: rule(cause or Cause(group=group)), read=_cause_of_row, write=_row_of_cause
-    )
-
-
-def _cause_of_row(row: tables.Row) -> Cause:
-    return Cause.from_json_text(contents.unpacked("cause", row))
-
-
-def _row_of_cause(cause: Cause) -> tables.Row:
-    return contents.packed("cause", json.dumps(cause.to_json()))

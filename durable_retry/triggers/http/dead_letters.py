@@ -1,18 +1,17 @@
-"""HTTP: dead letters in lists, groups, numbers and one by one; archive, restore, annotate."""
+"""HTTP: dead letters in lists, numbers and one by one; archive, restore, annotate."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final, Self
 
 import azure.functions as func
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import (
     ContendedError,
     KeyTakenError,
-    NoSuchCauseError,
     NoSuchDeadLetterError,
     NothingToReplayError,
     StillRunningError,
@@ -23,11 +22,8 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.document import (
     WITHOUT_DEPENDENCY,
-    CauseDocument,
-    CauseStatus,
     DeadLetterCount,
     DeadLetterDocument,
-    DeadLetterGroup,
     DeadLetterSummary,
 )
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
@@ -51,17 +47,11 @@ from durable_retry.http.parameters import (
 from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.dead_letters.records import (
-    GroupPosition,
-    acknowledge,
     annotate,
-    annotate_cause,
     archive,
     count_letters,
-    find_cause,
     find_letter,
-    list_groups,
     list_letters,
-    resolve,
     restore,
     summarize,
 )
@@ -69,7 +59,7 @@ from durable_retry.services.dead_letters.records import (
 type Refusal = Callable[[Any], Exception]
 
 
-def _refused_changes(of: str) -> dict[type[Exception], Refusal]:
+def refused_changes(of: str) -> dict[type[Exception], Refusal]:
     return {
         FullError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
         StorageRefusedError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
@@ -84,32 +74,20 @@ REFUSALS: Final[Mapping[type[Exception], Refusal]] = {
     KeyTakenError: lambda _: ConflictError("The key of the dead letter belongs to another request by now."),
     NothingToReplayError: lambda _: ConflictError("The event of the dead letter was removed."),
     UnreadableDeadLetterError: lambda error: ConflictError(f"The dead letter cannot be read: {error}."),
-    **_refused_changes("dead letter"),
+    **refused_changes("dead letter"),
 }
 routes = Routes("dead letters", REFUSALS)
-cause_routes = Routes(
-    "dead letters",
-    {NoSuchCauseError: lambda _: NotFoundError("cause of this name"), **_refused_changes("cause")},
-)
 
 MOVING: Final = frozenset({"oldest_age_seconds"})
 """Fields of the numbers that the entity tag leaves out: they change with the time of the request."""
 
 _CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
-_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|([0-9]{1,17})\|(g-[0-9a-f]{16})")
 
 
 def _list_cursor(text: str) -> str:
     if not _CURSOR.fullmatch(text):
         raise ValueError(text)
     return text
-
-
-def _group_cursor(text: str) -> GroupPosition:
-    match = _GROUP_CURSOR.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return -int(match[1]), int(match[2]), match[3]
 
 
 STATUS: Final = one_of("status", Status, "Only those with this status.")
@@ -128,8 +106,6 @@ WORDS: Final = text(
     "id, the reason or the first 300 characters of the detail, as a part of it and in whatever case.",
 )
 LIST_CURSOR: Final = cursor(_list_cursor)
-CAUSE_STATUS: Final = one_of("status", CauseStatus, "Only causes with this status.")
-GROUP_CURSOR: Final = cursor(_group_cursor)
 
 
 class NoteBody(Strict):
@@ -187,19 +163,6 @@ async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
     return json_answer(DeadLetterCount(count=await count_letters(query.into(DeadLetterFilter))))
 
 
-@routes.get(
-    "dead-letters/groups",
-    parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR),
-    answers=page(Page[DeadLetterGroup]),
-)
-async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
-    """List the root causes of open dead letters: the one with the most first, of equals the oldest.
-
-    A cause whose count changes between two pages may be on both of them, or on none.
-    """
-    return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR], query[CAUSE_STATUS]))
-
-
 @routes.get("dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),))
 async def get_dead_letter_summary() -> func.HttpResponse:
     """Count open dead letters and give the age of the oldest."""
@@ -212,25 +175,16 @@ async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     return json_answer(await find_letter(dead_letter_id))
 
 
-_CHANGED: Final[Mapping[TargetType, tuple[str, type[Answer]]]] = {
-    TargetType.DEAD_LETTER: ("dead letter", DeadLetterDocument),
-    TargetType.CAUSE: ("cause", DeadLetterGroup),
-}
-
-
-def _changed(
-    target: TargetType, what: str, body: type[Strict], *, body_required: bool = False
-) -> Declaration:
-    noun, model = _CHANGED[target]
+def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
     return {
-        "act": Act(f"{what} the {noun}", target),
+        "act": Act(f"{what} the dead letter", TargetType.DEAD_LETTER),
         "body": body,
         "body_required": body_required,
-        "answers": (RouteAnswer(OK, f"The {noun} after the change.", model),),
+        "answers": (RouteAnswer(OK, "The dead letter after the change.", DeadLetterDocument),),
     }
 
 
-@routes.post("dead-letters/{dead_letter_id}/archive", **_changed(TargetType.DEAD_LETTER, "archived", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/archive", **_changed("archived", NoBody))
 async def archive_dead_letter(
     dead_letter_id: str,
     body: NoBody,  # noqa: ARG001 - checked
@@ -244,7 +198,7 @@ async def archive_dead_letter(
     return json_answer(await archive(hub, dead_letter_id, who.known_name))
 
 
-@routes.post("dead-letters/{dead_letter_id}/restore", **_changed(TargetType.DEAD_LETTER, "restored", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/restore", **_changed("restored", NoBody))
 async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
     """Bring an archived dead letter back."""
     return json_answer(await restore(dead_letter_id))
@@ -252,49 +206,8 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
-    **_changed(TargetType.DEAD_LETTER, "noted something on", NoteBody, body_required=True),
+    **_changed("noted something on", NoteBody, body_required=True),
 )
 async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""
     return json_answer(await annotate(dead_letter_id, body.words, who.known_name))
-
-
-class CauseBody(Strict):
-    """The body of a change of a cause; it may be left out."""
-
-    model_config = with_example(note="The vendor changed the field's name.")
-
-    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
-
-
-@cause_routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
-async def get_dead_letter_group(group: str) -> func.HttpResponse:
-    """Show a cause, also one without open dead letters, with its latest dead letter."""
-    return json_answer(await find_cause(group))
-
-
-@cause_routes.post(
-    "dead-letters/groups/{group}/acknowledge",
-    **_changed(TargetType.CAUSE, "acknowledged", CauseBody),
-)
-async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
-    """Say that somebody looks into a cause."""
-    return json_answer(await acknowledge(group, who.known_name, body.note))
-
-
-@cause_routes.post("dead-letters/groups/{group}/resolve", **_changed(TargetType.CAUSE, "resolved", CauseBody))
-async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
-    """Say that a cause is mended; its open dead letters stay open.
-
-    A dead letter that is made later shows that it came back.
-    """
-    return json_answer(await resolve(group, who.known_name, body.note))
-
-
-@cause_routes.post(
-    "dead-letters/groups/{group}/notes",
-    **_changed(TargetType.CAUSE, "noted something on", NoteBody, body_required=True),
-)
-async def note_cause(group: str, body: NoteBody, who: Caller) -> func.HttpResponse:
-    """Add a note to a cause."""
-    return json_answer(await annotate_cause(group, body.words, who.known_name))

@@ -25,6 +25,7 @@ _COLLECTIONS: Final = (
             "durable_retry_console.overview.routes:operation_routes",
         ),
     ),
+    Collection("dead-letters/{*rest}", ("durable_retry_console.causes.routes:routes",)),
     Collection("metrics", ("durable_retry_console.metrics.routes:routes",)),
     Collection("search", ("durable_retry_console.finding.routes:routes",)),
     Collection("overview", ("durable_retry_console.overview.routes:routes",)),

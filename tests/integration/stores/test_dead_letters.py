@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.errors import NoSuchCauseError, StorageRefusedError
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason, Priority
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -24,7 +24,6 @@ from durable_retry.engine.dead_letters.record import (
     restored,
 )
 from durable_retry.features.debounce.rules import Debounce
-from durable_retry.services.dead_letters.records import find_cause, largest_groups, list_groups
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters import index
@@ -48,6 +47,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.stores.storage import tables
+from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
 from tests.support.builders import NOON, an_entry, in_order
 from tests.support.tables import refuse_large_rows
 

@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.dead_letters.document import DeadLetterDocument, DeadLetterSample
+from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
@@ -191,12 +191,6 @@ def test_notes_are_kept_in_order_with_their_time() -> None:
 @pytest.mark.parametrize(("chars", "is_cut"), [(MAX_MESSAGE_CHARS, False), (MAX_MESSAGE_CHARS + 1, True)])
 def test_a_message_over_the_limit_says_that_it_was_cut(chars: int, is_cut: bool) -> None:  # noqa: FBT001 - a parameter
     assert a_message("x" * chars).is_cut is is_cut
-
-
-def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
-    sample = DeadLetterSample.of(replace(a_record(), detail="x" * 1_000))
-    assert (sample.id, sample.dependency, sample.detail) == (a_record().id, "payments", "x" * 300)
-    assert "unreadable" not in sample.model_dump()
 
 
 def test_why_a_message_was_refused_is_kept_without_its_secrets() -> None:

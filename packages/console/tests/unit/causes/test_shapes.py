@@ -1,11 +1,13 @@
 """What people do about a root cause."""
 
+from dataclasses import replace
+
 import pytest
 
 from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.dead_letters.document import Cause, CauseStatus, DeadLetterGroup, DeadLetterSample
-from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError
-from tests.support.builders import NOON, after
+from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError, of_operation
+from durable_retry_console.causes.shapes import Cause, CauseStatus, DeadLetterGroup, DeadLetterSample
+from tests.support.builders import NOON, after, an_entry
 
 NEW = Cause(group="g-1")
 
@@ -68,3 +70,10 @@ def test_a_group_shows_what_people_did_about_its_cause() -> None:
 def test_a_group_that_nobody_has_looked_into_is_new() -> None:
     assert GROUP.with_cause(None) is GROUP
     assert (GROUP.status, GROUP.came_back) == (CauseStatus.NEW, False)
+
+
+def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
+    record = replace(of_operation(an_entry("op-1"), NOON), detail="x" * 1_000)
+    sample = DeadLetterSample.of(record)
+    assert (sample.id, sample.dependency, sample.detail) == (record.id, "payments", "x" * 300)
+    assert "unreadable" not in sample.model_dump()

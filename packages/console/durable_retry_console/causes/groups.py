@@ -1,0 +1,139 @@
+"""What people do with root causes: look at them, acknowledge, note, resolve."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import LimitKeyCounts, Page
+from durable_retry.engine.base.json_forms import microseconds
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.services.dead_letters.records import shown_letter
+from durable_retry.stores.dead_letters.index import Tally, count_group, open_counts
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry_console.causes.shapes import (
+    Cause,
+    CauseDocument,
+    CauseStatus,
+    DeadLetterGroup,
+    DeadLetterSample,
+    LargestGroups,
+    OtherGroups,
+)
+from durable_retry_console.causes.store import change_cause, read_causes
+
+
+class NoSuchCauseError(Exception):
+    """No dead letter has this root cause."""
+
+
+type GroupPosition = tuple[int, int, str]
+"""The place of a cause in their order: its count, negative; since when, in microseconds; its name."""
+
+
+async def list_groups(
+    limit: int, after: GroupPosition | None = None, status: CauseStatus | None = None
+) -> Page[DeadLetterGroup]:
+    """Return the root causes of open dead letters: the one with the most first, of equals the oldest.
+
+    Args:
+        after: The last group of the page before; None to begin.
+        status: Only causes with this status; None for all.
+    """
+    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    tallies = {
+        group: tally
+        for group, tally in counts.of_kind("group").items()
+        if status in (None, causes.get(group, Cause(group=group)).status(tally.latest_at))
+    }
+    left = [position for position in _ordered(tallies) if after is None or position > after]
+    shown, rest = left[:limit], left[limit:]
+    following = "{}|{}|{}".format(-shown[-1][0], *shown[-1][1:]) if rest else None
+    return Page[DeadLetterGroup](items=await _groups_at(shown, tallies, causes), next_cursor=following)
+
+
+async def largest_groups(limit: int) -> LargestGroups:
+    """Return the root causes with the most open dead letters, and how much the others have."""
+    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    tallies = counts.of_kind("group")
+    positions = _ordered(tallies)
+    others = positions[limit:]
+    return LargestGroups(
+        groups=await _groups_at(positions[:limit], tallies, causes),
+        others=OtherGroups(causes=len(others), open=-sum(count for count, *_ in others)),
+    )
+
+
+def _ordered(tallies: Mapping[str, Tally]) -> list[GroupPosition]:
+    return sorted((-tally.count, microseconds(tally.first_at), group) for group, tally in tallies.items())
+
+
+async def _groups_at(
+    positions: Iterable[GroupPosition], tallies: Mapping[str, Tally], causes: Mapping[str, Cause]
+) -> tuple[DeadLetterGroup, ...]:
+    return await _groups({group: tallies[group] for *_, group in positions}, causes)
+
+
+async def find_cause(group: str) -> CauseDocument:
+    """Return a root cause with its latest dead letter, also one without open ones."""
+    existing = await _existing_group(group)
+    latest = await find_dead_letter(existing.sample.id)
+    return CauseDocument(**dict(existing), latest=None if latest is None else shown_letter(latest))
+
+
+async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
+    """Change what people did about a cause, and return it."""
+    existing = await _existing_group(group)
+    return existing.with_cause(await change_cause(group, rule))
+
+
+async def acknowledge(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:
+    """Say that somebody looks into a cause; errors as `change`."""
+    now = clock.now()
+    return await change(group, lambda cause: _noted(cause.acknowledged(now, by), note, by))
+
+
+async def resolve(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:
+    """Say that a cause is mended; errors as `change`."""
+    now = clock.now()
+    return await change(group, lambda cause: _noted(cause.resolved(now, by), note, by))
+
+
+async def annotate_cause(group: str, text: str, by: str | None) -> DeadLetterGroup:
+    """Add a note to a cause; errors as `change`."""
+    return await change(group, lambda cause: _noted(cause, text, by))
+
+
+def _noted(cause: Cause, note: str | None, by: str | None) -> Cause:
+    return cause if note is None else cause.noted(note, clock.now(), by)
+
+
+async def _existing_group(group: str) -> DeadLetterGroup:
+    """Return a group, also one without open dead letters: then with the latest of those that are closed."""
+    tally = await count_group(group)
+    if tally is None:
+        page = await list_dead_letters(DeadLetterFilter(group=group), limit=1, cursor=None)
+        if not page.records:
+            raise NoSuchCauseError(group)
+        (closed,) = page.records
+        tally = Tally(0, closed.created_at, closed.created_at, closed.id)
+    groups = await _groups({group: tally}, await read_causes())
+    if not groups:
+        raise NoSuchCauseError(group)
+    return groups[0]
+
+
+async def _groups(tallies: Mapping[str, Tally], causes: Mapping[str, Cause]) -> tuple[DeadLetterGroup, ...]:
+    samples = await find_dead_letters(tally.latest_id for tally in tallies.values())
+    return tuple(
+        DeadLetterGroup(
+            group=group,
+            count=tally.count,
+            first_seen_at=tally.first_at,
+            last_seen_at=tally.latest_at,
+            sample=DeadLetterSample.of(sample),
+            limit_keys=LimitKeyCounts.of(tally.limit_keys),
+        ).with_cause(causes.get(group))
+        for (group, tally), sample in zip(tallies.items(), samples, strict=True)
+        if sample is not None
+    )

@@ -1,0 +1,108 @@
+"""HTTP: the root causes of dead letters; acknowledge, note, resolve one."""
+
+import re
+from typing import Annotated, Final
+
+import azure.functions as func
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.validation import Strict, with_example
+from durable_retry.engine.dead_letters.replay import NoteText
+from durable_retry.engine.facts import TargetType
+from durable_retry.http.answers import NotFoundError, json_answer
+from durable_retry.http.callers import Act, Caller
+from durable_retry.http.parameters import LIMIT, cursor, one_of
+from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, page, shown
+from durable_retry.triggers.http.dead_letters import NoteBody, refused_changes
+from durable_retry_console.causes.groups import (
+    GroupPosition,
+    NoSuchCauseError,
+    acknowledge,
+    annotate_cause,
+    find_cause,
+    list_groups,
+    resolve,
+)
+from durable_retry_console.causes.shapes import CauseDocument, CauseStatus, DeadLetterGroup
+
+routes = Routes(
+    "dead letters",
+    {NoSuchCauseError: lambda _: NotFoundError("cause of this name"), **refused_changes("cause")},
+)
+
+_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|([0-9]{1,17})\|(g-[0-9a-f]{16})")
+
+
+def _group_cursor(text: str) -> GroupPosition:
+    match = _GROUP_CURSOR.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return -int(match[1]), int(match[2]), match[3]
+
+
+CAUSE_STATUS: Final = one_of("status", CauseStatus, "Only causes with this status.")
+GROUP_CURSOR: Final = cursor(_group_cursor)
+
+
+@routes.get(
+    "dead-letters/groups",
+    parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR),
+    answers=page(Page[DeadLetterGroup]),
+)
+async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
+    """List the root causes of open dead letters: the one with the most first, of equals the oldest.
+
+    A cause whose count changes between two pages may be on both of them, or on none.
+    """
+    return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR], query[CAUSE_STATUS]))
+
+
+def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
+    return {
+        "act": Act(f"{what} the cause", TargetType.CAUSE),
+        "body": body,
+        "body_required": body_required,
+        "answers": (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),),
+    }
+
+
+class CauseBody(Strict):
+    """The body of a change of a cause; it may be left out."""
+
+    model_config = with_example(note="The vendor changed the field's name.")
+
+    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
+
+
+@routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
+async def get_dead_letter_group(group: str) -> func.HttpResponse:
+    """Show a cause, also one without open dead letters, with its latest dead letter."""
+    return json_answer(await find_cause(group))
+
+
+@routes.post(
+    "dead-letters/groups/{group}/acknowledge",
+    **_changed("acknowledged", CauseBody),
+)
+async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
+    """Say that somebody looks into a cause."""
+    return json_answer(await acknowledge(group, who.known_name, body.note))
+
+
+@routes.post("dead-letters/groups/{group}/resolve", **_changed("resolved", CauseBody))
+async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
+    """Say that a cause is mended; its open dead letters stay open.
+
+    A dead letter that is made later shows that it came back.
+    """
+    return json_answer(await resolve(group, who.known_name, body.note))
+
+
+@routes.post(
+    "dead-letters/groups/{group}/notes",
+    **_changed("noted something on", NoteBody, body_required=True),
+)
+async def note_cause(group: str, body: NoteBody, who: Caller) -> func.HttpResponse:
+    """Add a note to a cause."""
+    return json_answer(await annotate_cause(group, body.words, who.known_name))
