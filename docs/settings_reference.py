@@ -20,7 +20,7 @@ import scripts.run
 from docs.tables import table, with_tables
 from durable_retry.engine.config.dependency import TABLES, Dependency, DependencyTable
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.catalogue import groups
 from durable_retry.settings.group import Setting
 
 _SETTING_HEAD: Final = ("app setting", "default", "unit", "range", "what it is")
@@ -58,7 +58,7 @@ def sections() -> Iterator[tuple[str, ...]]:
 
 def app_settings() -> Iterator[tuple[str, str]]:
     """Give a section for each group."""
-    for group in GROUPS:
+    for group in groups():
         yield f"### {group.heading}", table(_SETTING_HEAD, _setting_rows(group.described()))
 
 

@@ -24,12 +24,14 @@ from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
 
 from durable_retry import routing, triggers
+from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.base.validation import Problem, did_you_mean
-from durable_retry.plugins import plugins
+from durable_retry.plugins import plugins, sources
 from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
 from durable_retry.settings.callers import caller_settings
+from durable_retry.settings.catalogue import groups_of_plugins
 from durable_retry.settings.configuration import (
     APP_ROOT,
     Registration,
@@ -42,11 +44,10 @@ from durable_retry.settings.configuration import (
     use_registration,
 )
 from durable_retry.settings.group import SettingsError
+from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import Mistakes
-from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.storage_account import check_storage_account
 from durable_retry.telemetry import events, start_telemetry
-from durable_retry.triggers.sources.blueprints import SOURCES
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 
@@ -63,7 +64,7 @@ _CHECKS: Final = (
     intake_settings,
     caller_settings,
 )
-"""Read every group of app settings."""
+"""Read every group of app settings of the core."""
 
 # Begins the names of the functions that the SDK adds to every blueprint; the app has its own already.
 _SDK_PREFIX: Final = "BuiltIn__"
@@ -116,6 +117,9 @@ def register(
     for read in _CHECKS:
         with mistakes.gathered():
             read()
+    for group in groups_of_plugins():
+        with mistakes.gathered():
+            group.read(os.environ)
     load_app(mistakes)
     with mistakes.gathered():
         builders = _own_functions() if has_dependencies() else []
@@ -206,12 +210,11 @@ def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
     for module in chosen.handlers:
         if not isinstance(module, str):
             yield Problem("register(handlers)", f"must be a list of names of modules; {module!r} is none")
+    known = [QUEUE_SOURCE, *sources()]
     for source in sorted(chosen.sources or (), key=str):
-        if source not in SOURCES:
-            guess = did_you_mean(str(source), list(SOURCES))
-            yield Problem(
-                "register(sources)", f"must be a list of {', '.join(SOURCES)}, not {source!r}{guess}"
-            )
+        if source not in known:
+            guess = did_you_mean(str(source), known)
+            yield Problem("register(sources)", f"must be a list of {', '.join(known)}, not {source!r}{guess}")
 
 
 def _is_of_form(form: re.Pattern[str], text: Any) -> bool:

@@ -19,6 +19,8 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_retry.deferred import imported
+
 if TYPE_CHECKING:
     import azure.durable_functions as df
 
@@ -78,6 +80,23 @@ class Activities:
     without_hub: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What starts operations beside HTTP and the queue.
+
+    Attributes:
+        blueprint: Returns its functions; None where it lacks its settings.
+        needs: The app settings that it needs.
+        place: Returns the scope in which the ids of its messages are unique; None as above.
+        has_pointers: Whether `KEY_POINTERS` name its operations.
+    """
+
+    blueprint: Callable[[], df.Blueprint | None]
+    needs: tuple[str, ...] = ()
+    place: Callable[[], str | None] = str
+    has_pointers: bool = True
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -107,6 +126,8 @@ class Plugin:
         follower: Its module of the folder `orchestrators` with `follow`, which begins what follows a commit,
             and returns members of the status document.
         status: Where a function is that returns a status document with what is stored beside it.
+        settings: Where its groups of app settings are.
+        sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
         each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
@@ -138,6 +159,8 @@ class Plugin:
     commit: str = ""
     follower: str = ""
     status: str = ""
+    settings: tuple[str, ...] = ()
+    sources: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()
     each_minute: tuple[Callable[..., Any], ...] = ()
@@ -167,3 +190,10 @@ def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
     installed = sorted(entry_points(group=GROUP), key=lambda each: each.name)
     return (*features(), *(each.load() for each in installed))
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """Return what starts operations beside HTTP and the queue, by its name."""
+    of_plugins = (imported(plugin.sources) for plugin in plugins() if plugin.sources)
+    return {name: source for sources in of_plugins for name, source in sources.items()}

@@ -28,9 +28,7 @@ from durable_retry.engine.base.json_forms import UnreadableRecordError, to_rfc33
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
-    OPERATIONS_QUEUE,
     PAUSE_EVENT,
-    QUEUE_SOURCE,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
     TRY_EVENT,
@@ -58,7 +56,7 @@ from durable_retry.engine.operations.waits import Pause
 from durable_retry.plugins import features_of
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.settings.configuration import find_dependency, masking_of
-from durable_retry.settings.sources import TIMER, intake_settings
+from durable_retry.settings.intake import places
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.commits import commit_success
@@ -204,20 +202,14 @@ async def _answer_of_record(hub: TaskHub, operation: OperationInput) -> SubmitRe
     return Replayed(dict(record.document), finished=True)
 
 
-_KAFKA: Final = "kafka"
-_WITHOUT_PLACE: Final = (TIMER, "event_grid")
 # Sources of our own (`features.workflows.batches`, `services.calls`): their scopes have no place at all.
 _OWN_SOURCES: Final = ("batch", "saga", "call")
 
 
 def named_ids(name: str) -> list[str]:
     """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
-    places = dict(intake_settings().places)
-    if _KAFKA in places:  # The scope of a message is its topic alone.
-        places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
-    places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
     scopes = [EXPLICIT_SCOPE, ENVELOPE_SCOPE, FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
-    scopes += [source_scope(source, place) for source, place in places.items()]
+    scopes += [source_scope(source, place) for source, place in places().items()]
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 
 

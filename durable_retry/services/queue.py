@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.documents import MalformedJsonError, read_json
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.intake import Arrival
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import (
     EXPLICIT_SCOPE,
@@ -16,11 +17,10 @@ from durable_retry.engine.operations.keys import (
 )
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Submission, resolve
-from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.services.sources import Refusal, intake, keep_refused
+from durable_retry.services.intake import Refusal, intake, keep_refused
 from durable_retry.settings.configuration import targets
-from durable_retry.settings.sources import max_dequeue_count
+from durable_retry.settings.intake import max_dequeue_count
 from durable_retry.stores.storage.queues import TakenMessage, delete_taken, send_message, take_left
 from durable_retry.stores.task_hub import TaskHub
 

@@ -1,20 +1,32 @@
 """Every app setting of this app, by what it is for, in the order of docs/settings.md."""
 
-from typing import Final
+from functools import cache
 
+from durable_retry.deferred import imported
+from durable_retry.plugins import plugins
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.app import AppSettings, RetentionSettings, TelemetrySettings
 from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup
-from durable_retry.settings.sources import IntakeSettings
+from durable_retry.settings.intake import IntakeSettings
 from durable_retry.settings.storage_account import StorageSettings
 
-GROUPS: Final[tuple[type[SettingsGroup], ...]] = (
-    AppSettings,
-    StorageSettings,
-    CallerSettings,
-    IntakeSettings,
-    AlertSettings,
-    TelemetrySettings,
-    RetentionSettings,
-)
+
+@cache
+def groups() -> tuple[type[SettingsGroup], ...]:
+    """Return every group; those of plugins stand where what takes operations does."""
+    return (
+        AppSettings,
+        StorageSettings,
+        CallerSettings,
+        IntakeSettings,
+        *groups_of_plugins(),
+        AlertSettings,
+        TelemetrySettings,
+        RetentionSettings,
+    )
+
+
+def groups_of_plugins() -> tuple[type[SettingsGroup], ...]:
+    """Return the groups that plugins add."""
+    return tuple(imported(reference) for plugin in plugins() for reference in plugin.settings)

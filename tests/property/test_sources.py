@@ -25,23 +25,25 @@ from hypothesis import strategies as st
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.intake import LagThresholds
 from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.sources import LagThresholds
-from durable_retry.services import sources as intake_module
-from durable_retry.services.operations import Started, SubmitResult
-from durable_retry.services.sources import NotAcceptedError, intake
-from durable_retry.settings.configuration import using
-from durable_retry.settings.sources import IntakeSettings
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.sources.messages import (
+from durable_retry.features.sources import triggers
+from durable_retry.features.sources.settings import SourceSettings
+from durable_retry.features.sources.triggers import (
     operations_cosmos_db,
     operations_event_grid,
     operations_event_hubs,
     operations_kafka,
-    operations_queue,
     operations_service_bus,
 )
+from durable_retry.services import intake as intake_module
+from durable_retry.services.intake import NotAcceptedError, intake
+from durable_retry.services.operations import Started, SubmitResult
+from durable_retry.settings.configuration import using
+from durable_retry.settings.intake import IntakeSettings
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.queue import operations_queue
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL: dict[str, Any] = {
@@ -76,7 +78,7 @@ class Ends:
 
 
 @contextmanager
-def ends(*, hub_is_away: bool = False, **more: Any) -> Iterator[Ends]:
+def ends(*, hub_is_away: bool = False, order: str = "none", **sources: Any) -> Iterator[Ends]:
     found = Ends(hub_is_away)
     intake.cache_clear()
     with (
@@ -84,8 +86,11 @@ def ends(*, hub_is_away: bool = False, **more: Any) -> Iterator[Ends]:
         patch.object(
             intake_module,
             "intake_settings",
-            lambda: IntakeSettings(intake_task_hub_lag_seconds=0, intake_dependency_lag_seconds=0, **more),
+            lambda: IntakeSettings(
+                intake_task_hub_lag_seconds=0, intake_dependency_lag_seconds=0, intake_order=order
+            ),
         ),
+        patch.object(triggers, "source_settings", lambda: SourceSettings(**sources)),
         patch.object(intake_module, "submit", found.submit),
         patch.object(intake_module, "keep_message", found.keep),
     ):
@@ -292,7 +297,7 @@ async def test_messages_of_a_session_have_one_order_key(
     session_id: str | None, order_key: str | None
 ) -> None:
     place: dict[str, Any] = {"service_bus_queue": "orders/x", "service_bus_connection": "c"}
-    with ends(intake_order="order_key", **place) as found:
+    with ends(order="order_key", **place) as found:
         for number in range(2):
             await of_session(number, session_id)
     assert [each.order_key for each in found.started] == [order_key] * 2
@@ -304,13 +309,13 @@ ORDER_KEYS: Final = {"event_hubs": "event_hubs:clicks:0", "kafka": "kafka:t:0"}
 @pytest.mark.parametrize("source", ORDER_KEYS)
 async def test_events_of_a_partition_have_one_order_key(source: str) -> None:
     place: dict[str, Any] = {"event_hub": "clicks", "event_hub_connection": "c"}
-    with ends(intake_order="order_key", **place) as found:
+    with ends(order="order_key", **place) as found:
         await BATCHES[source](GOOD, context(is_last_run=False))
     assert [each.order_key for each in found.started] == [ORDER_KEYS[source]] * 2
 
 
 @pytest.mark.parametrize("source", [*SINGLE, *BATCHES])
 async def test_without_the_setting_nothing_has_an_order_key(source: str) -> None:
-    with ends(intake_order="partition") as found:
+    with ends(order="partition") as found:
         await (SINGLE | BATCHES)[source](GOOD, context(is_last_run=False))
     assert {each.order_key for each in found.started} == {None}

@@ -38,7 +38,7 @@ from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
 from durable_retry.plugins import plugins
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.services import sources
+from durable_retry.services import intake
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
@@ -269,7 +269,7 @@ class App:
             defects: Patches of the app that break it, to see whether that is seen.
         """
         harden_runtime()
-        for kept in (sources.intake, sources.http_admission):
+        for kept in (intake.intake, intake.http_admission):
             kept.cache_clear()  # Each has a probe among the operations of the world before.
         rng = self.world.rng
         network = Network(self.world, self.targets)

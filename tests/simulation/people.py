@@ -17,10 +17,10 @@ from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.sources import Arrival
+from durable_retry.engine.intake import Arrival
 from durable_retry.features.workflows import routes as workflows
-from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
-from durable_retry.settings.sources import intake_settings
+from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.entity_ids import dependency_of
 from durable_retry.stores.task_hub import TaskHub

@@ -17,10 +17,12 @@ import durable_retry
 import entities
 from durable_retry.api import described
 from durable_retry.app import harden_runtime
+from durable_retry.features.schedules.settings import schedules
+from durable_retry.features.sources.settings import source_settings
 from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
-from durable_retry.services.sources import intake
+from durable_retry.services.intake import intake
 from durable_retry.settings import configuration
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import retention_settings
@@ -32,10 +34,10 @@ from durable_retry.settings.configuration import (
     handler_modules,
     use_registration,
 )
+from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import StartError
-from durable_retry.settings.sources import intake_settings
 from scripts.processes import ROOT
-from tests.unit.settings.test_sources import CONNECTED
+from tests.unit.features.sources.test_settings import CONNECTED
 
 DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
@@ -62,6 +64,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def _forget() -> None:
     intake_settings.cache_clear()
+    source_settings.cache_clear()
+    schedules.cache_clear()
     intake.cache_clear()
     described.cache_clear()
     plugins.cache_clear()

@@ -14,8 +14,8 @@ from docs.published import TABLES
 from durable_retry.api import described
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.policy import PRESETS
-from durable_retry.engine.sources import parse_schedules
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.features.schedules.rules import parse_schedules
+from durable_retry.settings.catalogue import groups
 from scripts.processes import ROOT
 from scripts.run import build_parser, what_to_try
 from tests.support.documents import Block, Document, blocks, documents, readme_curl
@@ -314,7 +314,7 @@ def test_a_toml_block_is_what_the_app_takes(block: Block) -> None:
 
 @each_document
 def test_settings_that_a_document_names_are_settings(document: Document) -> None:
-    known = {setting.name for group in GROUPS for setting in group.described()}
+    known = {setting.name for group in groups() for setting in group.described()}
     likely = set(
         re.findall(r"`((?:INTAKE|ALERT|COSMOS|KAFKA|EVENT_HUB|SERVICE_BUS|RESPONSE)_[A-Z_]+)`", document.text)
     )
@@ -323,7 +323,7 @@ def test_settings_that_a_document_names_are_settings(document: Document) -> None
 
 @each_document
 def test_defaults_that_a_document_gives_for_a_setting_are_its_defaults(document: Document) -> None:
-    settings = (setting for group in GROUPS for setting in group.described())
+    settings = (setting for group in groups() for setting in group.described())
     defaults = {setting.name: setting.default for setting in settings if setting.is_number}
     wrong = []
     for line in document.text.splitlines():
@@ -365,7 +365,7 @@ def test_numbers_behind_a_setting_are_its_default(document: Document) -> None:
     """`ALERT_NOT_STARTING_SECONDS` (120): in prose as in tables."""
     defaults = {
         setting.name: float(setting.default)
-        for group in GROUPS
+        for group in groups()
         for setting in group.described()
         if setting.is_number
     }

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from durable_retry.deferred import imported
 from durable_retry.plugins import Plugin, plugins
 from scripts.processes import ROOT
 
@@ -59,7 +60,14 @@ def functions_of(plugin: Plugin) -> set[str]:
     """Return the names of the functions that a feature adds."""
     durable = {name for each in plugin.activities for name in (*each.with_hub, *each.without_hub)}
     durable |= {each.name for each in plugin.orchestrations} | set(plugin.entities)
-    return durable | {each.function for each in plugin.collections}
+    sources = imported(plugin.sources).values() if plugin.sources else ()
+    triggered = {
+        name
+        for blueprint in filter(None, (source.blueprint() for source in sources))
+        for builder in blueprint._function_builders
+        if not (name := builder._function.get_function_name() or "").startswith("BuiltIn__")
+    }
+    return durable | triggered | {each.function for each in plugin.collections}
 
 
 @pytest.mark.parametrize("feature", FEATURES)

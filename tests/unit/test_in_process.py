@@ -16,8 +16,8 @@ from durable_retry import in_process
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.intake import Arrival
 from durable_retry.engine.operations.request import Event
-from durable_retry.engine.sources import Arrival
 from durable_retry.in_process import Operations, operation_document
 from durable_retry.runtime import executor_guard
 from durable_retry.services import operations, queue

@@ -43,6 +43,7 @@ LAYERS: Final = (
     "settings",
     "stores",
     "runtime.binding",
+    "runtime.platform_retries",
     "runtime.turns",
     "services",
 )
@@ -82,6 +83,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
             {f"{LIBRARY}.engine", *(f"{LIBRARY}.features.{name}.{part}" for part in ("names", "rules"))}
         )
         for name in FEATURES
+        if [*(ROOT / LIBRARY / "features" / name).glob("rules*")]
     },
     f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "api")),
     f"{LIBRARY}.api": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
@@ -110,7 +112,7 @@ ENGINE_PACKAGES: Final = (
     "operations",
     "dead_letters",
     "facts",
-    "sources",
+    "intake",
 )
 """Each may import itself and what stands before it."""
 PURE: Final = frozenset(

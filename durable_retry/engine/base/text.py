@@ -1,11 +1,33 @@
 """Text: cut for a person, hashed in place of a random draw, or kept secret."""
 
+import base64
 import hashlib
 import re
 from datetime import UTC, datetime
 from typing import Final, override
 
 CUT_MARK: Final = "... (cut)"
+
+DATA_PREFIX: Final = "data:application/octet-stream;base64,"
+"""Begins the text of bytes that are no text."""
+
+
+def kept_text(content: bytes) -> str:
+    """Return bytes as a text that can be stored: as it is, or in base64 when it is not UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return DATA_PREFIX + base64.b64encode(content).decode()
+
+
+def kept_bytes(text: str) -> bytes:
+    """Undo `kept_text`; of what a person wrote there the characters that have no UTF-8 are replaced."""
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
 
 
 def seconds_text(seconds: float) -> str:

@@ -34,8 +34,8 @@ from durable_retry.features.workflows.names import BATCH
 from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary
 from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services.intake import MAX_DETAIL_CHARS, http_admission
 from durable_retry.services.operations import KEY_REUSED, KeyReused, Replayed, Started, submit
-from durable_retry.services.sources import MAX_DETAIL_CHARS, http_admission
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
 from durable_retry.stores.operations.results import whole_result

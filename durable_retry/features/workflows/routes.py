@@ -68,7 +68,7 @@ from durable_retry.http.routes import (
 )
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.runtime.concurrency import read_beside
-from durable_retry.services.sources import http_admission
+from durable_retry.services.intake import http_admission
 from durable_retry.settings.configuration import app_settings
 
 batch_routes = Routes("batches")

@@ -60,7 +60,7 @@ from durable_retry.features.workflows.saga_store import (
 )
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import archive
-from durable_retry.services.sources import http_admission
+from durable_retry.services.intake import http_admission
 from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.instance_lists import list_created, note_created
 from durable_retry.stores.operations.results import whole_result

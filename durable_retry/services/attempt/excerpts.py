@@ -12,11 +12,10 @@ from typing import Any, Final
 from durable_retry.engine.base.credentials import Credentials
 from durable_retry.engine.base.documents import read_answer
 from durable_retry.engine.base.foreign import look, name_of, plain_text, text_of
-from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.text import DATA_PREFIX, Secret
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.completion import MASKED, VALUES, values_at
-from durable_retry.engine.sources import DATA_PREFIX
 from durable_retry.services.attempt.bodies import body_text, message_in
 from durable_retry.services.attempt.http_client import BoundedResponse
 

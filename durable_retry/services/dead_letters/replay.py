@@ -10,7 +10,6 @@ The operation runs again under its own id and key.
 """
 
 import asyncio
-import base64
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -26,7 +25,8 @@ from durable_retry.engine.base.errors import (
     StillRunningError,
     TaskHubUnavailableError,
 )
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.text import kept_bytes
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
 from durable_retry.engine.dead_letters.record import (
@@ -46,14 +46,15 @@ from durable_retry.engine.dead_letters.replay import (
     whole_edits,
 )
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
+from durable_retry.engine.intake import Arrival
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
-from durable_retry.engine.sources import DATA_PREFIX, Arrival
 from durable_retry.plugins import plugins
+from durable_retry.services.intake import intake
 from durable_retry.services.operations import KeyReused, submit
-from durable_retry.services.sources import intake
 from durable_retry.settings.configuration import app_settings, masking_of, targets
+from durable_retry.settings.intake import places
 from durable_retry.stores.dead_letters.records import (
     Intent,
     Purpose,
@@ -142,8 +143,9 @@ class _MessageCase(Case):
             raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
         arrival = Arrival(
             source=record.source,
-            body=_bytes_of_message(after),
-            place=_place_of_source(record.source),
+            body=kept_bytes(after),
+            # As at its first delivery, so that the key is the same.
+            place=places().get(record.source, ""),
             native_id=record.key,
         )
         operation = replace(intake().operation_of(arrival), replay_of=record.id)
@@ -213,21 +215,6 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
 
 
 _ENDED_OTHERWISE: Final = (OperationState.SUCCEEDED, OperationState.CANCELLED)
-
-
-def _bytes_of_message(text: str) -> bytes:
-    # Undoes what `engine.sources.kept_text` did to bytes that are no text.
-    if not text.startswith(DATA_PREFIX):
-        return text.encode("utf-8", "replace")
-    try:
-        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
-    except ValueError:
-        return text.encode()
-
-
-def _place_of_source(source: str) -> str:
-    # The scope of a source's message ids: the key is then the same as at the first delivery.
-    return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
 def refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:

@@ -54,6 +54,7 @@ from durable_retry.http.routes import (
 )
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services import operations
+from durable_retry.services.intake import http_admission
 from durable_retry.services.operations import (
     KeyReused,
     Replayed,
@@ -63,7 +64,6 @@ from durable_retry.services.operations import (
     ended_document,
 )
 from durable_retry.services.queue import enqueue
-from durable_retry.services.sources import http_admission
 from durable_retry.settings.callers import Role
 from durable_retry.settings.configuration import targets
 

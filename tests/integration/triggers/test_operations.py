@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import ListedOperation
-from durable_retry.services.sources import http_admission
+from durable_retry.services.intake import http_admission
 from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.health import get_health

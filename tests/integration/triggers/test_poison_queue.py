@@ -10,11 +10,11 @@ from azure.storage.queue import QueueClient
 
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.services import queue as operations_queue
-from durable_retry.services.sources import intake
-from durable_retry.settings.sources import intake_settings
+from durable_retry.services.intake import intake
+from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.storage.queues import delete_taken, take_left
-from durable_retry.triggers.sources import messages
+from durable_retry.triggers.queue import operations_poison
 from tests.support.azurite import Storage
 
 DELIVERIES = 4
@@ -108,6 +108,6 @@ async def test_what_storage_does_not_take_goes_back_as_a_new_message(
         raise ServiceRequestError("storage is away")
 
     monkeypatch.setattr(operations_queue, "keep_refused", away)
-    poison: Any = messages.operations_poison
+    poison: Any = operations_poison
     await poison._function._func(func.QueueMessage(id="m-1", body=BODY.encode()))
     assert queue.get_queue_properties().approximate_message_count == 1

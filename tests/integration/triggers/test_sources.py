@@ -8,18 +8,18 @@ import pytest
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.intake import Arrival, Backpressure, LagThresholds
 from durable_retry.engine.operations.keys import (
     EXPLICIT_SCOPE,
     EnvelopeName,
     envelope_key,
     operation_id_for,
 )
-from durable_retry.engine.sources import Arrival, Backpressure, LagThresholds
-from durable_retry.services import sources as intake_module
+from durable_retry.services import intake as intake_module
+from durable_retry.services.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.services.operations import submit
-from durable_retry.services.sources import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.settings.configuration import using
-from durable_retry.settings.sources import IntakeSettings
+from durable_retry.settings.intake import IntakeSettings
 from durable_retry.stores import task_hub
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.task_hub import Selection, TaskHub

@@ -16,7 +16,7 @@ from activities.operation import attempt
 from durable_retry import clock
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.sources import http_admission
+from durable_retry.services.intake import http_admission
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.task_hub import close_clients

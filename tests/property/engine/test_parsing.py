@@ -33,7 +33,7 @@ from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
-from durable_retry.engine.sources import Ncrontab, parse_ncrontab
+from durable_retry.features.schedules.rules import Ncrontab, parse_ncrontab
 from durable_retry.features.workflows.rules.references import Reference
 from durable_retry.services.queue import decoded
 from durable_retry_console.finding.question import IndexCursor, cursor_content

@@ -12,7 +12,7 @@ import pytest
 import onebox.environment
 import retryctl.api
 from docs.settings_reference import reference, shown
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.catalogue import groups
 from durable_retry.settings.mistakes import HOST_JSON
 from scripts.processes import ROOT
 from tests.support.documents import Document
@@ -25,14 +25,15 @@ READERS = sorted(
     and not {"tests", "node_modules"} & set(parts)
 )
 CATALOGUES = {
-    *(f"{group.__module__.replace('.', '/')}.py" for group in GROUPS),
+    *(f"{group.__module__.replace('.', '/')}.py" for group in groups()),
     "packages/onebox/onebox/environment.py",
     "packages/retryctl/retryctl/api.py",
 }
 COMPUTED = {
     "durable_retry/settings/group.py": "reads what the groups declare",
     "durable_retry/testing/replay.py": "takes over what local.settings.json has",
-    "durable_retry/settings/sources.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
+    "durable_retry/settings/intake.py": "names with a tail: KEY_POINTERS_KAFKA",
+    "durable_retry/features/sources/settings.py": "names with a tail: connections by identity",
 }
 """Files that go through the environment by names that they make, and why."""
 
@@ -47,7 +48,7 @@ PLATFORM = re.findall(r"^\| `(\w+)`", section("### Read by others"), re.MULTILIN
 """App settings that files of this repository name and its code does not read."""
 
 KNOWN = (
-    {setting.name for group in GROUPS for setting in group.described()}
+    {setting.name for group in groups() for setting in group.described()}
     | {variable.name for variable in onebox.environment.VARIABLES + retryctl.api.VARIABLES}
     | set(PLATFORM)
 )
@@ -158,7 +159,7 @@ def test_settings_are_declared_in_the_catalogues_only_and_every_one_is_in_the_re
         if (names := declared_in(path.read_text()))
     }
     assert set(declared) == CATALOGUES
-    fields = {field: group.name_of(field) for group in GROUPS for field in group.model_fields}
+    fields = {field: group.name_of(field) for group in groups() for field in group.model_fields}
     every = [fields.get(name, name) for names in declared.values() for name in names]
     assert [name for name in every if f"| `{name}` |" not in TEXT] == []
 

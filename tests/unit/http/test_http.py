@@ -20,7 +20,7 @@ from durable_retry.http.routes import (
     Routes,
     read_body,
 )
-from durable_retry.services.sources import OverloadedError
+from durable_retry.services.intake import OverloadedError
 from durable_retry.stores.task_hub import TaskHub
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)

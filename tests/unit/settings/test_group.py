@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.catalogue import groups
 from durable_retry.settings.group import SettingsError, SettingsGroup, setting
 
 
@@ -78,7 +78,7 @@ def test_a_secret_is_not_in_the_text_of_its_group() -> None:
     assert "hunter2" not in repr(Sample(account_key="hunter2"))
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", groups())
 def test_every_setting_of_the_app_says_what_it_is(group: type[SettingsGroup]) -> None:
     assert group.heading
     for described in group.described():

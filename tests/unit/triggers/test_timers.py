@@ -1,5 +1,4 @@
 import asyncio
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -9,30 +8,9 @@ from azure.core.exceptions import AzureError, ServiceRequestError
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.plugins import Plugin
+from durable_retry.runtime import platform_retries
 from durable_retry.services.upkeep.failures import Recovery
 from durable_retry.triggers import timers
-from durable_retry.triggers.sources import platform_retries
-from durable_retry.triggers.timers import last_fire
-
-NINE = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("status", "last"),
-    [
-        ({"Last": "2026-11-21T09:00:00+00:00"}, NINE),
-        ({"Last": "2026-11-21T10:00:00.0000000+01:00"}, NINE),
-        ({"Last": "2026-11-21T09:00:00"}, NINE),
-        ({"Last": "0001-01-01T00:00:00"}, None),
-        ({"Last": "0001-01-01T00:00:00+00:00"}, None),
-        ({"Last": None}, None),
-        ({"Last": "nonsense"}, None),
-        ({"Last": 5}, None),
-        ({}, None),
-    ],
-)
-def test_the_hosts_record_says_when_a_timer_fired_last(status: dict[str, Any], last: datetime | None) -> None:
-    assert last_fire(status) == last
 
 
 async def fired(timer: Any) -> None:

@@ -1,6 +1,5 @@
 """Where in a trace a caller stands, read off each way in."""
 
-import base64
 import json
 from typing import Any
 
@@ -9,14 +8,13 @@ import pytest
 
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.config.dependency import Targets
+from durable_retry.engine.intake import Arrival, read_message
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.submission import Naming, parse
-from durable_retry.engine.sources import Arrival, read_message
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.services.queue import message_of
 from durable_retry.triggers.http import operations
 from durable_retry.triggers.http.operations import read_submission
-from durable_retry.triggers.sources.messages import event_hubs_arrivals, kafka_arrivals
 
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
@@ -74,26 +72,3 @@ def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
 def test_what_is_enqueued_without_a_place_stays_a_plain_operation() -> None:
     message = message_of(read_submission(posted(BODY | {"key": "k-1"}, {})))
     assert parse_envelope(message).payload == BODY | {"key": "k-1"}
-
-
-def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:
-    event = func.EventHubEvent(body=b"{}", trigger_metadata={})
-    event._trigger_metadata_pyobj = {"PropertiesArray": [{"Diagnostic-Id": CALLER.traceparent}]}
-    (arrival,) = event_hubs_arrivals([event], "clicks")
-    assert arrival.trace == TraceContext(CALLER.traceparent)
-
-
-@pytest.mark.parametrize("others", [[], [{"Key": "a"}], [{"Key": "a", "Value": "%%%"}], ["text"], [None]])
-def test_an_event_of_kafka_has_it_in_its_headers(others: list[Any]) -> None:
-    headers = [
-        {"Key": name, "Value": base64.b64encode(value.encode()).decode()}
-        for name, value in CALLER.to_json().items()
-    ]
-    event = func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1, headers=[*others, *headers])
-    (arrival,) = kafka_arrivals([event])
-    assert arrival.trace == CALLER
-
-
-def test_an_event_of_kafka_without_headers_has_none() -> None:
-    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
-    assert arrival.trace is None

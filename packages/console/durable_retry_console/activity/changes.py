@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import TargetType
 from durable_retry.settings.app import retention_settings
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.catalogue import groups
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.activity.code import running_code
@@ -66,7 +66,7 @@ def _note_change(now: datetime, kind: ActivityKind, what: str, changed: list[str
 
 def _settings_digests() -> dict[str, str]:
     texts: dict[str, str] = {}
-    for group in GROUPS:
+    for group in groups():
         texts |= {each.name: os.environ.get(each.name, "") for each in group.described() if not each.secret}
     # Their secrets are written as masks.
     written: Mapping[str, Dependency] = dependencies().dependencies

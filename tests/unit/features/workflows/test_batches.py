@@ -19,7 +19,7 @@ from durable_retry.features.workflows.rules import references
 from durable_retry.features.workflows.rules.references import SagaRequest
 from durable_retry.features.workflows.rules.shapes import BatchRequest
 from durable_retry.features.workflows.sagas import saga_steps
-from durable_retry.services.sources import MAX_DETAIL_CHARS
+from durable_retry.services.intake import MAX_DETAIL_CHARS
 from durable_retry.settings.configuration import app_settings, using
 from tests.support.builders import NOON
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.catalogue import groups
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
 from tests.unit.infra.bicep import BicepFile
 
@@ -38,7 +38,7 @@ def test_the_parameters_are_those_of_main() -> None:
 
 
 def test_every_setting_is_one_that_somebody_reads() -> None:
-    catalogued = {setting.name for group in GROUPS for setting in group.described()}
+    catalogued = {setting.name for group in groups() for setting in group.described()}
     of_dependencies = set(re.findall(r"\$\{(\w+)\}", DEPENDENCIES))
     over_host = {name for name in settings_made() if name.startswith(HOST_PREFIX)}
     assert settings_made() | OWN.keys() <= catalogued | of_dependencies | OF_OTHERS | over_host

@@ -5,7 +5,7 @@ Source: "Azure Functions error handling and retries", Microsoft Learn.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import azure.durable_functions as df
@@ -13,22 +13,16 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.retry.policy import MARGIN_SECONDS
-from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.runtime.concurrency import time_limit
-from durable_retry.services.sources import NotAcceptedError, Refusal, intake, keep_refused
 from durable_retry.settings.configuration import function_timeout_seconds
+from durable_retry.settings.intake import intake_settings
 
 MINIMUM_INTERVAL: Final = "00:00:02"
 MAXIMUM_INTERVAL: Final = "00:02:00"
 TIMER_INTERVAL: Final = "00:00:15"
 UPKEEP_RETRIES: Final = 2
-
-_RAN_OUT: Final = Refusal(
-    DeadLetterReason.POISON_MESSAGE, "the platform's retries ran out before it could start"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -46,21 +40,21 @@ def _most_seconds() -> float | None:
 class RetriedBlueprint(df.Blueprint, func.SettingsApi):
     """A blueprint with the decorator `retry`, which `df.Blueprint` lacks."""
 
-    def retry_growing(self, function: Any, max_retries: int) -> Any:
-        """Let the host repeat a failed batch after growing pauses, while its partition waits.
-
-        Args:
-            max_retries: After the first run; -1 for ever.
-        """
+    def retry_growing(self, function: Any) -> Any:
+        """Let the host repeat a failed batch after growing pauses, while its partition waits."""
         return self.retry(
             strategy="exponential_backoff",
-            max_retry_count=str(max_retries),
+            max_retry_count=str(intake_settings().intake_retries),
             minimum_interval=MINIMUM_INTERVAL,
             maximum_interval=MAXIMUM_INTERVAL,
         )(function)
 
     def retry_evenly(self, function: Any, max_retries: int) -> Any:
-        """Let the host repeat a failed timer after even pauses; the arguments are as above."""
+        """Let the host repeat a failed timer after even pauses.
+
+        Args:
+            max_retries: After the first run; -1 for ever.
+        """
         return self.retry(
             strategy="fixed_delay", max_retry_count=str(max_retries), delay_interval=TIMER_INTERVAL
         )(function)
@@ -95,21 +89,6 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
             return self.retry_evenly(timed, UPKEEP_RETRIES)
 
         return register
-
-
-async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.Context) -> None:
-    """Accept a batch; in the last run that the platform grants, keep what is left as dead letters.
-
-    Raises:
-        NotAcceptedError: The host should run it again.
-        azure.core.exceptions.AzureError: In the last run, and the dead letters could not be kept either.
-    """
-    note_retry(context)
-    left = await intake().accept_all(hub, arrivals)
-    if left and not is_last_run(context):
-        raise NotAcceptedError(f"{len(left)} of {len(arrivals)} arrivals were not accepted")
-    for arrival in left:
-        await keep_refused(arrival, _RAN_OUT)
 
 
 def note_retry(context: func.Context) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable_retry.engine.sources import (
+from durable_retry.engine.intake import (
     Arrival,
     Backpressure,
     LagReading,

@@ -1,82 +1,46 @@
-"""Messages and streams: queues, Service Bus, Event Grid, Event Hubs, Kafka, the Cosmos DB change feed.
+"""Messages and streams: Service Bus, Event Grid, Event Hubs, Kafka, the Cosmos DB change feed.
 
 A message is done once it is an operation or a dead letter of the app. When the app's own storage or task hub
 fails, the function raises, and the source delivers the message again, as often as that source does. Event
 Hubs, Kafka and the Cosmos DB change feed have batches of one partition, which waits until its batch is
-accepted; the platform repeats a batch that was not (`platform_retries`).
+accepted; the platform repeats a batch that was not (`runtime.platform_retries`).
 """
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, List  # noqa: UP035 - see the triggers' parameters
 
 import azure.durable_functions as df
 import azure.functions as func
-from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.documents import read_json
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.validation import InvalidInputError, pointed_at
-from durable_retry.engine.sources import Arrival
+from durable_retry.engine.intake import Arrival
+from durable_retry.features.sources.names import COSMOS_DB, EVENT_GRID, EVENT_HUBS, KAFKA, SERVICE_BUS
+from durable_retry.features.sources.settings import REQUIREMENTS, SourceSettings, source_settings
+from durable_retry.plugins import Source
 from durable_retry.runtime.binding import TaskHub, bind_hub
-from durable_retry.services.queue import accept_message, keep_poison, return_poison
-from durable_retry.services.sources import intake
-from durable_retry.settings.sources import IntakeSettings
-from durable_retry.settings.storage_account import STORAGE
-from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch
+from durable_retry.runtime.platform_retries import RetriedBlueprint
+from durable_retry.services.intake import accept_batch, intake
 
-queue_blueprint = df.Blueprint()
 event_grid_blueprint = df.Blueprint()
-
-SERVICE_BUS: Final = "service_bus"
-EVENT_GRID: Final = "event_grid"
 
 # A Service Bus queue grants 10 by default; the others are for a task hub that is away.
 _FREE_DELIVERIES: Final = 3
 
 
-@queue_blueprint.queue_trigger(arg_name="message", queue_name=OPERATIONS_QUEUE, connection=STORAGE)
-@bind_hub(queue_blueprint)
-async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
-    """Start the operation that a message of the queue `operations` holds.
-
-    The host's peek-lock does the rest (host.json, `extensions.queues`): a message is hidden while it runs and
-    deleted afterwards; one that could not be accepted is visible again `visibilityTimeout` after the end of
-    the run, and moves to `operations-poison` after `maxDequeueCount` runs. Why they are as they are:
-    docs/sources.md.
-    """
-    await accept_message(hub, str(message.id or ""), message.get_body(), message.dequeue_count or 1)
-
-
-@queue_blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE)
-async def operations_poison(message: func.QueueMessage) -> None:
-    """Keep a message that the host moved to `operations-poison` as a dead letter, with its text.
-
-    What storage does not take goes back as a new message. A poison queue has no poison queue: the host hides
-    for ten minutes what fails there, and delivers it `maxDequeueCount` times only.
-    """
-    try:
-        await keep_poison(str(message.id or ""), message.get_body())
-    except AzureError:
-        await return_poison(message.get_body())
-
-
-def service_bus_blueprint(*, has_sessions: bool) -> df.Blueprint:
-    """Return the blueprint of Service Bus.
-
-    Args:
-        has_sessions: Whether the queue requires sessions: no receiver reads both kinds of queues.
-    """
+def service_bus_blueprint(settings: SourceSettings) -> df.Blueprint:
+    """Return the blueprint of Service Bus; no receiver reads both queues with sessions and those without."""
     blueprint = df.Blueprint()
     trigger = blueprint.service_bus_queue_trigger(
         arg_name="message",
-        queue_name=IntakeSettings.reference_to("service_bus_queue"),
-        connection=IntakeSettings.name_of("service_bus_connection"),
+        queue_name=SourceSettings.reference_to("service_bus_queue"),
+        connection=SourceSettings.name_of("service_bus_connection"),
         data_type=func.DataType.BINARY,
-        is_sessions_enabled=has_sessions,
+        is_sessions_enabled=settings.service_bus_sessions == "true",
     )
     trigger(bind_hub(blueprint)(operations_service_bus))
     return blueprint
@@ -92,7 +56,7 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: TaskHub) 
         Arrival(
             source=SERVICE_BUS,
             body=message.get_body(),
-            place=intake().settings.places.get(SERVICE_BUS, ""),
+            place=source_settings().service_bus_queue,
             native_id=message.message_id or "",
             partition=message.session_id or "",
             may_be_left=(message.delivery_count or 1) <= _FREE_DELIVERIES,
@@ -112,26 +76,22 @@ async def operations_event_grid(event: str, hub: TaskHub) -> None:
     await intake().accept(hub, Arrival(source=EVENT_GRID, body=event.encode(errors="surrogatepass")))
 
 
-EVENT_HUBS: Final = "event_hubs"
-KAFKA: Final = "kafka"
-COSMOS_DB: Final = "cosmos_db"
-
 # Members that the service adds to each document.
 _OF_COSMOS_DB: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
 
 
-def event_hubs_blueprint(max_retries: int, consumer_group: str) -> RetriedBlueprint:
+def event_hubs_blueprint(settings: SourceSettings) -> RetriedBlueprint:
     """Return the blueprint of Event Hubs."""
     blueprint = RetriedBlueprint()
     trigger = blueprint.event_hub_message_trigger(
         arg_name="events",
-        event_hub_name=IntakeSettings.reference_to("event_hub"),
-        connection=IntakeSettings.name_of("event_hub_connection"),
-        consumer_group=consumer_group,
+        event_hub_name=SourceSettings.reference_to("event_hub"),
+        connection=SourceSettings.name_of("event_hub_connection"),
+        consumer_group=settings.event_hub_consumer_group,
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_event_hubs)), max_retries)
+    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_event_hubs)))
     return blueprint
 
 
@@ -141,8 +101,7 @@ async def operations_event_hubs(
     hub: TaskHub,
 ) -> None:
     """Start the operations that a batch of events holds."""
-    place = intake().settings.places.get(EVENT_HUBS, "")
-    await accept_batch(hub, list(event_hubs_arrivals(events, place)), context)
+    await accept_batch(hub, list(event_hubs_arrivals(events, source_settings().event_hub)), context)
 
 
 def event_hubs_arrivals(events: Sequence[func.EventHubEvent], place: str) -> Iterator[Arrival]:
@@ -173,26 +132,39 @@ def _item_at(values: Any, position: int) -> Any:
     return values[position] if isinstance(values, list) and position < len(values) else None
 
 
-def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBlueprint:
+def kafka_blueprint(settings: SourceSettings) -> RetriedBlueprint:
     """Return the blueprint of Kafka.
 
     The values are asked for as bytes: as text the host would wrap each in a JSON object of its own.
     Source: `KafkaEventDataConvertManager` of the Functions Kafka extension.
-
-    Args:
-        options: Further properties of the trigger, such as `consumer_group` and how to authenticate.
     """
     blueprint = RetriedBlueprint()
     trigger = blueprint.kafka_trigger(
         arg_name="events",
-        topic=IntakeSettings.reference_to("kafka_topic"),
-        broker_list=IntakeSettings.reference_to("kafka_brokers"),
+        topic=SourceSettings.reference_to("kafka_topic"),
+        broker_list=SourceSettings.reference_to("kafka_brokers"),
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,
-        **options,
+        **_kafka_options(settings),
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_kafka)), max_retries)
+    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_kafka)))
     return blueprint
+
+
+_KAFKA_SECRETS: Final = ("consumer_group", "username", "password")
+# Optional properties of the trigger: those that it reads itself, and those with a few allowed values.
+_KAFKA_CHOICES: Final = {"protocol": "kafka_protocol", "authentication_mode": "kafka_authentication"}
+
+
+def _kafka_options(settings: SourceSettings) -> dict[str, Any]:
+    # The trigger reads its settings itself, so that a password stays out of the function's metadata.
+    read = {
+        option: settings.reference_to(f"kafka_{option}")
+        for option in _KAFKA_SECRETS
+        if getattr(settings, f"kafka_{option}")
+    }
+    chosen = {option: getattr(settings, field) for option, field in _KAFKA_CHOICES.items()}
+    return read | {option: word for option, word in chosen.items() if word}
 
 
 async def operations_kafka(
@@ -211,7 +183,7 @@ def kafka_arrivals(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
         yield Arrival(
             source=KAFKA,
             body=event.get_body() or b"",  # None: a deletion, in a compacted topic
-            place=event.topic or IntakeSettings.reference_to("kafka_topic"),
+            place=event.topic or SourceSettings.reference_to("kafka_topic"),
             native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
             partition="" if event.partition is None else str(event.partition),
             may_be_left=True,
@@ -226,18 +198,18 @@ def _kafka_headers(headers: Any) -> Iterator[tuple[str, str]]:
             yield header["Key"], base64.b64decode(header["Value"]).decode()
 
 
-def cosmos_db_blueprint(max_retries: int, lease_container: str) -> RetriedBlueprint:
+def cosmos_db_blueprint(settings: SourceSettings) -> RetriedBlueprint:
     """Return the blueprint of the Cosmos DB change feed; a range of the container is its partition."""
     blueprint = RetriedBlueprint()
     trigger = blueprint.cosmos_db_trigger(
         arg_name="documents",
-        database_name=IntakeSettings.reference_to("cosmos_database"),
-        container_name=IntakeSettings.reference_to("cosmos_container"),
-        connection=IntakeSettings.name_of("cosmos_connection"),
-        lease_container_name=lease_container,
+        database_name=SourceSettings.reference_to("cosmos_database"),
+        container_name=SourceSettings.reference_to("cosmos_container"),
+        connection=SourceSettings.name_of("cosmos_connection"),
+        lease_container_name=settings.cosmos_lease_container,
         create_lease_container_if_not_exists=True,
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_cosmos_db)), max_retries)
+    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_cosmos_db)))
     return blueprint
 
 
@@ -246,7 +218,7 @@ async def operations_cosmos_db(documents: str, context: func.Context, hub: TaskH
 
     The parameter is the batch's own JSON text, so that a document that is none does not fail its neighbours.
     """
-    settings = intake().settings
+    settings = source_settings()
     place = settings.places.get(COSMOS_DB, "")
     await accept_batch(hub, list(cosmos_db_arrivals(documents, place, settings.cosmos_operation)), context)
 
@@ -296,3 +268,26 @@ def _change_name(document: Any) -> tuple[str, str]:
     if not isinstance(document, Mapping) or not document.get("id") or not document.get("_etag"):
         return "", ""
     return f"{document['id']}-{str(document['_etag']).strip('"')}", str(document["id"])
+
+
+def _source(name: str, blueprint: Callable[[SourceSettings], df.Blueprint]) -> Source:
+    """Return a source that is there when its settings are."""
+
+    def place() -> str | None:
+        return source_settings().places.get(name)
+
+    def made() -> df.Blueprint | None:
+        return None if place() is None else blueprint(source_settings())
+
+    needs = tuple(map(SourceSettings.name_of, REQUIREMENTS[name].settings))
+    return Source(blueprint=made, needs=needs, place=place)
+
+
+SOURCES: Final[Mapping[str, Source]] = {
+    EVENT_GRID: Source(blueprint=lambda: event_grid_blueprint),
+    SERVICE_BUS: _source(SERVICE_BUS, service_bus_blueprint),
+    EVENT_HUBS: _source(EVENT_HUBS, event_hubs_blueprint),
+    COSMOS_DB: _source(COSMOS_DB, cosmos_db_blueprint),
+    KAFKA: _source(KAFKA, kafka_blueprint),
+}
+"""Every source by its name."""

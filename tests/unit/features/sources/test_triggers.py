@@ -1,58 +1,43 @@
 """The sources that there are, under which names, and with which retries of the platform."""
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
 import azure.durable_functions as df
+import azure.functions as func
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.services.sources import intake
-from durable_retry.settings.configuration import using
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.features.sources.settings import SourceSettings, source_settings
+from durable_retry.features.sources.triggers import SOURCES, event_hubs_arrivals, kafka_arrivals
 from durable_retry.settings.group import SettingsError
-from durable_retry.settings.sources import REQUIREMENTS, IntakeSettings, intake_settings
-from durable_retry.triggers.sources.blueprints import source_blueprints
-from tests.unit.settings.test_sources import CONNECTED
+from tests.unit.features.sources.test_settings import CONNECTED
 
-CONFIG = '[dependencies.reports]\nbase_url = "https://reports.example.com"\nretry = { max_attempts = 3 }'
-SCHEDULE = """
-[operations.nightly]
-schedule = "0 30 3 * * *"
-dependency = "reports"
-request = { method = "GET" }
-"""
-ALWAYS = {
-    "operations_queue": "queueTrigger",
-    "operations_poison": "queueTrigger",
-    "operations_event_grid": "eventGridTrigger",
-}
 GROWING = {
     "strategy": "exponential_backoff",
     "max_retry_count": "-1",
     "minimum_interval": "00:00:02",
     "maximum_interval": "00:02:00",
 }
+CALLER = TraceContext(f"00-{'a' * 32}-{'a' * 16}-01", "vendor=a")
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No source has settings, and none is remembered."""
-    for needed in REQUIREMENTS.values():
-        for field in (*needed.settings, *filter(None, [needed.connection])):
-            monkeypatch.delenv(IntakeSettings.name_of(field), raising=False)
-    intake_settings.cache_clear()
-    intake.cache_clear()
-    with using(parse_config(CONFIG, {})):
-        yield
-    intake_settings.cache_clear()
-    intake.cache_clear()
+    for setting in SourceSettings.described():
+        monkeypatch.delenv(setting.name, raising=False)
+    source_settings.cache_clear()
+    yield
+    source_settings.cache_clear()
 
 
 def registered() -> dict[str, Any]:
     """The functions of all sources by name."""
     app = df.DFApp()
-    for blueprint in source_blueprints():
+    for blueprint in filter(None, (source.blueprint() for source in SOURCES.values())):
         app.register_functions(blueprint)
     found = ((function.get_function_name() or "", function) for function in app.get_functions())
     return {name: function for name, function in found if name not in SDK}
@@ -73,34 +58,28 @@ def test_a_queue_with_sessions_is_read_session_by_session(
     assert trigger["isSessionsEnabled"] is expected
 
 
-def test_without_settings_there_are_the_queues_and_event_grid() -> None:
+def test_without_settings_there_is_event_grid() -> None:
     found = {name: function.get_trigger().get_binding_name() for name, function in registered().items()}
-    assert found == ALWAYS
+    assert found == {"operations_event_grid": "eventGridTrigger"}
 
 
 def test_each_source_with_settings_has_its_name_its_trigger_and_its_retries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (CONNECTED | {"SCHEDULED_OPERATIONS": SCHEDULE}).items():
+    for name, value in CONNECTED.items():
         monkeypatch.setenv(name, value)
     found = registered()
     assert {name: function.get_trigger().get_binding_name() for name, function in found.items()} == {
-        **ALWAYS,
+        "operations_event_grid": "eventGridTrigger",
         "operations_service_bus": "serviceBusTrigger",
         "operations_event_hubs": "eventHubTrigger",
         "operations_cosmos_db": "cosmosDBTrigger",
         "operations_kafka": "kafkaTrigger",
-        "scheduled_nightly": "timerTrigger",
     }
     assert {name: each for name, function in found.items() if (each := retries(function))} == {
         "operations_event_hubs": GROWING,
         "operations_cosmos_db": GROWING,
         "operations_kafka": GROWING,
-        "scheduled_nightly": {
-            "strategy": "fixed_delay",
-            "max_retry_count": "-1",
-            "delay_interval": "00:00:15",
-        },
     }
 
 
@@ -119,12 +98,29 @@ def test_kafka_is_spoken_to_as_its_settings_say(monkeypatch: pytest.MonkeyPatch)
     trigger = registered()["operations_kafka"].get_trigger().get_dict_repr()
     assert (str(trigger["protocol"]), str(trigger["authenticationMode"])) == ("SASLSSL", "PLAIN")
     monkeypatch.setenv("KAFKA_PROTOCOL", "carrier pigeon")
-    intake_settings.cache_clear()
+    source_settings.cache_clear()
     with pytest.raises(SettingsError, match="KAFKA_PROTOCOL: must be one of"):
-        source_blueprints()
+        registered()
 
 
-def test_a_schedule_of_an_unknown_dependency_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCHEDULED_OPERATIONS", SCHEDULE.replace("reports", "nobody"))
-    with pytest.raises(SettingsError, match="SCHEDULED_OPERATIONS/operations/nightly/dependency"):
-        source_blueprints()
+def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:
+    event = func.EventHubEvent(body=b"{}", trigger_metadata={})
+    event._trigger_metadata_pyobj = {"PropertiesArray": [{"Diagnostic-Id": CALLER.traceparent}]}
+    (arrival,) = event_hubs_arrivals([event], "clicks")
+    assert arrival.trace == TraceContext(CALLER.traceparent)
+
+
+@pytest.mark.parametrize("others", [[], [{"Key": "a"}], [{"Key": "a", "Value": "%%%"}], ["text"], [None]])
+def test_an_event_of_kafka_has_it_in_its_headers(others: list[Any]) -> None:
+    headers = [
+        {"Key": name, "Value": base64.b64encode(value.encode()).decode()}
+        for name, value in CALLER.to_json().items()
+    ]
+    event = func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1, headers=[*others, *headers])
+    (arrival,) = kafka_arrivals([event])
+    assert arrival.trace == CALLER
+
+
+def test_an_event_of_kafka_without_headers_has_none() -> None:
+    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
+    assert arrival.trace is None

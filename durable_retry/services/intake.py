@@ -7,7 +7,7 @@ result.
 Backpressure: while the task hub or a dependency is far behind, a source's message waits before it is started.
 An HTTP caller would wait too, so beyond its limits a submission is refused at once (`HttpAdmission`).
 `BackpressureMonitor` samples one started operation per dependency, the probe: it reads its status at most
-once a second while more operations arrive. `engine.sources` judges that status.
+once a second while more operations arrive. `engine.intake` judges that status.
 """
 
 import asyncio
@@ -20,29 +20,31 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final
 
+import azure.functions as func
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.documents import MalformedJsonError
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.base.text import kept_text
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import UnknownTargetError
+from durable_retry.engine.intake import (
+    Arrival,
+    Backpressure,
+    LagThresholds,
+    lag_reading,
+    read_message,
+)
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationDocument
 from durable_retry.engine.operations.submission import Naming, read_operation
-from durable_retry.engine.sources import (
-    Arrival,
-    Backpressure,
-    LagThresholds,
-    kept_text,
-    lag_reading,
-    read_message,
-)
+from durable_retry.runtime.platform_retries import is_last_run, note_retry
 from durable_retry.services.operations import KeyReused, Started, SubmitResult, end_within, submit
 from durable_retry.settings.configuration import app_settings, targets
-from durable_retry.settings.sources import IntakeSettings, intake_settings
+from durable_retry.settings.intake import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.task_hub import TaskHub
@@ -343,6 +345,26 @@ async def keep_refused(arrival: Arrival, refusal: Refusal) -> None:
         reason,
         extra={SOURCE: arrival.source, DEAD_LETTER_ID: dead_letter_id, DEAD_LETTER_REASON: reason},
     )
+
+
+_RAN_OUT: Final = Refusal(
+    DeadLetterReason.POISON_MESSAGE, "the platform's retries ran out before it could start"
+)
+
+
+async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.Context) -> None:
+    """Accept a batch; in the last run that the platform grants, keep what is left as dead letters.
+
+    Raises:
+        NotAcceptedError: The host should run it again.
+        azure.core.exceptions.AzureError: In the last run, and the dead letters could not be kept either.
+    """
+    note_retry(context)
+    left = await intake().accept_all(hub, arrivals)
+    if left and not is_last_run(context):
+        raise NotAcceptedError(f"{len(left)} of {len(arrivals)} arrivals were not accepted")
+    for arrival in left:
+        await keep_refused(arrival, _RAN_OUT)
 
 
 @cache

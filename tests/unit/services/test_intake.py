@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.sources import Backpressure, LagThresholds
-from durable_retry.services import sources as intake
-from durable_retry.services.sources import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
+from durable_retry.engine.intake import Backpressure, LagThresholds
+from durable_retry.services import intake
+from durable_retry.services.intake import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 
@@ -187,7 +187,7 @@ async def test_who_would_wait_for_an_end_beyond_the_limit_is_answered_at_once(
         await ended.wait()
         return "the document"
 
-    monkeypatch.setattr("durable_retry.services.sources.end_within", waits)
+    monkeypatch.setattr("durable_retry.services.intake.end_within", waits)
     admission = HttpAdmission(1, most, stage.monitor)
     callers = [asyncio.create_task(admission.end_within(HUB, f"op-{n}", 30)) for n in range(5)]
     await asyncio.sleep(0)

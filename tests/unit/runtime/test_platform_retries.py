@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.triggers.sources.platform_retries import is_last_run, note_retry
+from durable_retry.runtime.platform_retries import is_last_run, note_retry
 
 
 def context(count: int, most: int) -> Any:

@@ -1,1 +1,0 @@
-"""Event sources: queues, Service Bus, Event Grid, Event Hubs, Cosmos DB, Kafka."""
