@@ -89,8 +89,11 @@ class Answer(BaseModel):
     @classmethod
     def taken_from(cls, source: object, **more: Any) -> Self:
         """Return what is shown of an object: its attributes with the names of members, and more."""
-        names = (name for name in cls.model_fields if name not in more and hasattr(source, name))
-        return cls(**{name: getattr(source, name) for name in names}, **more)
+        names = _names_in_both.get((cls, type(source)))
+        if names is None:
+            names = tuple(name for name in cls.model_fields if hasattr(source, name))
+            _names_in_both[cls, type(source)] = names
+        return cls(**{name: getattr(source, name) for name in names if name not in more}, **more)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -99,6 +102,10 @@ class Answer(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
+
+
+_names_in_both: Final[dict[tuple[type, type], tuple[str, ...]]] = {}
+"""The attributes of a class that an answer shows, by both: most of what it takes is to look for them."""
 
 
 class ProblemDocument(Answer):

@@ -249,12 +249,13 @@ class ReportBuffer:
         if health is CallHealth.UNAUTHORIZED and failure is not None:
             self._unauthorized_by = failure.partition(":")[0]
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
-        self._throttled_until = latest(self._throttled_until, throttled_until)
-        self.here = replace(
-            self.here,
-            throttled_until=latest(self.here.throttled_until, throttled_until),
-            throttled_by=throttled_by or self.here.throttled_by,
-        )
+        if throttled_until is not None:
+            self._throttled_until = latest(self._throttled_until, throttled_until)
+            self.here = replace(
+                self.here,
+                throttled_until=latest(self.here.throttled_until, throttled_until),
+                throttled_by=throttled_by or self.here.throttled_by,
+            )
         if lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
             sick = slow and health is CallHealth.SUCCESS

@@ -1,6 +1,7 @@
 """What opens a circuit, and when it is near that."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 from durable_retry.engine.circuit.calls import Counts
 from durable_retry.engine.circuit.states import CircuitSettings
@@ -23,11 +24,15 @@ def trip_reason(counts: Counts, failures_in_a_row: int, settings: CircuitSetting
 
 def is_near_trip(counts: Counts, failures_in_a_row: int, settings: CircuitSettings) -> bool:
     """Whether half of what opens a circuit is reached."""
-    half = replace(
+    return trip_reason(counts, failures_in_a_row, _half_of(settings)) is not None
+
+
+@lru_cache
+def _half_of(settings: CircuitSettings) -> CircuitSettings:
+    return replace(
         settings,
         consecutive_failures=(settings.consecutive_failures + 1) // 2,
         minimum_calls=settings.minimum_calls // 2,
         failure_ratio=settings.failure_ratio / 2,
         slow_call_ratio=settings.slow_call_ratio / 2,
     )
-    return trip_reason(counts, failures_in_a_row, half) is not None

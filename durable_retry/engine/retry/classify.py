@@ -157,7 +157,7 @@ def classify_status(
         after_unknown: Whether an earlier attempt of the same key may have acted, or be under way.
         advice: Whether the dependency says that a retry helps, see `advised_retry`.
     """
-    if 200 <= status_code < 300:  # noqa: PLR2004  the class of success is known by these numbers
+    if is_2xx(status_code):
         return None
     category = _BY_STATUS.get(status_code) or _by_class(status_code)
     unclear = category is Category.TRANSIENT or status_code in _CALLER_LEFT
@@ -194,6 +194,11 @@ def is_of_credential(category: Category | None, status_code: int, *, is_ruled: b
 def is_refusal(status_code: int) -> bool:
     """Whether an answer says that the dependency did nothing; no 5xx does, as proxies send them too."""
     return is_4xx(status_code) and status_code not in _CALLER_LEFT
+
+
+def is_2xx(status_code: int) -> bool:
+    """Whether an answer says that it succeeded."""
+    return 200 <= status_code < 300  # noqa: PLR2004  a class of codes
 
 
 def is_4xx(status_code: int) -> bool:

@@ -171,19 +171,22 @@ def _body_of(answer: BoundedResponse, credentials: Credentials, limit_bytes: int
 
 def error_line(error: BaseException, dependency: Dependency) -> str:
     """Return an exception's name and message as one line, without secrets."""
-    message = _one_line(text_of(error), dependency)
+    message = _one_line(safe_text(text_of(error), dependency))
     line = f"{name_of(error)}: {message}" if message else name_of(error)
     return line[:ERROR_CHARS]
 
 
 def error_text(body: str, dependency: Dependency) -> str:
     """Return the beginning of what a refusal says as one line, for a person; "" when it says nothing."""
-    return _one_line(message_in(body), dependency)[:200]
+    return _one_line(safe_text(message_in(body), dependency))[:_LINE_CHARS]
 
 
-def _one_line(text: str, dependency: Dependency) -> str:
-    # Masked first: a header's value ends with its line.
-    return " ".join(safe_text(text, dependency).split())
+_LINE_CHARS: Final = 200
+
+
+def _one_line(masked: str) -> str:
+    # Of what is masked: a header's value ends with its line.
+    return " ".join(masked.split())
 
 
 FAILURE_CHARS: Final = 4_000
@@ -191,10 +194,12 @@ FAILURE_CHARS: Final = 4_000
 _FAILURE_FRAMES: Final = 40  # the last ones, about as many as fit: to format thousands would take seconds
 
 
-def failure_body(body: str, dependency: Dependency) -> str | None:
-    """Return the beginning of a refusal's body as it is; None where its line says as much."""
-    text = safe_text(body, dependency).strip()[:FAILURE_CHARS]
-    return None if text == error_text(body, dependency) else text
+def refusal_texts(body: str, dependency: Dependency) -> tuple[str, str | None]:
+    """Return what `error_text` returns, and the beginning of the body; None where its line says as much."""
+    message, masked = message_in(body), safe_text(body, dependency)
+    line = _one_line(masked if message == body else safe_text(message, dependency))[:_LINE_CHARS]
+    text = masked.strip()[:FAILURE_CHARS]
+    return line, None if text == line else text
 
 
 def failure_traceback(error: BaseException, dependency: Dependency) -> str:

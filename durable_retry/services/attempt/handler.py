@@ -51,8 +51,8 @@ from durable_retry.services.attempt.excerpts import (
     credentials_of,
     error_line,
     error_text,
-    failure_body,
     failure_traceback,
+    refusal_texts,
     refuse_credentials,
 )
 from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
@@ -219,7 +219,7 @@ def _failure_detail(failed: FailedStep, member: BaseException, raised: BaseExcep
     dependency, answer = failed.plan.dependency, answer_of(member)
     return FailureDetail(
         step=failed.name,
-        body=None if answer is None else failure_body(answer.body, dependency),
+        body=None if answer is None else refusal_texts(answer.body, dependency)[1],
         traceback=failure_traceback(raised, dependency),
     )
 

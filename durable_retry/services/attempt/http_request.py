@@ -23,6 +23,7 @@ from durable_retry.engine.retry.classify import (
     Sent,
     classify_failure,
     classify_status,
+    is_2xx,
     is_of_credential,
     names_of,
 )
@@ -40,9 +41,8 @@ from durable_retry.services.attempt.bodies import body_text
 from durable_retry.services.attempt.excerpts import (
     FAILURE_CHARS,
     error_line,
-    error_text,
-    failure_body,
     kept_result,
+    refusal_texts,
 )
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress
@@ -288,18 +288,24 @@ def _document_of(answer: BoundedResponse) -> Any:
     return document_of(body_text(answer.body, answer.content_type)) if is_whole else None
 
 
-_BROKEN_OFF: Final = "the body did not come whole"
-
-
-def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
-    verdict = verdict_on(
+def _verdict_on_answer(plan: Plan, answer: BoundedResponse) -> Verdict:
+    return verdict_on(
         plan,
         answer.status_code,
         answer.headers,
         partial(_document_of, answer),
         unprotected=needs_marker(plan),
     )
-    if verdict.category is None:
+
+
+_BROKEN_OFF: Final = "the body did not come whole"
+
+
+def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
+    # Where no rule can say otherwise, a success is one, and its body is read once.
+    is_success = is_2xx(answer.status_code) and not plan.dependency.classify
+    verdict = None if is_success else _verdict_on_answer(plan, answer)
+    if verdict is None or verdict.category is None:
         limit_bytes = app_settings().response_store_limit_bytes
         result = kept_result(answer, plan.dependency, limit_bytes, plan.operation.wanted or ())
         used_up = parse_used_up(answer.headers, now=clock.now())
@@ -310,8 +316,8 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     text = body_text(beginning, answer.content_type, is_cut=is_cut)
     if text is None:
         text = beginning.decode(errors="backslashreplace")
-    body = failure_body(text, plan.dependency)
-    says = (error_text(text, plan.dependency), _BROKEN_OFF if answer.is_broken_off else "")
+    line, body = refusal_texts(text, plan.dependency)
+    says = (line, _BROKEN_OFF if answer.is_broken_off else "")
     return verdict.outcome(
         plan,
         status_code=answer.status_code,

@@ -23,6 +23,7 @@ from onebox.hub.writer import Writer
 _LENGTHS: Final = struct.Struct("<4i")  # of the four parts, in bytes; -1 = the part is not there
 _ABSENT = -1
 _ZLIB_LEVEL = 3  # 6 per cent more bytes than by 6, and two thirds of the time
+_LEAST_WINDOW_BITS = 9
 _MOST_INSTANCES = 32  # of one transaction: bounds how long the event loop runs statements without a break
 _MOST_BYTES = 4_000_000  # likewise; one instance may have more
 _LONG_STATE_CHARACTERS = 1024
@@ -46,7 +47,11 @@ def pack(parts: Parts) -> bytes:
     bodies = [parts.history, *(text.encode() for text in texts if text is not None)]
     lengths = map(len, bodies)
     head = _LENGTHS.pack(next(lengths), *(_ABSENT if text is None else next(lengths) for text in texts))
-    return zlib.compress(head + b"".join(bodies), _ZLIB_LEVEL)
+    raw = head + b"".join(bodies)
+    # To clear the memory for 32 KB takes longer than to pack the few that most instances have.
+    bits = min(max(len(raw).bit_length(), _LEAST_WINDOW_BITS), zlib.MAX_WBITS)
+    packer = zlib.compressobj(_ZLIB_LEVEL, wbits=bits, memLevel=bits - 6)
+    return packer.compress(raw) + packer.flush()
 
 
 def unpack(packed: bytes) -> Parts:

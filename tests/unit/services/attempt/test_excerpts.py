@@ -13,9 +13,9 @@ from durable_retry.services.attempt.excerpts import (
     credentials_of,
     error_line,
     error_text,
-    failure_body,
     failure_traceback,
     kept_result,
+    refusal_texts,
     refuse_credentials,
 )
 from durable_retry.services.attempt.http_client import BoundedResponse
@@ -39,10 +39,10 @@ def test_an_error_is_one_line_with_its_name_and_no_secret() -> None:
 
 
 def test_the_body_of_a_refusal_is_kept_where_its_line_says_less_and_without_secrets() -> None:
-    assert failure_body("no such order", WITH_SECRETS) is None
-    assert failure_body("", WITH_SECRETS) is None
-    assert failure_body("<p>\n  sesame-open\n</p>\n", WITH_SECRETS) == "<p>\n  ***\n</p>"
-    assert len(failure_body("x" * 10_000, WITH_SECRETS) or "") == 4_000
+    assert refusal_texts("no such order", WITH_SECRETS)[1] is None
+    assert refusal_texts("", WITH_SECRETS)[1] is None
+    assert refusal_texts("<p>\n  sesame-open\n</p>\n", WITH_SECRETS)[1] == "<p>\n  ***\n</p>"
+    assert len(refusal_texts("x" * 10_000, WITH_SECRETS)[1] or "") == 4_000
 
 
 def test_an_error_without_words_is_its_name() -> None:
@@ -184,7 +184,7 @@ def test_a_refusal_in_json_is_described_by_its_message(body: str, told: str) -> 
 
 def test_what_a_message_leaves_out_of_a_refusal_is_kept_beside_it() -> None:
     body = '{"detail": "amount is missing", "requestId": "7f"}'
-    assert failure_body(body, PAYMENTS) == body
+    assert refusal_texts(body, PAYMENTS) == ("amount is missing", body)
 
 
 def test_a_refusal_is_described_in_one_short_line() -> None:
@@ -226,7 +226,7 @@ def test_a_refusal_is_masked_before_it_is_cut() -> None:
     for begin in (190, 1_015, 3_990, 7_990):
         body = "-" * begin + "sesame-open"
         assert "ses" not in error_text(body, PAYMENTS)
-        assert "ses" not in (failure_body(body[:8_000], PAYMENTS) or "")
+        assert "ses" not in (refusal_texts(body[:8_000], PAYMENTS)[1] or "")
     assert error_text('{"detail": "sent sesame\\u002dopen"}', PAYMENTS) == "sent ***"
 
 
