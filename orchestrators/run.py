@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 from durabletask import task
@@ -79,6 +80,7 @@ class Run:
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether it has shown how it stands, in this execution.
+        written: An operation and its JSON form: what it was given, until the operation changes.
     """
 
     ctx: task.OrchestrationContext
@@ -93,6 +95,7 @@ class Run:
     has_later_deadline: bool = False
     waits_for: str = ""
     is_shown: bool = False
+    written: tuple[OperationInput | None, Mapping[str, Any]] = (None, MappingProxyType({}))
 
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
@@ -106,11 +109,12 @@ class Run:
             signals=Signals(ctx),
             input_id=input_.get("input_id"),
             gates=tuple(input_.get("gates", () if has_begun else sorted(operation.parts or ()))),
+            written=(operation, input_["operation"]),
         )
 
     def carried_on(self) -> dict[str, Any]:
         return {
-            "operation": self.operation.to_json(),
+            "operation": self.operation_json,
             **({} if self.input_id is None else {"input_id": self.input_id}),
             **({"gates": list(self.gates)} if self.gates else {}),
             **self.state.to_json(),
@@ -126,14 +130,22 @@ class Run:
         """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
+    @property
+    def operation_json(self) -> Mapping[str, Any]:
+        """The JSON form of the operation: every attempt carries it, and every turn may replay them all."""
+        if self.written[0] is not self.operation:
+            self.written = self.operation, self.operation.to_json()
+        return self.written[1]
+
     def attempt_call(self) -> AttemptCall:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
         is_sent = self.input_id is None
-        # Events go out after success only, so an attempt does not carry them.
-        bare = replace(operation, on_success=()) if is_sent and operation.on_success else operation
+        given = self.operation_json if is_sent else None
+        if given is not None and operation.on_success:
+            given = {**given, "on_success": []}  # They go out after success only.
         return AttemptCall(
-            operation=bare if is_sent else None,
+            operation=given,
             operation_id=None if is_sent else operation.operation_id,
             input_id=self.input_id,
             attempt=history.next_attempt,

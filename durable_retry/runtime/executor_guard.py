@@ -42,13 +42,17 @@ def guard_executor() -> None:
 
     @functools.wraps(process)
     def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
-        if event.HasField("executionStarted"):
+        kind = event.WhichOneof("eventType")
+        if kind == "executionStarted":
             begin_execution(ctx, _execution_in(ctx, event))
-        if not _is_of_another_kind(ctx, event):
-            try:
-                process(executor, ctx, _readable_event(ctx, event))
-            except TypeError as error:
-                raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
+        if kind in _GUARDED:
+            if _is_of_another_kind(ctx, event, kind):
+                return
+            event = _readable_event(ctx, event, kind)
+        try:
+            process(executor, ctx, event)
+        except TypeError as error:
+            raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
 
     get_actions = _RuntimeOrchestrationContext.get_actions
 
@@ -176,12 +180,15 @@ _ANSWERS: Final = frozenset(
 )
 
 
-def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
+_GUARDED: Final = _ANSWERS | {"timerFired", "eventRaised", "executionStarted", "entityOperationCompleted"}
+"""What may be of another kind, or unreadable: less than half of a history."""
+
+
+def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent, kind: str) -> bool:
     # Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
     # turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
     # the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
     # only after it removed the task, and the orchestration would wait for ever.
-    kind = event.WhichOneof("eventType")
     if kind == "timerFired":
         waiting = ctx._pending_tasks.get(event.timerFired.timerId)
         return waiting is not None and not isinstance(waiting, task.TimerTask)
@@ -193,19 +200,19 @@ def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
     return False
 
 
-def _readable_event(ctx: Any, event: pb.HistoryEvent) -> pb.HistoryEvent:
+def _readable_event(ctx: Any, event: pb.HistoryEvent, kind: str) -> pb.HistoryEvent:
     """Return an event that the SDK can take: the event itself, or the failure of the call that it answers."""
-    match event.WhichOneof("eventType"):
+    match kind:
         case "eventRaised" if event.eventRaised.name in ctx._entity_task_id_map:
             failure = _failure_in_answer(event.eventRaised.input.value)
             return event if failure is None else _failed_call(event, event.eventRaised.name, failure)
         case "eventRaised" if event.eventRaised.name in ctx._entity_lock_task_id_map:
             failure = _failure_in_answer(event.eventRaised.input.value, is_lock=True)
             return event if failure is None else _failed_lock(ctx, event, failure)
-        case "eventRaised" | "executionStarted" as kind:
+        case "eventRaised" | "executionStarted":
             text = getattr(event, kind).input.value
             return event if _is_json(text) else _with_input(event, kind, json.dumps(text))
-        case "taskCompleted" | "subOrchestrationInstanceCompleted" | "entityOperationCompleted" as kind:
+        case "taskCompleted" | "subOrchestrationInstanceCompleted" | "entityOperationCompleted":
             answer = getattr(event, kind)
             text = (answer.output if kind == "entityOperationCompleted" else answer.result).value
             return event if _is_json(text) else _FAILED[kind](event, answer, _failure_details(text))

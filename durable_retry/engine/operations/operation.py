@@ -371,7 +371,9 @@ def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
 class AttemptCall(JsonShape):
     """The input of the activity `attempt`: an operation, or where to find a large one, see `start_input`."""
 
-    operation: OperationInput | None = None
+    NOT_COPIED: ClassVar = ("operation",)
+
+    operation: Mapping[str, Any] | None = None  # the JSON form of an `OperationInput`
     operation_id: str | None = None  # with the id of the input alone
     input_id: str | None = None
     attempt: int  # from 1

@@ -66,7 +66,10 @@ async def attempt_operation(
     hub: TaskHub, call: AttemptCall
 ) -> AttemptOutcome | Blocked | BlockedStep | Renamed:
     """Make one attempt of an operation, if its retry budget and its circuit let it start."""
-    sent = call.operation or await read_large(hub, call.operation_id or "", call.input_id or "")
+    if call.operation is None:
+        sent = await read_large(hub, call.operation_id or "", call.input_id or "")
+    else:
+        sent = OperationInput.from_json(call.operation)
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
     number, admission, renamed_to = call.attempt, call.admission, None
     dependency = find_dependency(operation.dependency)

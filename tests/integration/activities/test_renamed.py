@@ -43,7 +43,7 @@ def circuit(monkeypatch: pytest.MonkeyPatch) -> Circuit:
 
 async def attempted(dependency: str, admission: AdmissionState = AdmissionState()) -> dict[str, Any]:  # noqa: B008 # frozen
     operation = an_operation(dependency=dependency, deadline_at=None)
-    call = AttemptCall(operation=operation, attempt=1, admission=admission)
+    call = AttemptCall(operation=operation.to_json(), attempt=1, admission=admission)
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"url": str(request.url)}))
     with using(parse_config(CONFIG, {})), sending_over(lambda _: transport):
         return await attempt(call.to_json(), HUB)

@@ -357,7 +357,9 @@ async def at_hub(function: Callable[[Call], Awaitable[Any]], *, step: bool = Fal
     limits = Timeouts(connect_seconds=min(seconds, 2.0), attempt_seconds=seconds)
     operation = an_operation(**handled(function, **more), timeouts=limits)
     held = StepAdmission("lenient", AdmissionState(waiting=True)) if step else None
-    return await attempt_operation(TaskHub("{}"), AttemptCall(operation=operation, attempt=1, step=held))
+    return await attempt_operation(
+        TaskHub("{}"), AttemptCall(operation=operation.to_json(), attempt=1, step=held)
+    )
 
 
 def stepping(ran: list[str], method: str = "POST") -> Callable[[Call], Awaitable[str]]:

@@ -104,7 +104,9 @@ async def run(function: Any, step: StepAdmission | None = None, status: int = 20
     )
     transport = httpx.MockTransport(lambda _: httpx.Response(status))
     with using(parse_config(CONFIG, {})), sending_over(lambda _: transport):
-        return await attempt_operation(TaskHub("{}"), AttemptCall(operation=operation, attempt=1, step=step))
+        return await attempt_operation(
+            TaskHub("{}"), AttemptCall(operation=operation.to_json(), attempt=1, step=step)
+        )
 
 
 async def order(call: Call) -> list[str]:

@@ -91,7 +91,7 @@ class World:
         if name == "attempt":
             call = AttemptCall.from_json(given)
             assert call.operation is not None
-            return (await make_attempt(call.operation, call.attempt)).to_json()
+            return (await make_attempt(OperationInput.from_json(call.operation), call.attempt)).to_json()
         return await commit(given) if name == "commit" else "dl-1"
 
 
