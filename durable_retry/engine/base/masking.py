@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -141,29 +140,36 @@ class Masking:
             return value
         if self._is_masked(place, value) or (self.show is Show.NONE and not _is_shown_place(place, value)):
             return MASK
-        if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
+        if isinstance(value, str):
+            return self._shown_text(place, value)
+        return self._shown_members(place, value) if isinstance(value, _CONTAINERS) else value
+
+    def _shown_members(self, place: Place, value: Mapping[str, Any] | list[Any]) -> Any:
+        if len(place) > MAX_SHOWN_DEPTH:
             return MASK
-        if isinstance(value, Mapping):
-            hidden = self._named_values(value)
-            return {
-                name: MASK if name in hidden else self._shown_value((*place, str(name)), member)
-                for name, member in value.items()
-            }
         if isinstance(value, list):
             return [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
-        return self._shown_text(place, value) if isinstance(value, str) else value
+        hidden = self._named_values(value)
+        return {
+            name: MASK if name in hidden else self._shown_value((*place, str(name)), member)
+            for name, member in value.items()
+        }
 
     def _shown_text(self, place: Place, text: str) -> str:
         """Mask inside a text: as the JSON that it is, so that whole objects are masked too, or by pattern."""
-        as_json = changed_json(text, partial(self._shown_value, (*place, "")))
+        as_json = changed_json(text, lambda document: self._shown_value((*place, ""), document))
         return without_secrets(text, self.hides) if as_json is None else as_json
 
     def _is_masked(self, place: Place, value: Any) -> bool:
         if self.show is Show.NONE:
             return place == ("request", "path")
-        in_query = place[-2:-1] == ("query",) and plain_name(place[-1]) == "code"
-        if in_query or (self.hides(place[-1]) and not counts_tokens(place[-1], value)):
+        name = place[-1]
+        if self.hides(name) and not counts_tokens(name, value):
             return True
+        if place[-2:-1] == _IN_QUERY and plain_name(name) == "code":
+            return True
+        if not self.pointers:
+            return False
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
         return any(_leads_to(pointer, candidate) for pointer in self.pointers for candidate in places)
 
@@ -177,6 +183,10 @@ class Masking:
         """Return whether what has this name is a secret."""
         return is_secret_name(self.fields, name)
 
+
+_CONTAINERS: Final = (dict, list, Mapping)
+"""The first are quick to tell."""
+_IN_QUERY: Final = ("query",)
 
 MASKED: Final = Masking()
 """The rules where nothing is configured."""

@@ -185,7 +185,7 @@ _LINE_CHARS: Final = 200
 
 
 def _one_line(masked: str) -> str:
-    # Of what is masked: a header's value ends with its line.
+    # What is masked already: a header's value ends with its line.
     return " ".join(masked.split())
 
 
