@@ -28,7 +28,6 @@ from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.plugins import plugins, sources
 from durable_retry.runtime.executor_guard import guard_executor
-from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
@@ -59,7 +58,6 @@ _CHECKS: Final = (
     check_host_json,
     check_storage_account,
     app_settings,
-    alert_settings,
     retention_settings,
     intake_settings,
     caller_settings,

@@ -17,7 +17,7 @@ from durable_retry.plugins import plugins
 from durable_retry.runtime.sharing import shared
 from durable_retry.services.circuits import refusing_dependencies
 from durable_retry.services.upkeep.stuck import stuck_instances
-from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.storage import tables
@@ -77,7 +77,7 @@ async def _look_at_health(hub: TaskHub) -> Health:
 
 
 async def _stuck_part(hub: TaskHub) -> HealthPart:
-    patience, now = alert_settings().alert_stuck_seconds, clock.now()
+    patience, now = app_settings().alert_stuck_seconds, clock.now()
     stuck: Stuck = ()
     if patience > 0:
         stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)

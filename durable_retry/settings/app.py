@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator
 
-from durable_retry.settings.group import SettingsGroup, setting
+from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry.telemetry import DEFAULT_SERVICE, Receivers, Signal
 
 _KIB: Final = 1024
@@ -60,6 +60,11 @@ class AppSettings(SettingsGroup):
         4 * _KIB,
         unit="bytes",
         least=0,
+    )
+    alert_stuck_seconds: float = seconds(
+        "Degraded health, and an alert, when no nudge moves an orchestration that stands still for longer; "
+        "0 = off.",
+        180.0,
     )
     azure_functions_durable_strict_typing: str = setting(
         "The Durable SDK's own; the app switches it on unless it is set. Leave it on: with `0`, JSON from "

@@ -4,7 +4,6 @@ from functools import cache
 
 from durable_retry.deferred import imported
 from durable_retry.plugins import plugins
-from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.app import AppSettings, RetentionSettings, TelemetrySettings
 from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup
@@ -14,14 +13,13 @@ from durable_retry.settings.storage_account import StorageSettings
 
 @cache
 def groups() -> tuple[type[SettingsGroup], ...]:
-    """Return every group; those of plugins stand where what takes operations does."""
+    """Return every group."""
     return (
         AppSettings,
         StorageSettings,
         CallerSettings,
         IntakeSettings,
         *groups_of_plugins(),
-        AlertSettings,
         TelemetrySettings,
         RetentionSettings,
     )

@@ -12,10 +12,10 @@ from durable_retry.engine.base.names import CIRCUIT_BREAKER
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import Lane
-from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.alerts import health, watch
 from durable_retry_console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
+from durable_retry_console.alerts.settings import AlertSettings
 from durable_retry_console.alerts.store import TABLE
 from durable_retry_console.alerts.watch import check_alerts
 from tests.simulation.entities import Operated

@@ -24,7 +24,6 @@ from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
 from durable_retry.services.intake import intake
 from durable_retry.settings import configuration
-from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
@@ -246,7 +245,7 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
-    for read in (alert_settings, retention_settings, intake_settings, caller_settings):
+    for read in (retention_settings, intake_settings, caller_settings):
         read.cache_clear()
     with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")

@@ -87,6 +87,7 @@ PLUGIN: Final = Plugin(
         ),
     ),
     blueprints=_blueprints,
+    settings=("durable_retry_console.alerts.settings:AlertSettings",),
     tables=_TABLES,
     each_minute=_EACH_MINUTE,
     each_round=_EACH_ROUND,

@@ -16,13 +16,13 @@ from durable_retry.engine.base.text import Secret
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import archived
 from durable_retry.features.outbox.rules import signature
-from durable_retry.settings.alerts import AlertSettings, ReceiverName
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
 from durable_retry_console.alerts import board, health, sending
 from durable_retry_console.alerts import watch as alerts
 from durable_retry_console.alerts.rules import Alert, Failure, HealthMetric, alert_changes
 from durable_retry_console.alerts.sending import send_alert_to
+from durable_retry_console.alerts.settings import AlertSettings, ReceiverName
 from durable_retry_console.alerts.store import (
     KEPT_INCIDENTS,
     change_alert,

@@ -32,7 +32,6 @@ from durable_retry.services.upkeep.rounds import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import due
@@ -52,6 +51,7 @@ from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts
+from durable_retry_console.alerts.settings import AlertSettings
 from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
 from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from inspect import getfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ READERS = sorted(
     and not {"tests", "node_modules"} & set(parts)
 )
 CATALOGUES = {
-    *(f"{group.__module__.replace('.', '/')}.py" for group in groups()),
+    *(Path(getfile(group)).relative_to(ROOT).as_posix() for group in groups()),
     "packages/onebox/onebox/environment.py",
     "packages/retryctl/retryctl/api.py",
 }

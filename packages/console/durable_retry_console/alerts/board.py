@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from durable_retry import clock
-from durable_retry.settings.alerts import alert_settings
 from durable_retry_console.alerts.document import (
     AlertBoard,
     AlertDocument,
@@ -18,6 +17,7 @@ from durable_retry_console.alerts.health import all_thresholds
 from durable_retry_console.alerts.messages import RUNBOOK_URL
 from durable_retry_console.alerts.rules import TEST, Alert, DeliveryState
 from durable_retry_console.alerts.sending import links_to, send_alert_to
+from durable_retry_console.alerts.settings import alert_settings
 from durable_retry_console.alerts.store import known_alerts, list_incidents
 
 

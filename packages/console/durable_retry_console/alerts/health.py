@@ -8,7 +8,6 @@ from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
-from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.stuck import Stuck
 from durable_retry.telemetry import metrics
@@ -26,6 +25,7 @@ from durable_retry_console.alerts.rules import (
     TASK_HUB_AWAY,
     HealthMetric,
 )
+from durable_retry_console.alerts.settings import alert_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from durable_retry.features.outbox.sending import was_swept_empty
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.circuits import open_keys
 from durable_retry.services.upkeep.stuck import stuck_instances
-from durable_retry.settings.alerts import ReceiverName, alert_settings
-from durable_retry.settings.configuration import dependencies
+from durable_retry.settings.configuration import app_settings, dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
@@ -44,6 +43,7 @@ from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
+from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
 from durable_retry_console.index.health import seconds_without_a_start
 
@@ -103,7 +103,7 @@ async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
 
 async def _stuck(hub: TaskHub, now: datetime) -> Stuck:
     """Return the orchestrations that no nudge moves; none when no threshold needs it."""
-    return await stuck_instances(hub, now) if alert_settings().alert_stuck_seconds > 0 else ()
+    return await stuck_instances(hub, now) if app_settings().alert_stuck_seconds > 0 else ()
 
 
 async def _dead_letters(

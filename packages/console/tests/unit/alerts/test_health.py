@@ -12,12 +12,12 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.features.order.rules.document import BlockedLanes
-from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
 from durable_retry.stores.stuck import StuckInstance
 from durable_retry.telemetry import metrics
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
+from durable_retry_console.alerts.settings import AlertSettings
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped
 from tests.support.telemetry import Recorded, telemetry_stage

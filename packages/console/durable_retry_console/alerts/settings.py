@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS, WebhookSecretError, signing_key
+from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 
 type ReceiverName = Literal["webhook", "slack"]
@@ -85,11 +86,6 @@ class AlertSettings(SettingsGroup):
         "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
         120.0,
     )
-    alert_stuck_seconds: float = seconds(
-        "Alert, and degraded health, when no nudge moves an orchestration that stands still for longer; "
-        "0 = off.",
-        180.0,
-    )
     alert_lane_blocked_seconds: float = seconds(
         "Alert when a dead letter blocks the lane of an order key for longer; 0 = off.",
         300.0,
@@ -139,7 +135,7 @@ class AlertSettings(SettingsGroup):
             "credential_refused_seconds": self.alert_credential_refused_seconds,
             "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
             "not_starting": self.alert_not_starting_seconds,
-            "stuck_seconds": self.alert_stuck_seconds,
+            "stuck_seconds": app_settings().alert_stuck_seconds,
             "lane_blocked_seconds": self.alert_lane_blocked_seconds,
             "task_hub_away_seconds": self.alert_task_hub_away_seconds,
         }

@@ -3,8 +3,8 @@ import base64
 import pytest
 
 from durable_retry.engine.base.text import Secret
-from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.group import SettingsError
+from durable_retry_console.alerts.settings import AlertSettings
 
 SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 
@@ -24,7 +24,6 @@ def test_every_setting_counts() -> None:
             "ALERT_CREDENTIAL_REFUSED_SECONDS": "6",
             "ALERT_RETRIES_EXHAUSTED_PER_HOUR": "7",
             "ALERT_NOT_STARTING_SECONDS": "8",
-            "ALERT_STUCK_SECONDS": "8.5",
             "ALERT_LANE_BLOCKED_SECONDS": "9",
             "ALERT_TASK_HUB_AWAY_SECONDS": "10",
             "ALERT_WEBHOOK_URL": "http://localhost:8080/y",
@@ -41,7 +40,7 @@ def test_every_setting_counts() -> None:
         "credential_refused_seconds": 6,
         "retries_exhausted_per_hour": 7,
         "not_starting": 8,
-        "stuck_seconds": 8.5,
+        "stuck_seconds": 180,
         "lane_blocked_seconds": 9,
         "task_hub_away_seconds": 10,
     }
