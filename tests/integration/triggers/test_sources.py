@@ -199,7 +199,8 @@ async def test_messages_of_a_partition_or_session_run_in_its_order_and_fail_as_t
     page = await hub.binding.instance_page(Selection(), None)
     read = [await hub.binding.read_instance(each.instanceId) for each in page.instances]
     found = {each.input["operation"]["key"]: each.input["operation"] for each in read if each is not None}
-    orders = {key: (one["order_key"], one["order_on_failure"]) for key, one in found.items()}
+    parts = {key: one["parts"]["order"] for key, one in found.items()}
+    orders = {key: (part["key"], part["on_failure"]) for key, part in parts.items()}
     assert orders == {"m-1": (f"{source}:{place}:{partition}", "skip"), "m-2": ("own", "block")}
 
 

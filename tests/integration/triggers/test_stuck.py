@@ -58,7 +58,7 @@ from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput
 from orchestrators import completion_reports
-from tests.support.builders import an_operation, failing, outcome
+from tests.support.builders import an_operation, failing, in_order, outcome
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -326,7 +326,7 @@ async def test_a_lane_that_does_not_answer_lets_nobody_pass_and_is_asked_again(
     hub.answer = failing(0)
     with monkeypatch.context() as dead:
         dead.setattr(hub.backend, "_enqueue_entity", lambda _id: None)
-        await submitted(hub, order_key="order-1")
+        await submitted(hub, parts=in_order("order-1"))
 
         async def asks() -> bool:
             return bool(hub.backend._entities)
