@@ -14,7 +14,7 @@ from durable_retry.engine.base.json_forms import (
     to_rfc3339,
 )
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FINISHED, OrderOnFailure, Priority
+from durable_retry.engine.base.names import FINISHED, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
@@ -467,19 +467,3 @@ def test_an_operation_without_a_limit_key_is_stored_without_a_member_for_it() ->
     assert "limit_key" not in submitted().to_json()
     assert submitted(limit_key="customer-17").to_json()["limit_key"] == "customer-17"
     assert [problem.pointer for problem in problems_of(limit_key="")] == ["/limit_key"]
-
-
-def test_what_follows_a_failure_in_an_order_needs_an_order_key() -> None:
-    assert [problem.pointer for problem in problems_of(order_on_failure="skip")] == ["/order_on_failure"]
-    assert submitted(order_key="customer-7", order_on_failure="skip").order_key == "customer-7"
-
-
-def test_what_follows_a_failure_in_an_order_is_that_of_the_operation_or_of_its_dependency() -> None:
-    skipped = replace(PAYMENTS, order_on_failure="skip")
-    assert submitted().order_on_failure is None
-    assert submitted(skipped).order_on_failure is None
-    assert submitted(order_key="c").order_on_failure is OrderOnFailure.BLOCK
-    assert submitted(skipped, order_key="c").order_on_failure is OrderOnFailure.SKIP
-    assert (
-        submitted(skipped, order_key="c", order_on_failure="block").order_on_failure is OrderOnFailure.BLOCK
-    )

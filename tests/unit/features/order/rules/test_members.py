@@ -1,0 +1,63 @@
+"""What a submission says of its order, and what operations and replays keep of that."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.names import OrderOnFailure
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.keys import ScopedKey
+from durable_retry.engine.operations.operation import OperationInput, operation_from
+from durable_retry.engine.operations.request import parse_operation, parts_of_replay
+from durable_retry.features.order.rules.members import Order, blocks_its_order, order_of
+from tests.support.builders import NOON, PAYMENTS, an_operation, in_order
+
+SKIPPING = replace(PAYMENTS, order_on_failure="skip")
+
+
+def submitted(dependency: Dependency = PAYMENTS, **order: Any) -> OperationInput:
+    request = parse_operation({"dependency": "payments", "request": {}} | order)
+    return operation_from(request, dependency, ScopedKey("explicit", "evt-1"), source="http", now=NOON)
+
+
+def test_what_follows_a_failure_needs_an_order_key() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        submitted(order_on_failure="skip")
+    assert [problem.pointer for problem in refused.value.problems] == ["/order_on_failure"]
+
+
+@pytest.mark.parametrize(
+    ("dependency", "own", "on_failure"),
+    [
+        (PAYMENTS, None, OrderOnFailure.BLOCK),
+        (PAYMENTS, "skip", OrderOnFailure.SKIP),
+        (SKIPPING, None, OrderOnFailure.SKIP),
+        (SKIPPING, "block", OrderOnFailure.BLOCK),
+    ],
+)
+def test_what_follows_a_failure_is_that_of_the_operation_or_of_its_dependency(
+    dependency: Dependency, own: str | None, on_failure: OrderOnFailure
+) -> None:
+    operation = submitted(dependency, order_key="c", order_on_failure=own)
+    assert order_of(operation) == Order(key="c", on_failure=on_failure)
+    assert (operation.order_key, operation.order_on_failure) == ("c", on_failure)
+    assert blocks_its_order(operation) is (on_failure is OrderOnFailure.BLOCK)
+
+
+@pytest.mark.parametrize("order", [{}, {"order_key": None}])
+def test_without_an_order_key_an_operation_is_in_no_order(order: dict[str, None]) -> None:
+    operation = submitted(SKIPPING, **order)
+    assert (operation.parts, operation.order_key, operation.order_on_failure) == (None, None, None)
+    assert order_of(operation) is None
+    assert not blocks_its_order(operation)
+
+
+def test_a_replay_keeps_its_order_and_finds_its_place_there() -> None:
+    placed = an_operation(parts=in_order("c", OrderOnFailure.SKIP, number=7, after="op-before"))
+    assert parts_of_replay(placed.parts or {}) == in_order("c", OrderOnFailure.SKIP)
+
+
+def test_a_replay_keeps_nothing_of_what_only_a_first_run_waits_for() -> None:
+    assert parts_of_replay({"debounce": {"key": "k"}, "taken_out": {"key": "k"}}) is None
