@@ -259,8 +259,8 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
     """Make the success durable: with writes or events it is one transaction, alone it needs no table."""
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
-    events = [*events, *run.operation.on_success]
-    if not writes and not events:
+    parts = run.operation.parts_to_commit
+    if not writes and not events and not parts:
         return _finish_operation(run, OperationState.SUCCEEDED, result=result)
     success = Success(
         operation_id=run.operation.operation_id,
@@ -268,6 +268,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         result=result,
         writes=tuple(writes),
         events=tuple(events),
+        parts=parts or None,
         correlation_id=run.operation.correlation_id,
         trace=run.operation.trace,
         limit_key=run.operation.limit_key,

@@ -38,6 +38,7 @@ from durable_retry.features.outbox.names import (
 from durable_retry.features.outbox.rules import (
     Delivery,
     due_of,
+    events_in,
     heads_of,
     next_due_at,
     notes_of_events,
@@ -71,11 +72,12 @@ def follow(run: Run, committed: Committed, success: Success) -> Mapping[str, Any
 
     Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts it.
     """
-    if not success.events:
+    events = events_in(success)
+    if not events:
         return {}
     given, instance_id = {"operation_id": committed.run_id}, outbox_instance(committed.run_id)
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=instance_id)
-    return {"events": notes_of_events(committed.run_id, success.events)}
+    return {"events": notes_of_events(committed.run_id, events)}
 
 
 @dataclass(slots=True)

@@ -141,9 +141,10 @@ class Run:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
         is_sent = self.input_id is None
-        given = self.operation_json if is_sent else None
-        if given is not None and operation.on_success:
-            given = {**given, "on_success": []}  # They go out after success only.
+        given = None
+        if is_sent:
+            bare = operation.without_commit() if operation.parts else operation
+            given = self.operation_json if bare is operation else bare.to_json()
         return AttemptCall(
             operation=given,
             operation_id=None if is_sent else operation.operation_id,

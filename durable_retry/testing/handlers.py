@@ -14,11 +14,10 @@ import httpx
 from durable_retry import clock
 from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.engine.operations.operation import OperationInput, operation_from
-from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.steps import HEARTBEAT, RememberedStep, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
@@ -177,7 +176,7 @@ def _operation_for_handler(
     if dependency is None:
         raise LookupError(f"the configuration has no dependency {handler.dependency!r}")
     handler.check_input(body["input"])
-    request, limits = validated(OperationRequest, body), handler.limits_at(dependency)
+    request, limits = parse_operation(body), handler.limits_at(dependency)
     return operation_from(request, limits, ScopedKey(EXPLICIT_SCOPE, key), source="test", now=clock.now())
 
 
@@ -271,7 +270,11 @@ class Play:
         self, status: OperationState, result: Mapping[str, Any], dead_letter: DeadLetter | None
     ) -> HandlerRun:
         history = self.state.history
-        events = [*result.get("events", ()), *(dict(event) for event in self.operation.on_success)]
+        parts = self.operation.parts_to_commit.values()
+        events = [
+            *result.get("events", ()),
+            *(event for part in parts for event in part.get("on_success", ())),
+        ]
         return HandlerRun(
             key=self.operation.key,
             status=status,

@@ -18,7 +18,7 @@ from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.features.order.store import join_lane, leave_lane, read_lane
 from durable_retry.stores.circuit.entity import wake
 from tests.replay.recording import Shape, Steer
-from tests.support.builders import Activities, an_operation, failing, in_order
+from tests.support.builders import Activities, an_operation, failing, followed_by, in_order
 from tests.support.hub import TaskHubStage
 
 
@@ -106,7 +106,7 @@ def operation_shapes() -> dict[str, Shape]:
         "cancelled_while_waiting": _shape(replace(_quick(), policy=slow), failing(9), _cancel),
         "retried_now": _shape(replace(_quick(), policy=slow), failing(1), _retry_now),
         "worker_failed": _shape(_quick(), _worker_failing_once()),
-        "with_events": _shape(_quick(on_success=(event,)), failing(0)),
+        "with_events": _shape(_quick(**followed_by(event)), failing(0)),
         "continued_as_new": _shape(_quick(), failing(22)),
         "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),

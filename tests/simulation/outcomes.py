@@ -73,7 +73,8 @@ def events_are_complete(story: Story) -> Iterator[str]:
     last = {end.operation.key: end.life for end in story.ends if end.succeeded and end.operation.handler}
     for end in story.ends:
         handled = end.operation.handler is not None
-        wanted = len(end.operation.on_success) + handled if end.succeeded else 0
+        asked = end.operation.parts_to_commit.get("outbox", {"on_success": ()})
+        wanted = len(asked["on_success"]) + handled if end.succeeded else 0
         if len(end.document["events"]) != wanted:
             yield f"{end.operation.run_id} has {len(end.document['events'])} events of {wanted}"
         if handled and end.succeeded and written[end.operation.key] != 1:

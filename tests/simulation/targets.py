@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, override
@@ -155,7 +155,7 @@ def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | Non
     """Return the operation of an attempt's input; None for a large one that nobody has read."""
     if "input_id" in given:
         written = world.read.get(given["input_id"])
-        return None if written is None else replace(OperationInput.from_json(written), on_success=())
+        return None if written is None else OperationInput.from_json(written).without_commit()
     return OperationInput.from_json(given.get("operation") or given["delivery"]["operation"])
 
 

@@ -1,6 +1,6 @@
 """Operations, attempts and dead letters to start a test from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,6 +14,7 @@ from durable_retry.engine.retry.history import AttemptOutcome, History, PastAtte
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.features.order.names import ORDER
 from durable_retry.features.order.rules.members import Order
+from durable_retry.features.outbox.names import OUTBOX
 
 NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAYMENTS: Final = Dependency(name="payments", base_url="https://payments.example.com/v1")
@@ -55,6 +56,11 @@ def in_order(
 ) -> dict[str, dict[str, Any]]:
     """Return the parts of an operation with an order key; `place` is its `number` and `after`."""
     return {ORDER: Order(key=key, on_failure=on_failure, **place).to_json()}
+
+
+def followed_by(*events: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an operation with events of the submission."""
+    return {"parts": {OUTBOX: {"on_success": list(events)}}}
 
 
 def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:

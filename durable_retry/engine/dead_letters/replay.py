@@ -45,7 +45,12 @@ from durable_retry.engine.operations.operation import (
     missing_credentials,
     without_credentials,
 )
-from durable_retry.engine.operations.request import OperationRequest, parse_operation, parts_of_replay
+from durable_retry.engine.operations.request import (
+    OperationRequest,
+    members_of_replay,
+    parse_operation,
+    parts_of_replay,
+)
 from durable_retry.engine.operations.submission import check_target
 
 EDITABLE: Final = frozenset({"request", "input", "message"})
@@ -342,7 +347,7 @@ def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequ
     missing = list(missing_credentials(document.get("request")))
     if missing:
         raise InvalidInputError(missing)
-    more = {"correlation_id": operation.get("correlation_id"), "on_success": list(operation["on_success"])}
+    more = {"correlation_id": operation.get("correlation_id"), **members_of_replay(operation.get("parts"))}
     return parse_operation(document | more)
 
 

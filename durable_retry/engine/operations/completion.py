@@ -187,7 +187,9 @@ class Success(JsonShape):
     life: Life  # of its run
     result: Any = None
     writes: tuple[Any, ...]  # of the handler, see `stores.operations.commits`
-    events: tuple[Any, ...]  # of the handler and of the operation's `on_success`
+    events: tuple[Any, ...]  # of the handler
+    # The parts of features that commit something; None for none.
+    parts: Mapping[str, Mapping[str, Any]] | None = None
     correlation_id: str | None = None
     trace: TraceContext | None = None
     limit_key: str | None = None  # which its events have, too

@@ -20,6 +20,7 @@ orchestration's input, an activity's answer, an entity's state or a table row.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, ClassVar, Final, Self
 
 from durable_retry.engine.base.documents import is_longer_than
@@ -42,6 +43,7 @@ from durable_retry.engine.operations.keys import (
 from durable_retry.engine.operations.request import OperationRequest, Part, members_by_feature
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
+from durable_retry.plugins import plugins
 
 _CREDENTIAL_HEADERS: Final = frozenset(
     {
@@ -107,8 +109,6 @@ class OperationInput(JsonShape):
     request: Mapping[str, Any] | None = None
     input: Any = None  # what the handler gets; any JSON
     correlation_id: str | None = None  # the caller's name for the wider piece of work; None when not given
-    # JSON forms of `engine.operations.request.Event`, sent after success.
-    on_success: tuple[Mapping[str, Any], ...] = ()
     replay_of: str | None = None  # the dead letter that this operation replays; None for a first run
     # The orchestration that waits for its end, a batch or a saga; None when none does.
     reports_to: str | None = None
@@ -197,6 +197,18 @@ class OperationInput(JsonShape):
         """Whether nothing can hold it up before it asks for its first attempt."""
         return self.start_at is None and self.parts is None
 
+    @property
+    def parts_to_commit(self) -> Mapping[str, Mapping[str, Any]]:
+        """The parts of features that commit something with its success, by their names."""
+        return {name: part for name, part in (self.parts or {}).items() if name in _committing()}
+
+    def without_commit(self) -> Self:
+        """Return the operation as attempts get it: without what is committed after them."""
+        if not self.parts_to_commit:
+            return self
+        kept = {name: part for name, part in (self.parts or {}).items() if name not in _committing()}
+        return replace(self, parts=kept or None)
+
     def in_run(self, run: int) -> Self:
         """Return the operation as a start of the same life that has this run number."""
         return self if run == self.run else replace(self, run=run)
@@ -226,6 +238,11 @@ class OperationInput(JsonShape):
             now=now,
             ttl_seconds=self.ttl_seconds,
         )
+
+
+@cache
+def _committing() -> frozenset[str]:
+    return frozenset(plugin.name for plugin in plugins() if plugin.commit)
 
 
 CONTENT_BYTES: Final = 4096
@@ -289,7 +306,6 @@ def operation_from(
         request=call,
         input=request.input,
         correlation_id=request.correlation_id,
-        on_success=tuple(event.to_json() for event in request.on_success),
         trace=trace,
         start_at=start_at,
         parts={name: part.document for name, part in parts.items()} or None,

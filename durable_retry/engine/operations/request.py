@@ -236,6 +236,14 @@ class Members(ABC):
     def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
         """Check what the members say together, and with others; the document has one of them at least."""
 
+    def unmet(self, members: Any, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
+        """Check the members, a `model`, against what is configured."""
+        return ()
+
+    def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the members that the replay of an operation has of its part."""
+        return {}
+
 
 @cache
 def members_by_feature() -> Mapping[str, Members]:
@@ -266,6 +274,13 @@ def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping
     return kept or None
 
 
+def members_of_replay(parts: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return the members that the replay of an operation has of its parts."""
+    known = members_by_feature()
+    own = (known[name].of_part(part) for name, part in (parts or {}).items() if name in known)
+    return {member: value for members in own for member, value in members.items()}
+
+
 class OperationRequest(Strict):
     """The body of `POST /api/operations`.
 
@@ -283,7 +298,6 @@ class OperationRequest(Strict):
             None takes that of the handler or the dependency.
         limit_key: Whose share of the dependency's limits it uses, such as a customer; 1 to 255 characters.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
-        on_success: Follow-up messages.
     """
 
     model_config = with_example(
@@ -291,7 +305,6 @@ class OperationRequest(Strict):
         request={"method": "POST", "path": "/charges", "json": {"amount": 5}},
         key="evt-1",
         correlation_id="order-42",
-        on_success=[{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}],
     )
 
     dependency: ResourceName | None = None
@@ -306,7 +319,6 @@ class OperationRequest(Strict):
     priority: PriorityName | None = None
     limit_key: Label | None = None
     retry: RetryOverride | None = None
-    on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
     # By the names of features, their members of the body.
     _of_features: dict[str, Strict] = PrivateAttr(default_factory=dict)
@@ -316,15 +328,22 @@ class OperationRequest(Strict):
         """What the body has of features, by their names: each one's members, by its own model."""
         return self._of_features
 
+    def unmet_members(self, targets: Targets) -> Iterator[Problem]:
+        """Check the members of features against what is configured."""
+        for name, members in self._of_features.items():
+            yield from members_by_feature()[name].unmet(members, targets)
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Describe the members of features among its own."""
         described = handler(schema)
+        whole = handler.resolve_ref_schema(described)
         for members in members_by_feature().values():
             own = handler.resolve_ref_schema(handler(members.model.__pydantic_core_schema__))
-            handler.resolve_ref_schema(described)["properties"] |= own["properties"]
+            whole["properties"] |= own["properties"]
+            whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
         return described
 
     @property

@@ -17,7 +17,7 @@ from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Ta
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, ScopedKey, envelope_key, fields_name
 from durable_retry.engine.operations.operation import OperationInput, operation_from
-from durable_retry.engine.operations.request import OperationRequest, event_problems, parse_operation
+from durable_retry.engine.operations.request import OperationRequest, parse_operation
 
 DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key")
 
@@ -160,7 +160,7 @@ def check_target(request: OperationRequest, targets: Targets) -> None:
 
     Raises:
         UnknownTargetError: Its dependency or handler is not configured.
-        InvalidInputError: Its headers, input or events are not valid there.
+        InvalidInputError: Its headers, its input or what features add are not valid there.
     """
     _, problems = _checked_target(request, targets)
     if problems:
@@ -181,17 +181,17 @@ def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Depend
     Raises:
         UnknownTargetError: There is none of this name; with what is wrong beside that.
     """
-    events = tuple(event_problems(request.on_success, "on_success", targets))
+    of_features = tuple(request.unmet_members(targets))
     try:
         handler = None if request.handler is None else targets.handler(request.handler)
         dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
     except UnknownTargetError as error:
-        raise UnknownTargetError([*error.problems, *events]) from None
+        raise UnknownTargetError([*error.problems, *of_features]) from None
     return dependency if handler is None else handler.limits_at(dependency), [
         *_address_problems(request, dependency),
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
-        *events,
+        *of_features,
     ]
 
 

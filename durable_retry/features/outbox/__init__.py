@@ -27,6 +27,7 @@ PLUGIN: Final = Plugin(
             without_hub=(names.OUTBOX_PENDING, names.OUTBOX_GIVE_UP),
         ),
     ),
+    members="durable_retry.features.outbox.rules:MEMBERS",
     commit="durable_retry.features.outbox.event_store:rows_of_commit",
     status="durable_retry.features.outbox.event_store:with_event_states",
     each_minute=(deferred("durable_retry.features.outbox.sending:sweep"),),

@@ -35,6 +35,7 @@ from durable_retry.features.outbox.rules import (
     StoredEvent,
     UnreadableEventError,
     event_id_for,
+    events_in,
     number_of,
     outbox_id_of,
     unreadable_event,
@@ -79,9 +80,10 @@ async def rows_of_commit(
     The note comes before the transaction: a crash in between costs the sweeper one look at nothing, whereas
     committed events that no index names would never be sent.
     """
-    if success.events:
+    committed = events_in(success)
+    if committed:
         await write_location(outbox_id, location)
-        await note_pending(outbox_id, location, now, events=len(success.events))
+        await note_pending(outbox_id, location, now, events=len(committed))
     events = (
         StoredEvent(
             event_id=event_id_for(outbox_id, number),
@@ -93,7 +95,7 @@ async def rows_of_commit(
             trace=success.trace,
             limit_key=success.limit_key,
         )
-        for number, event in enumerate(success.events, start=1)
+        for number, event in enumerate(committed, start=1)
     )
     return [row_of(location, event) for event in events]
 

@@ -20,7 +20,7 @@ signatures, separated by spaces: a secret can be replaced while receivers still 
 import base64
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -33,12 +33,16 @@ from durable_retry.engine.base.errors import NothingToReplayError
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
 from durable_retry.engine.base.names import QUEUE_PREFIX, EventState
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.base.validation import Problem, Strict, with_example
+from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
+from durable_retry.engine.operations.completion import Success
 from durable_retry.engine.operations.operation import OperationInput, deadline_of, run_number
+from durable_retry.engine.operations.request import MAX_EVENTS, Event, Members, Part, event_problems
 from durable_retry.engine.retry.history import PastAttempt, WaitKind
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
+from durable_retry.features.outbox.names import OUTBOX
 
 SOURCE: Final = "outbox"
 
@@ -84,6 +88,48 @@ def lane_of(event: Mapping[str, Any]) -> str:
     """Return the destination of an event: its dependency, or its queue."""
     dependency: str | None = event.get("dependency")
     return f"{QUEUE_PREFIX}{event['queue']}" if dependency is None else dependency
+
+
+class OutboxMembers(Strict):
+    """The member that a submission has of it."""
+
+    model_config = with_example(
+        on_success=[{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}]
+    )
+
+    on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS, description="Follow-up messages.")] = (
+        Field(default_factory=list)
+    )
+
+
+class _Outbox(Members):
+    model = OutboxMembers
+
+    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002
+        return iter(())
+
+    def part_of(
+        self, members: OutboxMembers, target: str, dependency: Dependency, now: datetime
+    ) -> Part | None:
+        events = [event.to_json() for event in members.on_success]
+        return Part({"on_success": events}) if events else None
+
+    def unmet(self, members: OutboxMembers, targets: Targets) -> Iterator[Problem]:
+        return event_problems(members.on_success, "on_success", targets)
+
+    def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        return part
+
+    def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        return part
+
+
+MEMBERS: Final = _Outbox()
+
+
+def events_in(success: Success) -> list[Mapping[str, Any]]:
+    """Return the events of a success, in their order: the handler's, then those of the submission."""
+    return [*success.events, *(success.parts or {}).get(OUTBOX, {}).get("on_success", ())]
 
 
 def notes_of_events(outbox_id: str, events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -145,7 +145,7 @@ async def read_large(hub: TaskHub, operation_id: str, input_id: str) -> Operatio
     if instance is None or instance.input.get("input_id") != input_id:
         raise OperationElsewhereError(operation_id)
     written = written_operation(instance.input)
-    operation = _read[operation_id, input_id] = replace(OperationInput.from_json(written), on_success=())
+    operation = _read[operation_id, input_id] = OperationInput.from_json(written).without_commit()
     if len(_read) > _MOST_READ:
         _read.popitem(last=False)
     return operation

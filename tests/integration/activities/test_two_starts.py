@@ -31,7 +31,7 @@ from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations import writes
 from durable_retry.stores.storage import clients as storage_clients
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, an_operation, followed_by
 from tests.support.stage import Stage
 from tests.support.tables import TablesInMemory
 
@@ -144,8 +144,8 @@ def contradictions(world: World, stages: list[Stage]) -> Iterator[str]:
 
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
-    "a request": {"on_success": (EVENT,)},
-    "a request with a key": {"on_success": (EVENT,), "dependency": "safe"},
+    "a request": followed_by(EVENT),
+    "a request with a key": {**followed_by(EVENT), "dependency": "safe"},
     "a handler": {"handler": "ship", "request": None, "input": {}},
 }
 

@@ -373,8 +373,7 @@ def test_an_attempt_calls_its_dependency_on_the_event_loop_of_the_worker(
         created_at=datetime.now(UTC),
         deadline_in=None,
     )
-    sent = operation.to_json() | {"on_success": []}
-    call = {"operation": sent, "run": 1, "attempt": 1, "admission": AdmissionState().to_json()}
+    call = {"operation": operation.to_json(), "run": 1, "attempt": 1, "admission": AdmissionState().to_json()}
     answer = succeeded(worker.invoke("attempt", rpc.TypedData(json=json.dumps(call))))
     outcome = AttemptOutcome.from_json(json.loads(answer.return_value.json))
     assert (outcome.category, outcome.status_code) == (None, 200), outcome.error

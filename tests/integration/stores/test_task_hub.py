@@ -13,7 +13,7 @@ from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import document_of, find_status
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
-from tests.support.builders import an_operation
+from tests.support.builders import an_operation, followed_by
 from tests.support.hub import TaskHubStage, binding_for
 
 WAIT_SECONDS = 20
@@ -76,7 +76,7 @@ async def test_a_large_operation_is_read_from_its_instance(
     large = an_operation(
         deadline_in=None, request={"method": "POST", "path": "/", "json": "x" * CONTENT_BYTES}
     )
-    await submit(task_hub.binding, replace(large, on_success=({"to": "queue:a"},)))
+    await submit(task_hub.binding, replace(large, **followed_by({"to": "queue:a"})))
     await finished(task_hub, "op-test")
     ((_, given),) = [each for each in task_hub.activities if each[0] == "attempt"]
     assert "operation" not in given

@@ -17,7 +17,7 @@ from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import NOON, Activities, an_operation, failing, in_order, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, followed_by, in_order, outcome
 from tests.support.stage import Stage
 
 HEALTHY_TURNS = 2
@@ -774,18 +774,18 @@ def test_the_custom_status_fits_whatever_errors_say() -> None:
 
 def test_events_are_committed_with_the_result_before_the_operation_succeeds() -> None:
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
-    stage = Stage(an_operation(on_success=(event,)), committing())
+    stage = Stage(an_operation(**followed_by(event)), committing())
     document = stage.run()
     shown = {"event_id": "op-test.1.1", "type": "charge.completed", "state": "pending"}
     assert document["events"] == [shown]
     assert stage.activities[-1][0] == "commit"
-    assert stage.activities[-1][1]["events"] == [event]
+    assert stage.activities[-1][1]["parts"] == {"outbox": {"on_success": [event]}}
     assert stage.activities[-1][1]["result"] == document["result"]
 
 
 def test_the_outbox_is_that_of_the_run_that_was_committed() -> None:
     event = {"type": "t", "queue": "events", "data": None}
-    stage = Stage(an_operation(on_success=(event,)), committing(run_id="op-test.7"))
+    stage = Stage(an_operation(**followed_by(event)), committing(run_id="op-test.7"))
     (shown,) = stage.run()["events"]
     assert shown["event_id"] == "op-test.7.1"
     assert stage.activities[-1][1]["life"] == an_operation().life.to_json()
@@ -815,14 +815,14 @@ def test_a_large_operation_is_sent_to_attempts_in_the_run_of_another_start() -> 
 
 def test_attempts_do_not_carry_the_events() -> None:
     event = {"type": "t", "queue": "events", "data": "x" * 100}
-    stage = Stage(an_operation(on_success=(event,)), committing())
+    stage = Stage(an_operation(**followed_by(event)), committing())
     stage.run()
-    assert stage.activities[0][1]["operation"]["on_success"] == []
+    assert "parts" not in stage.activities[0][1]["operation"]
 
 
 def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
     event = {"type": "t", "queue": "events", "data": None}
-    stage = Stage(an_operation(on_success=(event,)), committing(rejected="PropertyNameInvalid: x"))
+    stage = Stage(an_operation(**followed_by(event)), committing(rejected="PropertyNameInvalid: x"))
     document = stage.run()
     assert document["status"] == "dead_lettered"
     assert document["dead_letter"]["reason"] == "RejectedByHandler"

@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from orchestrators.batch import batch
-from tests.support.builders import NOON, Activities, an_operation, failing
+from tests.support.builders import NOON, Activities, an_operation, failing, followed_by
 from tests.support.stage import Stage
 
 EVENT = {"type": "charge.completed", "queue": "charge-events", "data": {}}
@@ -28,7 +28,7 @@ def refusing(what: str, times: int, attempts_failing: int = 0) -> Activities:
 
 
 def committing(times: int, **changes: Any) -> Stage:
-    return Stage(an_operation(on_success=(EVENT,), **changes), refusing("commit", times))
+    return Stage(an_operation(**followed_by(EVENT), **changes), refusing("commit", times))
 
 
 def test_a_commit_that_fails_is_shown_as_a_failure_of_our_own_and_tried_again() -> None:
@@ -60,7 +60,7 @@ def test_what_storage_refuses_for_good_says_what_took_effect() -> None:
     rejected = {"run_id": "op-test.1", "events": [], "rejected": "InvalidInput: no such thing"}
     others = failing(0)
     stage = Stage(
-        an_operation(on_success=(EVENT,)),
+        an_operation(**followed_by(EVENT)),
         lambda name, given: rejected if name == "commit" else others(name, given),
     )
     letter = stage.run()["dead_letter"]

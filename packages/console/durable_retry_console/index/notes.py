@@ -144,7 +144,7 @@ def _note_attempt(fact: AttemptEnded) -> None:
         _note_state(operation, kind_after(outcome.category).state, outcome.error)
     elif outcome.number > 1 or fact.was_held or not operation.begins_at_once:
         _note_state(operation, OperationState.SUCCEEDED)
-    elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
+    elif operation.handler is None:  # A handler may have something to commit first.
         _note_success(operation)
 
 

@@ -27,7 +27,9 @@ from durable_retry.engine.dead_letters.replay import (
     replayed_operation,
     whole_edits,
 )
-from tests.support.builders import NOON, an_entry
+from durable_retry.engine.operations.request import Event
+from durable_retry.features.outbox.rules import OutboxMembers
+from tests.support.builders import NOON, an_entry, followed_by
 
 TARGETS = Targets(
     parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {}).dependencies,
@@ -54,7 +56,7 @@ def pointers(body: ReplayBody, **changes: Any) -> list[str]:
 
 
 def test_without_edits_the_request_is_what_it_was() -> None:
-    request = edited(edits(), correlation_id="order-42", on_success=({"type": "t", "queue": "done"},))
+    request = edited(edits(), correlation_id="order-42", **followed_by({"type": "t", "queue": "done"}))
     assert request.request.to_json() == {
         "method": "POST",
         "path": "/charges",
@@ -63,7 +65,7 @@ def test_without_edits_the_request_is_what_it_was() -> None:
         "json": {"amount": 5},
     }
     assert request.correlation_id == "order-42"
-    assert [event.queue for event in request.on_success] == ["done"]
+    assert request.of_features == {"outbox": OutboxMembers(on_success=[Event(type="t", queue="done")])}
 
 
 def test_edited_keys_replace_theirs_and_the_others_stay() -> None:

@@ -36,7 +36,16 @@ from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, Hi
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
 from durable_retry.features.debounce.rules import debounce_entity_for, debounce_of
-from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
+from tests.support.builders import (
+    NOON,
+    PAYMENTS,
+    a_history,
+    a_record,
+    after,
+    an_operation,
+    an_outcome,
+    followed_by,
+)
 
 WITH_CREDENTIALS: dict[str, Any] = {
     "method": "GET",
@@ -48,7 +57,7 @@ MASKED = {**WITH_CREDENTIALS, "headers": {"X-Api-Key": "***", "Accept": "text/pl
 
 
 def test_an_operation_survives_json() -> None:
-    operation = an_operation(on_success=({"type": "x", "queue": "abc", "data": None},), correlation_id="c")
+    operation = an_operation(**followed_by({"type": "x", "queue": "abc", "data": None}), correlation_id="c")
     assert OperationInput.from_json(json.loads(json.dumps(operation.to_json()))) == operation
 
 
@@ -214,7 +223,7 @@ def test_an_operation_brings_its_own_deadline_policy_and_events() -> None:
     assert operation.deadline_at == after(600)
     assert operation.timeouts.deadline_seconds == 600
     assert operation.policy == RetryPolicy(max_attempts=3)
-    assert operation.on_success == (event,)
+    assert operation.parts == {"outbox": {"on_success": [event]}}
     assert operation.correlation_id == "c"
 
 

@@ -159,7 +159,7 @@ def test_headers_that_the_app_does_not_set_are_taken(dependency: str) -> None:
 
 def test_an_event_goes_to_a_dependency_with_an_address() -> None:
     event = {"type": "charged", "dependency": "open", "path": "/hook", "data": 1}
-    assert [each["dependency"] for each in resolved(CALL | {"on_success": [event]}).on_success] == ["open"]
+    assert resolved(CALL | {"on_success": [event]}).parts == {"outbox": {"on_success": [event]}}
     refused = [{**event, "dependency": name} for name in ("nobody", "warehouse-db")]
     assert pointers(CALL | {"on_success": refused}) == [
         "/on_success/0/dependency",
