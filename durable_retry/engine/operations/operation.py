@@ -195,7 +195,7 @@ class OperationInput(JsonShape):
     @property
     def begins_at_once(self) -> bool:
         """Whether nothing can hold it up before it asks for its first attempt."""
-        return self.start_at is None and self.parts is None
+        return self.start_at is None and (self.parts or {}).keys() <= _committing()
 
     @property
     def parts_to_commit(self) -> Mapping[str, Mapping[str, Any]]:

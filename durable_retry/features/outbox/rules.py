@@ -109,7 +109,7 @@ class _Outbox(Members):
         return iter(())
 
     def part_of(
-        self, members: OutboxMembers, target: str, dependency: Dependency, now: datetime
+        self, members: OutboxMembers, _target: str, _dependency: Dependency, _now: datetime
     ) -> Part | None:
         events = [event.to_json() for event in members.on_success]
         return Part({"on_success": events}) if events else None

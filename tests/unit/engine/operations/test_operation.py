@@ -45,6 +45,7 @@ from tests.support.builders import (
     an_operation,
     an_outcome,
     followed_by,
+    in_order,
 )
 
 WITH_CREDENTIALS: dict[str, Any] = {
@@ -59,6 +60,15 @@ MASKED = {**WITH_CREDENTIALS, "headers": {"X-Api-Key": "***", "Accept": "text/pl
 def test_an_operation_survives_json() -> None:
     operation = an_operation(**followed_by({"type": "x", "queue": "abc", "data": None}), correlation_id="c")
     assert OperationInput.from_json(json.loads(json.dumps(operation.to_json()))) == operation
+
+
+def test_events_that_follow_it_hold_no_operation_up_and_are_not_in_its_attempts() -> None:
+    operation = an_operation(**followed_by({"type": "x", "queue": "abc", "data": None}))
+    assert operation.begins_at_once
+    assert operation.without_commit() == an_operation()
+    ordered = an_operation(parts={**operation.parts_to_commit, **in_order("customer-7")})
+    assert not ordered.begins_at_once
+    assert ordered.without_commit().parts == in_order("customer-7")
 
 
 def test_a_handlers_operation_survives_json() -> None:
