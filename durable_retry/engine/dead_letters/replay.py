@@ -347,8 +347,10 @@ def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequ
     missing = list(missing_credentials(document.get("request")))
     if missing:
         raise InvalidInputError(missing)
-    more = {"correlation_id": operation.get("correlation_id"), **members_of_replay(operation.get("parts"))}
-    return parse_operation(document | more)
+    document["correlation_id"] = operation.get("correlation_id")
+    if kept_parts := operation.get("parts"):
+        document |= members_of_replay(kept_parts)
+    return parse_operation(document)
 
 
 def _typed_as_json(before: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any]:
