@@ -59,6 +59,11 @@ class LimitSettings(JsonShape):
         return self.max_concurrency > 0 or self.rate_per_second > 0 or self.per_key is not None
 
     @property
+    def lends_slots(self) -> bool:
+        """Whether attempts have slots, which they give back."""
+        return self.max_concurrency > 0 or (self.per_key is not None and self.per_key.max_concurrency > 0)
+
+    @property
     def is_shared(self) -> bool:
         """Whether half of the limit is shared out among the workers.
 

@@ -63,23 +63,22 @@ class WorkerShare:
             start_at = max(start_at, self._starts[-most] + WINDOW)
         return min(max((start_at - now).total_seconds(), 0.0), WINDOW.total_seconds())
 
-    def take(
-        self, now: datetime, part: Part, *, turn_at: datetime | None = None, ahead: int | None = None
-    ) -> bool:
+    def take(self, now: datetime, part: Part, *, ahead: int | None = None) -> bool:
         """Start an attempt within the share, if it leaves room and nobody is passed.
 
         When several wait for a slot, the oldest take what the shares have left. While some are known here to
         wait, the others ask the entity, which has the order.
 
         Args:
-            turn_at: The start that the entity reserved for it, and that is not over; None without one.
+            now: The present, aware UTC.
+            part: Of this worker.
             ahead: How many older ones wait; None when it does not wait.
         """
         if not self.settings.is_shared:
             return False
-        if ahead is not None or turn_at is not None:
+        if ahead is not None:
             self.waited_at = now
-        if not self._has_room(now, part, ahead) or not (turn_at is not None or self._has_start(now, part)):
+        if not self._has_room(now, part, ahead) or not self._has_start(now, part):
             return False
         self.note_start(now)
         self.running += 1
@@ -91,8 +90,10 @@ class WorkerShare:
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
-    def note_start(self, now: datetime) -> None:
-        """Count a start by the rate, that of an attempt which has a slot of the entity among them."""
+    def note_start(self, now: datetime, *, has_waited: bool = False) -> None:
+        """Count a start by the rate; `has_waited` for a turn, else it is within the share, or has a slot."""
+        if has_waited:
+            self.waited_at = now
         if self.settings.rate_per_second > 0:
             self._starts.append(now)
 

@@ -221,8 +221,10 @@ class CircuitCache:
         limits = self.settings.limits.of_key(limit_key)
         if permitted.lease_id is not None or not limits.is_on:
             return permitted
-        if admission.slot is not None and (limits.rate_per_second <= 0 or is_valid(admission.turn_at, now)):
-            self.share.note_start(now)
+        if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
+            self.share.note_start(now, has_waited=admission.slot is None)
+            return permitted
+        if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted
         report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
         if self._take_share(limits, admission, now):
@@ -237,10 +239,8 @@ class CircuitCache:
         if not self.buffer.is_known(now):
             self.buffer.announce(now)
             return False
-        self.share.settings, turn_at = limits, admission.turn_at
-        return self.share.take(
-            now, self._part, turn_at=turn_at if is_valid(turn_at, now) else None, ahead=admission.ahead
-        )
+        self.share.settings = limits
+        return self.share.take(now, self._part, ahead=admission.ahead)
 
     @property
     def _part(self) -> Part:

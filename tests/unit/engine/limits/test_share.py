@@ -56,7 +56,7 @@ def test_a_worker_starts_its_share_within_any_second() -> None:
 
 def test_a_worker_starts_none_of_its_own_accord_while_attempts_wait_for_the_rate() -> None:
     share = WorkerShare(LimitSettings(rate_per_second=10))
-    assert share.take(NOON, ALONE, turn_at=NOON)
+    share.note_start(NOON, has_waited=True)
     rest = CROWDED_FOR.total_seconds()
     assert [share.take(after(rest - 0.1), ALONE), share.take(after(rest), ALONE)] == [False, True]
     assert CROWDED_FOR > ENTITY_CROWDED_FOR
@@ -65,16 +65,12 @@ def test_a_worker_starts_none_of_its_own_accord_while_attempts_wait_for_the_rate
     assert [slow.take(after(rest * 5 + more), Part(10, 0)) for more in (-0.1, 0)] == [False, True]
 
 
-def test_a_turn_needs_no_start_of_the_share() -> None:
-    assert WorkerShare(LimitSettings(rate_per_second=1)).take(NOON, ALONE, turn_at=NOON)
-
-
 def test_of_two_limits_nothing_is_shared_out() -> None:
     """The entity could not grant the slots that workers keep while attempts wait for the rate."""
     both = LimitSettings(max_concurrency=20, rate_per_second=20)
     assert (both.shared_concurrency, both.shared_rate) == (0, 0)
     assert not WorkerShare(both).take(NOON, ALONE)
-    assert not WorkerShare(both).take(NOON, ALONE, turn_at=NOON, ahead=0)
+    assert not WorkerShare(both).take(NOON, ALONE, ahead=0)
 
 
 @pytest.mark.parametrize(("limits", "holds"), [((4, 0.0), True), ((0, 4.0), False)])

@@ -675,6 +675,18 @@ async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
         assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
 
 
+async def test_a_turn_is_all_that_a_rate_asks_for_also_of_a_worker_that_nobody_knows() -> None:
+    """It would ask the limiter once more, and start late: turns would come together."""
+    turn = replace(FIRST, turn_at=NOON)
+    for limits, kind in (
+        (LimitSettings(rate_per_second=5), Permitted),
+        (LimitSettings(1, 5), NeedsSlot),
+        (LimitSettings(0, 5, KeyLimits(0, 2)), Permitted),
+        (LimitSettings(0, 5, KeyLimits(1)), NeedsSlot),
+    ):
+        assert isinstance(await ask(Copies(limits=limits), admission=turn), kind), limits
+
+
 async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
     stage, slept = Copies(limits=LimitSettings(rate_per_second=5)), list[float]()
 
@@ -683,9 +695,12 @@ async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
         stage.moment.pass_(seconds)
 
     stage.copy.sleep = sleep
-    turn_at = stage.moment.now() + timedelta(seconds=0.7)
-    assert isinstance(await ask(stage, admission=replace(FIRST, slot=Slot(), turn_at=turn_at)), Permitted)
-    assert slept == [pytest.approx(0.7)]
+    for turn_seconds, waits in ((0.7, [0.7]), (1.7, [1.0, 0.7]), (-1.0, [])):
+        turn_at = stage.moment.now() + timedelta(seconds=turn_seconds)
+        assert isinstance(await ask(stage, admission=replace(FIRST, turn_at=turn_at)), Permitted)
+        assert stage.moment.now() >= turn_at
+        assert slept == pytest.approx(waits)
+        slept.clear()
 
 
 async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
