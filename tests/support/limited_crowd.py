@@ -150,8 +150,13 @@ class Crowd:
         if seconds > 0:
             self.plan(self.now + seconds, lambda: self.come(attempt, share))
             return
-        if attempt.slot is not None and (self.limits.rate_per_second <= 0 or turn_at is not None):
-            share.note_start(self.at)
+        has_slot = attempt.slot is not None
+        if (
+            (has_slot or not self.limits.lends_slots)
+            if turn_at
+            else has_slot and not self.limits.rate_per_second
+        ):
+            share.note_start(self.at, has_waited=not has_slot)
             self.start(attempt, None)
         elif attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None
@@ -162,10 +167,9 @@ class Crowd:
         elif share.take(
             self.at,
             part,
-            turn_at=turn_at,
             ahead=attempt.ahead if attempt.has_waited else None,
         ):
-            if attempt.has_waited and turn_at is None:
+            if attempt.has_waited:
                 self.send(lambda: leave(self.limiter, Leaving(attempt.name), self.at))
             self.start(attempt, share)
         else:

@@ -70,6 +70,7 @@ class Wait:
     reason: str  # the limit that is reached, in a few words
     tail_seconds: float  # from one without a place to the next, when they ask again
     longest_seconds: float  # the longest wait of one that has a place
+    first_seconds: float  # the same of one that waits since now
     is_shared: bool = True  # whether other keys wait for it, too
 
 

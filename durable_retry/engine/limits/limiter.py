@@ -88,9 +88,10 @@ MOST_AT_DOOR: Final = 8.0
 """An attempt comes to its worker so long before its turn and waits there, where that is exact; of a fast rate
 for less, so that no more than so many wait there."""
 FIRST_ASK_SECONDS: Final = 5.0
+FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
-"""A newcomer asks again after so long, and so long after the one before it, however many seem to wait: they
-may be gone. So does everybody while nobody knows how long attempts take."""
+"""A newcomer asks again after so long, for a slot sooner, and so long after the one before it, however many
+seem to wait: they may be gone. So does everybody while nobody knows how long attempts take."""
 HANDOVER: Final = timedelta(seconds=1)
 """After so long with attempts that wait, no worker starts anything of its own accord any more."""
 CROWDED_FOR: Final = timedelta(seconds=3)
@@ -98,6 +99,9 @@ CROWDED_FOR: Final = timedelta(seconds=3)
 for longer, see `WorkerShare`."""
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
+SHORT_WEIGHT: Final = 0.5
+"""The same of one that took less than half of the mean: what was slow, or long in the hub's queue, is over,
+and slots must not stay free for as long as that took."""
 UNKNOWN_SECONDS: Final = 1.0
 """The mean duration before the first attempt has ended."""
 
@@ -387,6 +391,7 @@ class _Asking:
             reason,
             min(mean / most / 2, max(mean * TAIL_PART, LEAST_TAIL_SECONDS)),
             min(max(2 * mean, SOONEST_LONGEST_SECONDS), LATEST_LONGEST_SECONDS),
+            FIRST_SLOT_ASK_SECONDS,
             is_shared,
         )
 
@@ -402,7 +407,13 @@ class _Asking:
         if wait_seconds <= RESERVED_SECONDS and (may_go or not self.ahead(RESERVED_SECONDS)):
             return None
         seconds = wait_seconds + self.ahead() / rate - LEAD_SECONDS
-        return Wait(max(seconds, LEAST_ASK_SECONDS), self.rate_text, 0.5 / rate, LONGEST_ASK_SECONDS)
+        return Wait(
+            max(seconds, LEAST_ASK_SECONDS),
+            self.rate_text,
+            0.5 / rate,
+            LONGEST_ASK_SECONDS,
+            FIRST_ASK_SECONDS,
+        )
 
     def _is_unused(self, latest: datetime | None) -> bool:
         return latest is None or latest + UNUSED <= self.now
@@ -426,7 +437,7 @@ class _Asking:
         if rate > 0 and not self.request.reserved and (wait_seconds > 0 or (ahead and not self.is_due)):
             early = f"{counted(rate, 'attempt')} per second of {key}"
             seconds = max(wait_seconds + ahead / rate, LEAST_ASK_SECONDS)
-            return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, is_shared=False)
+            return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)
         return None
 
     def seconds_until_free(self, most: int, ahead: int, mark: str = "") -> float:
@@ -472,7 +483,7 @@ class _Asking:
         if len(kept) <= len(self.before):
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
-            seconds = min(seconds, FIRST_ASK_SECONDS)
+            seconds = min(seconds, wait.first_seconds)
         latest = self.request.latest_seconds
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
             seconds = latest  # It asks once more before its deadline.
@@ -491,7 +502,7 @@ class _Asking:
         """Return when one for which no place is kept asks again, after the others like it."""
         spacing = timedelta(seconds=wait.tail_seconds)
         if self.is_new:
-            seconds, spacing = min(seconds, FIRST_ASK_SECONDS), min(spacing, FIRST_SPACING)
+            seconds, spacing = min(seconds, wait.first_seconds), min(spacing, FIRST_SPACING)
         if not wait.is_shared:
             fair, behind_seconds = (limiter.fair or NO_SHARES).behind(self.own, self.now, seconds, spacing)
             return replace(limiter, fair=fair), behind_seconds
@@ -511,7 +522,8 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
             return limiter
         held_seconds = max((now - lease.asked_at).total_seconds(), 0.0)
         before = held_seconds if limiter.held_seconds is None else limiter.held_seconds
-        mean = before + HELD_WEIGHT * (held_seconds - before)
+        weight = SHORT_WEIGHT if held_seconds < before / 2 else HELD_WEIGHT
+        mean = before + weight * (held_seconds - before)
         limiter = replace(limiter.without(lease), held_seconds=round(mean, 3), moved_at=now)
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.

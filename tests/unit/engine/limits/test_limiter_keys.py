@@ -21,7 +21,7 @@ from durable_retry.engine.limits.fair import (
     counted_wait_ms,
 )
 from durable_retry.engine.limits.limiter import (
-    FIRST_ASK_SECONDS,
+    FIRST_SLOT_ASK_SECONDS,
     Leaving,
     Limiter,
     Slot,
@@ -221,15 +221,15 @@ def test_those_without_a_place_whose_key_is_at_its_bound_ask_one_after_the_other
         limiter, answer = acquire(limiter, asking(number, "a", settings), NOON)
         assert isinstance(answer, SlotPostponed)
         waits.append(answer.seconds)
-    assert waits[0] == FIRST_ASK_SECONDS + 0.01
-    assert waits[-1] == pytest.approx(FIRST_ASK_SECONDS + 0.01 * len(waits), abs=0.01)
+    assert waits[0] == FIRST_SLOT_ASK_SECONDS + 0.01
+    assert waits[-1] == pytest.approx(FIRST_SLOT_ASK_SECONDS + 0.01 * len(waits), abs=0.01)
     assert limiter.fair is not None
     assert limiter.fair.share_of("a").tail_at == after(waits[-1])
     assert limiter.tail_at is None, "those of other keys do not wait for them"
-    short = replace(asking(900, "a", settings), latest_seconds=7.0)
+    short = replace(asking(900, "a", settings), latest_seconds=4.0)
     _, answer = acquire(limiter, short, NOON)
     assert isinstance(answer, SlotPostponed)
-    assert answer.seconds == 7.0, "it asks once more before its deadline"
+    assert answer.seconds == 4.0, "it asks once more before its deadline"
 
 
 def test_long_keys_leave_room_for_fewer_places_and_shares() -> None:
