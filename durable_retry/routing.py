@@ -12,7 +12,10 @@ from durable_retry.plugins import Collection, Plugin, plugins
 from durable_retry.settings.configuration import registration
 
 CORE: Final = (
-    Collection("operations/{*rest}", ("durable_retry.triggers.http.operations:routes",)),
+    Collection(
+        "operations/{*rest}",
+        ("durable_retry.triggers.http.submissions:routes", "durable_retry.triggers.http.operations:routes"),
+    ),
     Collection("dependencies", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("handlers", ("durable_retry.triggers.http.dependencies:routes",)),
     Collection("policies/{*rest}", ("durable_retry.triggers.http.dependencies:routes",)),

@@ -25,7 +25,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.documents import MalformedJsonError
-from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.errors import OverloadedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.text import kept_text
 from durable_retry.engine.base.validation import InvalidInputError
@@ -124,10 +124,6 @@ class BackpressureMonitor:
         probe.backpressure = look.backpressure
         if look.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]
-
-
-class OverloadedError(Exception):
-    """A submission is refused for now; the text says why, and the same request may be sent again later."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.entity_ids import dependency_of
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http import circuits, dead_letters, operations, replays
+from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
@@ -33,7 +33,7 @@ from tests.simulation.world import Worker, World
 
 CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
 ROUTES = {
-    "submit": operations.submit_operation,
+    "submit": submissions.submit_operation,
     "cancel": operations.cancel_operation,
     "hurry": operations.retry_operation_now,
     "try": operations.try_operation,

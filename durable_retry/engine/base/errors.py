@@ -85,6 +85,10 @@ class WrongSagaStateError(Exception):
     """The state of the saga does not allow it; the text is a clause that says so."""
 
 
+class OverloadedError(Exception):
+    """A submission is refused for now; the text says why, and the same request may be sent again later."""
+
+
 class KeyTakenError(Exception):
     """The key stands for another request by now."""
 

@@ -12,12 +12,8 @@ from durable_retry.services.intake import http_admission
 from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.health import get_health
-from durable_retry.triggers.http.operations import (
-    cancel_operation,
-    get_operation,
-    retry_operation_now,
-    submit_operation,
-)
+from durable_retry.triggers.http.operations import cancel_operation, get_operation, retry_operation_now
+from durable_retry.triggers.http.submissions import submit_operation
 from durable_retry_console.finding.routes import list_operations
 from scripts.processes import free_port
 from tests.support.builders import failing

@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.api import table
-from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.errors import OverloadedError, TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT
@@ -20,7 +20,6 @@ from durable_retry.http.routes import (
     Routes,
     read_body,
 )
-from durable_retry.services.intake import OverloadedError
 from durable_retry.stores.task_hub import TaskHub
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)

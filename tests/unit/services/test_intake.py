@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import OverloadedError
 from durable_retry.engine.intake import Backpressure, LagThresholds
 from durable_retry.services import intake
-from durable_retry.services.intake import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
+from durable_retry.services.intake import BackpressureMonitor, BehindError, HttpAdmission
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 

@@ -13,8 +13,8 @@ from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.submission import Naming, parse
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.services.queue import message_of
-from durable_retry.triggers.http import operations
-from durable_retry.triggers.http.operations import read_submission
+from durable_retry.triggers.http import submissions
+from durable_retry.triggers.http.submissions import read_submission
 
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
@@ -24,7 +24,7 @@ CALLER, MAKER = (TraceContext(f"00-{name * 32}-{name * 16}-01", f"vendor={name}"
 @pytest.fixture(autouse=True)
 def no_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """An app whose settings nobody loaded: what is read here is not looked up."""
-    monkeypatch.setattr(operations, "targets", lambda: Targets({}, {}, ()))
+    monkeypatch.setattr(submissions, "targets", lambda: Targets({}, {}, ()))
 
 
 def posted(document: Any, headers: dict[str, str]) -> func.HttpRequest:

@@ -12,7 +12,7 @@ from durable_retry.features.outbox.rules import outbox_id_of
 from durable_retry.features.outbox.sending import resend
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
-from durable_retry.triggers.http.operations import submit_operation
+from durable_retry.triggers.http.submissions import submit_operation
 from durable_retry_console.bulk.routes import start_action_on_many
 from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
 from tests.fault.app.crash.places import Place

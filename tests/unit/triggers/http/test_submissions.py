@@ -1,7 +1,7 @@
 import azure.functions as func
 import pytest
 
-from durable_retry.triggers.http.operations import preferred_wait
+from durable_retry.triggers.http.submissions import preferred_wait
 
 
 @pytest.mark.parametrize(
