@@ -17,8 +17,6 @@ import durable_retry
 import entities
 from durable_retry.api import described
 from durable_retry.app import harden_runtime
-from durable_retry.features.schedules.settings import schedules
-from durable_retry.features.sources.settings import source_settings
 from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
@@ -33,14 +31,14 @@ from durable_retry.settings.configuration import (
     handler_modules,
     use_registration,
 )
+from durable_retry.settings.group import SettingsGroup, setting
 from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import StartError
 from scripts.processes import ROOT
-from tests.unit.features.sources.test_settings import CONNECTED
 
 DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
-SOURCES = {"operations_queue", "operations_poison", "operations_event_grid"}
+QUEUES = {"operations_queue", "operations_poison"}
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +61,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def _forget() -> None:
     intake_settings.cache_clear()
-    source_settings.cache_clear()
-    schedules.cache_clear()
     intake.cache_clear()
     described.cache_clear()
     plugins.cache_clear()
@@ -94,7 +90,7 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
     functions = registered(tmp_path)
     assert trigger_of(functions["api_operations"])["route"] == "operations/{*rest}"
     assert trigger_of(functions["operation"])["orchestration"] == "operation"
-    assert functions.keys() >= SOURCES
+    assert functions.keys() >= QUEUES
     assert find_dependency("payments") is not None
 
 
@@ -151,7 +147,8 @@ def test_a_timers_retries_stay_when_it_is_renamed(tmp_path: Path) -> None:
 
 
 def test_only_the_sources_that_are_named_are_there(tmp_path: Path) -> None:
-    assert registered(tmp_path, sources=["event_grid"]).keys() & SOURCES == {"operations_event_grid"}
+    assert registered(tmp_path, sources=["queue"]).keys() >= QUEUES
+    assert not registered(tmp_path, sources=[]).keys() & QUEUES
 
 
 def test_an_app_without_the_console_has_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,25 +173,6 @@ def test_without_the_queue_nothing_can_be_put_on_it(tmp_path: Path) -> None:
     assert not [path for path in described()["paths"] if path.endswith("/enqueue")]
 
 
-def test_a_source_that_is_configured_but_not_named_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in CONNECTED.items():
-        monkeypatch.setenv(name, value)
-    assert "operations_kafka" in registered(tmp_path)
-    assert "operations_kafka" not in registered(tmp_path, sources=["queue"])
-
-
-def test_a_source_that_is_named_needs_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in CONNECTED:
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(StartError) as refused:
-        registered(tmp_path, sources=["kafka", "timer"])
-    printed = str(refused.value)
-    assert "register(sources): kafka needs the app setting KAFKA_BROKERS and KAFKA_TOPIC" in printed
-    assert "register(sources): timer needs the app setting SCHEDULED_OPERATIONS" in printed
-
-
 def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "registered_billing.py").write_text(
@@ -214,7 +192,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "function_prefix": "Retry-",
         "dependencies_file": 5,
         "handlers": "billing",
-        "sources": ["kafak", 5],
+        "sources": ["qeueu", 5],
     }
     with pytest.raises(StartError) as refused:
         durable_retry.register("not an app", **chosen)  # type: ignore[arg-type]
@@ -228,7 +206,12 @@ def test_every_mistake_is_told_at_once() -> None:
     assert "register(function_prefix): must be at most 32 lower-case letters" in printed
     assert "register(dependencies_file): must be a path, not 5" in printed
     assert "register(handlers): must be a list of names of modules; 'billing' is none" in printed
-    assert "not 'kafak'; did you mean \"kafka\"?" in printed
+    assert "not 'qeueu'; did you mean \"queue\"?" in printed
+
+
+class OfAPlugin(SettingsGroup):
+    heading = "A plugin"
+    most_of_a_plugin: int = setting("The most.", 1)
 
 
 def test_mistakes_of_every_group_of_settings_are_told_at_once(
@@ -236,23 +219,21 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
 ) -> None:
     wrong = {
         "AzureWebJobsStorage": "key-that-nobody-may-see",
-        "ALERT_DEAD_LETTERS": "many",
         "HISTORY_RETENTION_DAYS": "seven",
         "HTTP_CONCURRENCY": "-3",
-        "KAFKA_TOPIC": "orders",
-        "SCHEDULED_OPERATIONS": "nowhere.toml",
+        "MOST_OF_A_PLUGIN": "all",
         "CALLER_KEYS": "bob=admin:12",
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("durable_retry.app.groups_of_plugins", lambda: (OfAPlugin,))
     for read in (retention_settings, intake_settings, caller_settings):
         read.cache_clear()
     with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
     printed = str(refused.value)
     named = [problem.pointer.split()[-1] for problem in refused.value.problems]
-    assert sorted(named) == sorted(wrong.keys() - {"KAFKA_TOPIC"} | {"KAFKA_BROKERS"})
-    assert "names a file that cannot be read" in printed
+    assert sorted(named) == sorted(wrong)
     assert "nobody-may-see" not in printed
 
 

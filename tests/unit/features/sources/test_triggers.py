@@ -8,9 +8,11 @@ import azure.durable_functions as df
 import azure.functions as func
 import pytest
 
+from durable_retry import triggers
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.features.sources.settings import SourceSettings, source_settings
 from durable_retry.features.sources.triggers import SOURCES, event_hubs_arrivals, kafka_arrivals
+from durable_retry.settings.configuration import Registration
 from durable_retry.settings.group import SettingsError
 from tests.unit.features.sources.test_settings import CONNECTED
 
@@ -101,6 +103,25 @@ def test_kafka_is_spoken_to_as_its_settings_say(monkeypatch: pytest.MonkeyPatch)
     source_settings.cache_clear()
     with pytest.raises(SettingsError, match="KAFKA_PROTOCOL: must be one of"):
         registered()
+
+
+def names_of(monkeypatch: pytest.MonkeyPatch, *sources: str) -> set[str | None]:
+    """The functions of an app that names its sources."""
+    monkeypatch.setattr(triggers, "registration", lambda: Registration(sources=frozenset(sources)))
+    builders = (builder for blueprint in triggers.blueprints() for builder in blueprint._function_builders)
+    return {builder._function.get_function_name() for builder in builders}
+
+
+def test_a_source_that_is_configured_but_not_named_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CONNECTED.items():
+        monkeypatch.setenv(name, value)
+    assert "operations_kafka" in names_of(monkeypatch, "kafka", "event_grid")
+    assert "operations_kafka" not in names_of(monkeypatch, "event_grid")
+
+
+def test_a_source_that_is_named_needs_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="kafka needs the app setting KAFKA_BROKERS and KAFKA_TOPIC"):
+        names_of(monkeypatch, "kafka")
 
 
 def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:
