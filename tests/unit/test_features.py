@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import pytest
 
@@ -35,25 +36,32 @@ metadata.entry_points = lambda **_: ()
 
 import azure.durable_functions as df
 import durable_retry
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.request import parse_operation
 
 app = df.DFApp()
 durable_retry.register(app)
 for module in pkgutil.walk_packages(durable_retry.__path__, "durable_retry."):
     if not module.name.startswith("durable_retry.features."):
         import_module(module.name)
-print(json.dumps(sorted(function.get_function_name() for function in app.get_functions())))
+try:
+    parse_operation(dict.fromkeys(sys.argv[2:]))
+except InvalidInputError as error:
+    problems = {problem.pointer: problem.detail for problem in error.problems}
+print(json.dumps([[function.get_function_name() for function in app.get_functions()], problems]))
 """
 
 
-def functions_without(feature: str) -> list[Any]:
-    command = [sys.executable, "-c", WITHOUT, feature]
+def app_without(feature: str, members: Iterable[str] = ()) -> tuple[set[str], dict[str, str]]:
+    """Return the functions of an app without a feature, and what is wrong with a body of some members."""
+    command = [sys.executable, "-c", WITHOUT, feature, *members]
     environment = os.environ | {"FLAKY_TARGET_URL": "http://127.0.0.1:9"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    names: list[Any] = json.loads(done.stdout)
-    return names
+    names, problems = json.loads(done.stdout)
+    return set(names), problems
 
 
 def functions_of(plugin: Plugin) -> set[str]:
@@ -70,7 +78,23 @@ def functions_of(plugin: Plugin) -> set[str]:
     return durable | triggered | {each.function for each in plugin.collections}
 
 
+def members_of(plugin: Plugin) -> set[str]:
+    """Return the names of the members that a feature adds to the body of an operation."""
+    return set(imported(plugin.members).model.model_fields) if plugin.members else set()
+
+
+@pytest.fixture(scope="module")
+def whole() -> set[str]:
+    """The functions of an app with all features."""
+    return app_without("")[0]
+
+
 @pytest.mark.parametrize("feature", FEATURES)
-def test_an_app_without_a_feature_has_all_but_its_functions(feature: str) -> None:
-    whole, left = functions_without(""), functions_without(feature)
-    assert set(whole) - set(left) == functions_of(FEATURES[feature])
+def test_an_app_without_a_feature_lacks_its_functions_and_members_alone(
+    feature: str, whole: set[str]
+) -> None:
+    members = {name: members_of(plugin) for name, plugin in FEATURES.items()}
+    left, problems = app_without(feature, set().union(*members.values()))
+    assert whole - left == functions_of(FEATURES[feature])
+    unknown = {name for name, detail in problems.items() if detail.startswith("is not a known key")}
+    assert unknown == {f"/{member}" for member in members[feature]}
