@@ -59,6 +59,7 @@ from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.services.attempt.functions import LetOutError
 from durable_retry.services.upkeep.stuck import StuckLook
+from durable_retry.stores import entity_ids
 from durable_retry.stores.circuit import entity as circuit_entity
 from durable_retry.stores.circuit.key_circuit import KeyCircuit
 from durable_retry.stores.operations import results, writes
@@ -286,7 +287,7 @@ PLAUSIBLE: Final = (
     Mistake("replaced one begins", _without_replacing),
     Mistake("first one stays", lambda: patch.object(Series, "is_later_than", _is_another)),
     Mistake("wait for quiet forgotten", lambda: patch.object(gates, "_wait_for_later", _begun_at_once)),
-    Mistake("one circuit for all keys", lambda: patch.object(circuit_entity, "hash_of_key", lambda _: "all")),
+    Mistake("one circuit for all keys", lambda: patch.object(entity_ids, "hash_of_key", lambda _: "all")),
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
     Mistake("key not woken", lambda: patch.object(circuit_entity, "_instance_waits", _is_of_exactly)),
