@@ -53,6 +53,11 @@ def guard_executor() -> None:
             process(executor, ctx, event)
         except TypeError as error:
             raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
+        except (ValueError, RecursionError):
+            # To look at it before would be to read each input twice.
+            if kind != "executionStarted" or _is_json(event.executionStarted.input.value):
+                raise
+            process(executor, ctx, _with_text(event, kind))
 
     get_actions = _RuntimeOrchestrationContext.get_actions
 
@@ -180,7 +185,7 @@ _ANSWERS: Final = frozenset(
 )
 
 
-_GUARDED: Final = _ANSWERS | {"timerFired", "eventRaised", "executionStarted", "entityOperationCompleted"}
+_GUARDED: Final = _ANSWERS | {"timerFired", "eventRaised", "entityOperationCompleted"}
 """What may be of another kind, or unreadable: less than half of a history."""
 
 
@@ -209,9 +214,9 @@ def _readable_event(ctx: Any, event: pb.HistoryEvent, kind: str) -> pb.HistoryEv
         case "eventRaised" if event.eventRaised.name in ctx._entity_lock_task_id_map:
             failure = _failure_in_answer(event.eventRaised.input.value, is_lock=True)
             return event if failure is None else _failed_lock(ctx, event, failure)
-        case "eventRaised" | "executionStarted":
-            text = getattr(event, kind).input.value
-            return event if _is_json(text) else _with_input(event, kind, json.dumps(text))
+        case "eventRaised":
+            text = event.eventRaised.input.value
+            return event if _is_json(text) else _with_text(event, kind)
         case "taskCompleted" | "subOrchestrationInstanceCompleted" | "entityOperationCompleted":
             answer = getattr(event, kind)
             text = (answer.output if kind == "entityOperationCompleted" else answer.result).value
@@ -228,10 +233,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _with_input(event: pb.HistoryEvent, kind: str, text: str) -> pb.HistoryEvent:
+def _with_text(event: pb.HistoryEvent, kind: str) -> pb.HistoryEvent:
+    """Return an event with its input as a string of JSON."""
     changed = pb.HistoryEvent()
     changed.CopyFrom(event)
-    getattr(changed, kind).input.value = text
+    given = getattr(changed, kind).input
+    given.value = json.dumps(given.value)
     return changed
 
 

@@ -64,7 +64,10 @@ _EXACT: Final = 2**53
 def canonical_json(value: Any) -> str:
     """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
     text = _sorted_text(value)
-    return text if _WHOLE_FLOAT.search(text) is None else _sorted_text(_canonical_value(value))
+    if _WHOLE_FLOAT.search(text) is None:
+        return text
+    # JSON has one kind of number, so 5 and 5.0 are the same request.
+    return _sorted_text(json.loads(text, parse_float=_canonical_number))
 
 
 _WHOLE_FLOAT: Final = re.compile(r"\.0(?:[,\]}]|$)")
@@ -94,17 +97,9 @@ def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
     return sha256(canonical_json([target, seen]).encode()).hexdigest()
 
 
-def _canonical_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is quick
-        return {str(name): _canonical_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical_value(item) for item in value]
-    # JSON has one kind of number, so 5 and 5.0 are the same request.
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
-        return int(value)
-    return value
+def _canonical_number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
 
 
 def envelope_key(envelope: EnvelopeName) -> ScopedKey:
