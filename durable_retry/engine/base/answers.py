@@ -9,7 +9,6 @@ text, and anybody may write a custom status or a row. Whoever reads many of them
 that one which cannot be read is shown as what is known of it, with the reason, and hides no other.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Self, override
 
@@ -137,20 +136,3 @@ type Instant = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "description": "RFC 3339, UTC, with Z."}),
 ]
 """An aware UTC instant of an answer."""
-
-
-class LimitKeyCounts(Answer):
-    """The limit keys of some things: whose they are."""
-
-    keys: Annotated[int, Field(description="How many limit keys.")]
-    most: Annotated[
-        Mapping[str, int], Field(description="How many things have each, of the five that most have.")
-    ]
-
-    @classmethod
-    def of(cls, counts: Counter[str]) -> Self | None:
-        """Return it for how many have each key; None where none has one."""
-        return cls(keys=len(counts), most=dict(counts.most_common(_KEYS_SHOWN))) if counts else None
-
-
-_KEYS_SHOWN: Final = 5

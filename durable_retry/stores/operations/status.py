@@ -6,17 +6,14 @@ the custom status only: inputs and outputs are the largest part of an instance. 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
-from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.deferred import imported
 from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
-from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import (
@@ -24,7 +21,6 @@ from durable_retry.engine.base.names import (
     Category,
     DeadLetterReason,
     OperationState,
-    turn_names_of,
 )
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import trace_in
@@ -161,7 +157,7 @@ def document_of(instance: Instance) -> dict[str, Any]:
 def _unfinished_document(instance: Instance) -> dict[str, Any]:
     if instance.unreadable is not None:
         raise ValueError(instance.unreadable)
-    begun_at = instance.updated_at if instance.runtime_status in _ACTIVE else None
+    begun_at = instance.updated_at if instance.runtime_status in ACTIVE else None
     return dict(checked_document(running_document(operation_of(instance), instance.custom_status, begun_at)))
 
 
@@ -239,43 +235,9 @@ def operation_of(instance: Instance) -> OperationInput:
     return OperationInput.from_json(instance.input["operation"])
 
 
-_ACTIVE: Final = frozenset(
+ACTIVE: Final = frozenset(
     {OrchestrationStatus.RUNNING, OrchestrationStatus.CONTINUED_AS_NEW, OrchestrationStatus.SUSPENDED}
 )
-NOT_ENDED: Final = _ACTIVE | {OrchestrationStatus.PENDING}
+"""Task hub statuses of operations that have begun and not ended."""
+NOT_ENDED: Final = ACTIVE | {OrchestrationStatus.PENDING}
 """Task hub statuses of operations that have not ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationPreview:
-    """Preview of one operation: what its custom status shows."""
-
-    operation_id: str
-    status: OperationState | None  # None when it is not in the custom status
-    dependency: str | None  # None when it is not known
-    turn_names: Mapping[str, str] | None  # see `turn_names_of`; None when they are not known
-
-
-def preview_of(instance: OrchestrationState) -> OperationPreview:
-    """Return the preview of an instance."""
-    shown = json_object(instance.customStatus.value) or {}
-    runtime = OrchestrationStatus(instance.orchestrationStatus)
-    dependency = shown.get("dependency")
-    return OperationPreview(
-        operation_id=instance.instanceId,
-        status=read_or(lambda: _state_of_instance(runtime, shown), lambda _: None),
-        dependency=dependency if isinstance(dependency, str) else None,
-        turn_names=turn_names_of(shown) if "key" in shown else None,
-    )
-
-
-def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> OperationState | None:
-    match runtime:
-        case OrchestrationStatus.FAILED | OrchestrationStatus.TERMINATED:
-            return OperationState.DEAD_LETTERED
-        case OrchestrationStatus.COMPLETED:
-            # An orchestration that found its key completed by an earlier run sets no custom status.
-            return OperationState(shown["status"]) if shown else None
-    if shown:
-        return OperationState(shown["status"])
-    return OperationState.RUNNING if runtime in _ACTIVE else OperationState.PENDING

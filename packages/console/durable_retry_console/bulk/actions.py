@@ -23,18 +23,13 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.instance_lists import list_created, note_created
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.status import (
-    MOST_RESTARTS,
-    NOT_ENDED,
-    find_status,
-    preview_of,
-    restarts_of,
-)
+from durable_retry.stores.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
 from durable_retry.stores.task_hub import Selection, TaskHub
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
+from durable_retry_console.index.preview import preview_of
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import LimitKeyCounts, Page
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.json_forms import microseconds
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.services.dead_letters.records import shown_letter
@@ -21,6 +21,7 @@ from durable_retry_console.causes.shapes import (
     OtherGroups,
 )
 from durable_retry_console.causes.store import change_cause, read_causes
+from durable_retry_console.limit_keys import LimitKeyCounts
 
 
 class NoSuchCauseError(Exception):

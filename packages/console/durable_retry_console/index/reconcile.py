@@ -37,11 +37,12 @@ from durable_retry.settings.app import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.entities import complete_record, read_record
 from durable_retry.stores.operations.lone_records import let_answer_alone
-from durable_retry.stores.operations.status import find_status, preview_of
+from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import Selection, TaskHub
 from durable_retry.telemetry.facts import report
 from durable_retry_console.index.notes import is_listed, note_document, unwritten, write_noted
+from durable_retry_console.index.preview import preview_of
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets, close_gap, gaps
 
 LOST_AFTER: Final = timedelta(minutes=3)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Answer, Instant, LimitKeyCounts, left_out
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
@@ -38,6 +38,7 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.index.notes import write_noted
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets
+from durable_retry_console.limit_keys import LimitKeyCounts
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER
