@@ -1,11 +1,11 @@
-"""The app's metrics as a table, recording them, and the latest values of the gauges.
+"""The app's metrics as a table, recording them, and the latest values of gauges.
 
 Recording does nothing without the SDK.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -117,64 +117,9 @@ POSTPONEMENTS: Final = Metric(
     (DEPENDENCY,),
     "Retries that the retry budget postponed.",
 )
-CIRCUIT_STATUS: Final = Metric(
-    "durable_retry.circuit.status",
-    MetricKind.GAUGE,
-    "1",
-    (DEPENDENCY, CIRCUIT_STATE),
-    "1 for the state that a circuit is in, 0 for the others.",
-)
-LIMIT_CONCURRENCY: Final = Metric(
-    "durable_retry.limits.concurrency",
-    MetricKind.GAUGE,
-    "{attempt}",
-    (DEPENDENCY,),
-    "Attempts that may be under way at once.",
-)
-LIMIT_RATE: Final = Metric(
-    "durable_retry.limits.rate",
-    MetricKind.GAUGE,
-    "{attempt}/s",
-    (DEPENDENCY,),
-    "Attempts that may start a second: rate_per_second.",
-)
-DEAD_LETTERS: Final = Metric(
-    "durable_retry.dead_letter.count",
-    MetricKind.GAUGE,
-    "{dead_letter}",
-    (DEPENDENCY,),
-    "Open dead letters, also 0; without a dependency those of messages that name none.",
-)
-DEAD_LETTER_AGE: Final = Metric(
-    "durable_retry.dead_letter.age",
-    MetricKind.GAUGE,
-    "s",
-    (),
-    "Age of the oldest open dead letter; 0 when there is none.",
-)
-OUTBOX_LAG: Final = Metric(
-    "durable_retry.outbox.lag",
-    MetricKind.GAUGE,
-    "s",
-    (),
-    "Age of the oldest pending event; 0 when none is pending.",
-)
-LANES_BLOCKED: Final = Metric(
-    "durable_retry.order_lanes.blocked",
-    MetricKind.GAUGE,
-    "{lane}",
-    (),
-    "Lanes of order keys that a dead letter blocks.",
-)
-LANES_WAITING: Final = Metric(
-    "durable_retry.order_lanes.waiting",
-    MetricKind.GAUGE,
-    "{operation}",
-    (),
-    "Operations that wait in blocked lanes.",
-)
 
 METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+"""What is recorded; gauges belong to who shows them."""
 
 SHOWN_SECONDS: Final = 150.0
 """How long a gauge shows its last values: `watch` reads them every minute, and one run may fail."""
@@ -187,17 +132,19 @@ type _Record = Callable[[float, Mapping[str, Any]], None]
 
 def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
     """Record one value of a counter or a histogram; a label that does not apply is left out."""
-    _recorders[metric.name](value, labels)
+    _instruments.recorders[metric.name](value, labels)
 
 
-def show_gauges(values: Mapping[str, Sequence[GaugeValue]]) -> None:
-    """Replace the values of gauges, by metric name; the timer `watch` reads them.
+def show_gauges(values: Mapping[Metric, Sequence[GaugeValue]]) -> None:
+    """Replace the values of gauges; the timer `watch` reads them.
 
     The timer runs on one instance of the fleet at a time. An instance shows its values until the next run is
     surely over and then none, so that two instances do not show different values.
     """
     now_seconds = clock.monotonic_seconds()
-    _latest.update({name: (now_seconds, value) for name, value in values.items()})
+    for metric, value in values.items():
+        _instruments.show(metric)
+        _latest[metric.name] = now_seconds, value
 
 
 def latest(name: str) -> Sequence[GaugeValue]:
@@ -206,38 +153,30 @@ def latest(name: str) -> Sequence[GaugeValue]:
     return values if clock.monotonic_seconds() - read_seconds < SHOWN_SECONDS else ()
 
 
-@contextmanager
-def using(provider: MeterProvider) -> Iterator[None]:
-    """Use another provider inside the block; for tests."""
-    global _recorders  # noqa: PLW0603 - the process's one set of instruments
-    previous = _recorders
-    _recorders = _recorders_of(provider.get_meter(SCOPE))
-    try:
-        yield
-    finally:
-        _recorders = previous
+@dataclass(slots=True)
+class _Instruments:
+    """The instruments of a meter; that of a gauge, whose values the SDK collects, from its first value on."""
 
+    meter: Meter
+    recorders: dict[str, _Record] = field(init=False)
+    gauges: set[str] = field(default_factory=set)
 
-def _recorders_of(meter: Meter) -> dict[str, _Record]:
-    return {metric.name: made for metric in METRICS if (made := _make_instrument(meter, metric)) is not None}
+    def __post_init__(self) -> None:
+        self.recorders = {metric.name: self._recorder(metric) for metric in METRICS}
 
+    def _recorder(self, metric: Metric) -> _Record:
+        if metric.kind is MetricKind.COUNTER:
+            return self.meter.create_counter(metric.name, metric.unit, metric.description).add
+        return self.meter.create_histogram(
+            metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
+        ).record
 
-def _make_instrument(meter: Meter, metric: Metric) -> _Record | None:
-    """Create the instrument of a metric; None for a gauge, whose values the SDK collects."""
-    match metric.kind:
-        case MetricKind.COUNTER:
-            return meter.create_counter(metric.name, metric.unit, metric.description).add
-        case MetricKind.HISTOGRAM:
-            return meter.create_histogram(
-                metric.name,
-                metric.unit,
-                metric.description,
-                explicit_bucket_boundaries_advisory=metric.buckets,
-            ).record
-        case MetricKind.GAUGE:
-            observe = _gauge_observer(metric)
-            meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.description)
-            return None
+    def show(self, gauge: Metric) -> None:
+        """Show a gauge from now on."""
+        if gauge.name not in self.gauges:
+            self.gauges.add(gauge.name)
+            observe = _gauge_observer(gauge)
+            self.meter.create_observable_gauge(gauge.name, [observe], gauge.unit, gauge.description)
 
 
 def _gauge_observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
@@ -247,5 +186,17 @@ def _gauge_observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Obse
     return observe
 
 
-_recorders = _recorders_of(get_meter(SCOPE))
+_instruments = _Instruments(get_meter(SCOPE))
 _latest: dict[str, tuple[float, Sequence[GaugeValue]]] = {}
+
+
+@contextmanager
+def using(provider: MeterProvider) -> Iterator[None]:
+    """Use another provider inside the block; for tests."""
+    global _instruments  # noqa: PLW0603 - the process's one set of instruments
+    previous = _instruments
+    _instruments = _Instruments(provider.get_meter(SCOPE))
+    try:
+        yield
+    finally:
+        _instruments = previous

@@ -7,10 +7,12 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.telemetry import metrics
-from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
+from durable_retry.telemetry.metrics import Metric, MetricKind
+from durable_retry_console.alerts import gauges
 from scripts.processes import ROOT
 from tests.support.telemetry import Recorded
 
+METRICS = (*metrics.METRICS, *gauges.GAUGES)
 DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 ROW = re.compile(
     r"^\| `(durable_retry\.[a-z_.]+)` \| (\w+) \| `([^`]+)` \| ([^|]*) \| ([^|]+) \|$", re.MULTILINE
@@ -49,7 +51,7 @@ def test_receivers_see_names_units_and_buckets_of_the_table(recorded: Recorded) 
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
         if metric.kind is MetricKind.GAUGE:
-            metrics.show_gauges({metric.name: [(1, labels)]})
+            metrics.show_gauges({metric: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
     seen = metrics_of(recorded)
@@ -70,9 +72,9 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 
 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(recorded: Recorded) -> None:
-    metrics.show_gauges({metrics.OUTBOX_LAG.name: [(7.0, {})]})
-    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
+    metrics.show_gauges({gauges.OUTBOX_LAG: [(7.0, {})]})
+    assert recorded.points(gauges.OUTBOX_LAG) == [({}, 7.0)]
     later_seconds = clock.monotonic_seconds() + metrics.SHOWN_SECONDS
     with clock.reading(clock.now, lambda: later_seconds):
-        assert recorded.points(metrics.OUTBOX_LAG) == []
+        assert recorded.points(gauges.OUTBOX_LAG) == []
     assert metrics.latest("never read") == ()

@@ -12,6 +12,7 @@ from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.stuck import Stuck
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.rules import (
     CIRCUIT_OPEN,
     CREDENTIAL_REFUSED,
@@ -159,16 +160,14 @@ def show(health: HealthMetrics) -> None:
     )
     metrics.show_gauges(
         {
-            metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
-            metrics.DEAD_LETTER_AGE.name: _gauge_values(health.dead_letter_age_seconds),
-            metrics.OUTBOX_LAG.name: _gauge_values(health.outbox_lag_seconds),
-            metrics.LANES_BLOCKED.name: _gauge_values(None if lanes is None else lanes.lanes),
-            metrics.LANES_WAITING.name: _gauge_values(None if lanes is None else lanes.waiting),
-            metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
-            metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
-                (each, one.max_concurrency) for each, one in limits
-            ),
-            metrics.LIMIT_RATE.name: _values_with_limit((each, one.rate_per_second) for each, one in limits),
+            gauges.DEAD_LETTERS: list(_dead_letters(health)),
+            gauges.DEAD_LETTER_AGE: _gauge_values(health.dead_letter_age_seconds),
+            gauges.OUTBOX_LAG: _gauge_values(health.outbox_lag_seconds),
+            gauges.LANES_BLOCKED: _gauge_values(None if lanes is None else lanes.lanes),
+            gauges.LANES_WAITING: _gauge_values(None if lanes is None else lanes.waiting),
+            gauges.CIRCUIT_STATUS: list(_circuit_states(health)),
+            gauges.LIMIT_CONCURRENCY: _values_with_limit((each, one.max_concurrency) for each, one in limits),
+            gauges.LIMIT_RATE: _values_with_limit((each, one.rate_per_second) for each, one in limits),
         }
     )
 

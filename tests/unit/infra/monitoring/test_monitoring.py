@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
+from durable_retry.telemetry import metrics as telemetry
+from durable_retry.telemetry.metrics import Metric, MetricKind
+from durable_retry_console.alerts.gauges import GAUGES
 
+METRICS: Final = (*telemetry.METRICS, *GAUGES)
 FOLDER: Final = Path(__file__).parents[4] / "infra" / "monitoring"
 VALUES: Final = {
     "durable_retry.outcome": {"success", "failure", "not_sent", "started", "replayed", "key_reused"},

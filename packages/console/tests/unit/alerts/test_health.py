@@ -14,7 +14,7 @@ from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_d
 from durable_retry.features.order.rules.document import BlockedLanes
 from durable_retry.settings.configuration import using
 from durable_retry.stores.stuck import StuckInstance
-from durable_retry.telemetry import metrics
+from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
 from durable_retry_console.alerts.settings import AlertSettings
@@ -54,30 +54,30 @@ def recorded() -> Iterator[Recorded]:
 
 
 def test_dead_letters_are_counted_by_configured_dependency(recorded: Recorded) -> None:
-    counts = {labels.get(DEPENDENCY, ""): count for labels, count in recorded.points(metrics.DEAD_LETTERS)}
+    counts = {labels.get(DEPENDENCY, ""): count for labels, count in recorded.points(gauges.DEAD_LETTERS)}
     assert counts == {"payments": 1, "idle": 0, "queue": 2, "": 4}
-    assert recorded.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
+    assert recorded.points(gauges.DEAD_LETTER_AGE) == [({}, 90.0)]
 
 
 def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
-    points = recorded.points(metrics.CIRCUIT_STATUS)
+    points = recorded.points(gauges.CIRCUIT_STATUS)
     assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
         state.value: int(state is CircuitState.OPEN) for state in CircuitState
     }
 
 
 def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
-    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
-    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 3.0)]
+    assert recorded.points(gauges.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+    assert recorded.points(gauges.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 3.0)]
 
 
 def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
-    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
+    assert recorded.points(gauges.OUTBOX_LAG) == [({}, 4.0)]
 
 
 def test_blocked_lanes_and_who_waits_in_them_are_counted(recorded: Recorded) -> None:
-    assert recorded.points(metrics.LANES_BLOCKED) == [({}, 2)]
-    assert recorded.points(metrics.LANES_WAITING) == [({}, 9)]
+    assert recorded.points(gauges.LANES_BLOCKED) == [({}, 2)]
+    assert recorded.points(gauges.LANES_WAITING) == [({}, 9)]
 
 
 def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
@@ -118,15 +118,15 @@ def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
     with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
         show(UNKNOWN)
         for gauge in (
-            metrics.DEAD_LETTERS,
-            metrics.DEAD_LETTER_AGE,
-            metrics.OUTBOX_LAG,
-            metrics.CIRCUIT_STATUS,
-            metrics.LANES_BLOCKED,
-            metrics.LANES_WAITING,
+            gauges.DEAD_LETTERS,
+            gauges.DEAD_LETTER_AGE,
+            gauges.OUTBOX_LAG,
+            gauges.CIRCUIT_STATUS,
+            gauges.LANES_BLOCKED,
+            gauges.LANES_WAITING,
         ):
             assert recorded.points(gauge) == []
-        assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+        assert recorded.points(gauges.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
 
 
 def test_what_is_not_known_has_no_value() -> None:
