@@ -1,4 +1,4 @@
-"""Whose things are: their limit keys, counted."""
+"""The limit keys of some things, counted."""
 
 from collections import Counter
 from collections.abc import Mapping

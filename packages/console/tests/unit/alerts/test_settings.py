@@ -88,3 +88,7 @@ def test_a_webhook_is_signed(secret: str, what: str) -> None:
     (problem,) = refusal.value.problems
     assert problem.pointer == "ALERT_WEBHOOK_SECRET"
     assert what in problem.detail
+
+
+def test_keys_that_were_read_already_are_taken_as_they_are() -> None:
+    assert AlertSettings(alert_webhook_secret=(Secret(SECRET),)).alert_webhook_secret == (Secret(SECRET),)
