@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Annotated, Final, Literal
 
-from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant, to_ms
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.limits.fair import (
@@ -40,6 +40,7 @@ from durable_retry.engine.limits.leases import (
     NO_LEASES,
     Lease,
     Leases,
+    answered_after,
     mark_of,
     name_of,
     was_answered,
@@ -261,6 +262,34 @@ def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tu
         return limiter, answer
     answered = with_answered(limiter.answered, name, request.asked_at, now)
     return replace(limiter, answered=answered), answer
+
+
+def answer_to(limiter: Limiter, request: SlotRequest, received_at: datetime) -> SlotAnswer | None:
+    """Return the answer to a request that was signalled, by a state; None while it has not arrived.
+
+    What has no place, although there is room for one, has its turn, or needs nothing more. Its turn is before
+    the turns of those that were answered after it and have no place either.
+    """
+    limiter, now = limiter.at(received_at)
+    name, last, turn_seconds = name_of(request.lease_id), limiter.last_start_at, None
+    rate, waiting = request.settings.rate_per_second, {place.name for place in limiter.places}
+    if rate > 0 and not request.reserved and last is not None:
+        behind = sum(other not in waiting for other in answered_after(limiter.answered, name))
+        turn_seconds = max((last - now).total_seconds() - behind / rate, 0.0)
+    if limiter.leases.find(name, now) is not None:
+        return Slot(request.lease_id, request.asked_at, turn_seconds)
+    if not was_answered(limiter.answered, name, from_ms(to_ms(request.asked_at)), now):
+        return None
+    place = next((place for place in limiter.places if place.name == name), None)
+    if place is not None:
+        seconds = max((place.asks_ms - to_ms(now)) / 1_000, LEAST_ASK_SECONDS)
+        return SlotPostponed(seconds, "it waits for a slot or a turn", ahead=0)
+    own = Place(0, name, 0, limit_key=request.limit_key)
+    if len(kept_within(KEPT_PLACES, (*limiter.places, own), place_bytes)) <= len(limiter.places):
+        return SlotPostponed(FIRST_ASK_SECONDS, "it waits behind those that have a place", ahead=0)
+    if turn_seconds is None:
+        return Slot()
+    return SlotPostponed(turn_seconds, "it has its turn then", turn_seconds)
 
 
 @dataclass(frozen=True, slots=True)

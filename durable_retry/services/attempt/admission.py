@@ -9,12 +9,13 @@ waits in place.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import outcome_text, seconds_text
 from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
@@ -22,15 +23,18 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.limits.limiter import Slot, SlotAnswer, SlotPostponed, SlotRequest, answer_to
 from durable_retry.engine.limits.settings import NeedsSlot
+from durable_retry.engine.limits.share import is_valid
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Blocked, BlockedStep, NeedsProbe
+from durable_retry.engine.retry.loop import Blocked, BlockedStep, NeedsProbe, slot_request
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit, pause_of
+from durable_retry.stores.circuit.entity import CircuitEntity, ask_limiter, give_slot_back, leave_limiter
 from durable_retry.stores.task_hub import TaskHub
 
 type AttemptFunction = Callable[[], Awaitable[AttemptOutcome]]
@@ -61,6 +65,7 @@ class StepGate:
     operation: OperationInput
     number: int
     held: StepAdmission | None = None
+    lines: int = 0  # steps that were held in place and have asked a limiter
     _entered: tuple[str, CircuitCache, Permitted] | None = None
 
     @asynccontextmanager
@@ -120,7 +125,22 @@ class StepGate:
         dependency = plan.dependency
         if not self._asks(dependency) or await self._is_let_past(dependency):
             return await call()
-        circuit, answer = await self._place(plan, must_hold)
+        line = _Line(self, dependency.name)
+        try:
+            circuit, answer = await self._place(plan, must_hold, line)
+            return await self._called(circuit, answer, plan, call, outcome_of)
+        finally:
+            await line.leave()
+
+    async def _called(
+        self,
+        circuit: CircuitCache,
+        answer: Permitted,
+        plan: Plan,
+        call: Callable[[], Awaitable[Any]],
+        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
+    ) -> Any:
+        dependency = plan.dependency
         try:
             result = await call()
         except Exception as error:
@@ -134,7 +154,9 @@ class StepGate:
         await _report(circuit, answer, dependency.retry, plan.outcome())
         return result
 
-    async def _place(self, plan: Plan, must_hold: Callable[[], bool]) -> tuple[CircuitCache, Permitted]:
+    async def _place(
+        self, plan: Plan, must_hold: Callable[[], bool], line: "_Line"
+    ) -> tuple[CircuitCache, Permitted]:
         entered = self._entered
         if entered is not None and entered[0] == plan.dependency.name:
             self._entered = None
@@ -144,11 +166,15 @@ class StepGate:
             try:
                 return await self._enter(plan.dependency, admission)
             except StepBlockedError as error:
-                seconds = _seconds_in_place(error.step.blocked)
+                blocked: Blocked | SlotAnswer | None = error.step.blocked
                 left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                if isinstance(blocked, NeedsSlot) and must_hold():
+                    blocked = await line.asked(blocked, admission, left)
+                    left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                seconds = _seconds_in_place(blocked)
                 if not must_hold() or seconds is None or seconds >= left:
                     raise
-                admission = _admission_after(admission, error.step.blocked)
+                admission = _admission_after(admission, blocked)
             await asyncio.sleep(seconds)
 
     async def _enter(
@@ -161,29 +187,77 @@ class StepGate:
         raise StepBlockedError(BlockedStep(dependency.name, answer))
 
 
-def _seconds_in_place(blocked: Blocked) -> float | None:
+@dataclass(slots=True)
+class _Line:
+    """A step's place at a limiter, which it asks by signals: held in place, no orchestration asks for it."""
+
+    gate: StepGate
+    dependency: str
+    _asked: SlotRequest | None = None
+
+    async def asked(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
+        """Return the answer of the limiter, which lets it go if it fails; None where none comes in time."""
+        assert self.gate.hub is not None  # noqa: S101 - see `StepGate._asks`
+        now = clock.now()
+        until = now + timedelta(seconds=seconds)
+        request = slot_request(self.gate.operation, self.gate.number, admission, needed, now)
+        if self._asked is None:
+            self.gate.lines += 1
+        # Steps that run at once have a slot each, and it asks again before its time is over.
+        name = f"{request.lease_id}.{self.gate.lines}" if self._asked is None else self._asked.lease_id
+        self._asked = replace(request, lease_id=name, latest_seconds=seconds - _LOOK_SECONDS)
+        answer, entity = None, CircuitEntity(self.gate.hub, self.dependency)
+        try:
+            await ask_limiter(self.gate.hub, self.dependency, self._asked)
+            while answer is None and clock.now() < until:
+                await asyncio.sleep(_LOOK_SECONDS)
+                answer = answer_to(await entity.limiter(), self._asked, clock.now())
+        except TaskHubUnavailableError:
+            return Slot(turn_seconds=0.0, fail_open=True)
+        return answer
+
+    async def leave(self) -> None:
+        """Give back what it has asked for."""
+        if self._asked is not None and self.gate.hub is not None:
+            slot = Slot(self._asked.lease_id, self._asked.asked_at)
+            with suppress(TaskHubUnavailableError):
+                await leave_limiter(self.gate.hub, self.dependency, self._asked.lease_id, is_gone=True)
+                await give_slot_back(self.gate.hub, self.dependency, slot)
+
+
+def _seconds_in_place(blocked: Blocked | SlotAnswer | None) -> float | None:
     """Return after how long a step that is held in place asks again; None where an orchestration has to."""
     match blocked:
         case Refused() | BudgetPostponed():
             return max(_LOOK_SECONDS, (blocked.until - clock.now()).total_seconds())
-        case NeedsSlot():
-            return _LOOK_SECONDS
-        case NeedsProbe():
+        case SlotPostponed():
+            return blocked.seconds
+        case Slot():
+            return 0.0
+        case NeedsSlot() | NeedsProbe() | None:
             return None
         case _ as never:
             assert_never(never)
 
 
-def _admission_after(admission: AdmissionState, blocked: Blocked) -> AdmissionState:
-    """Return what a step has reached that is held in place: nothing is counted for it twice.
-
-    It cannot ask the limiter. So it waits for a slot of the worker's share as the first of those that wait.
-    """
-    if isinstance(blocked, BudgetPostponed):
-        return replace(admission, promised_at=blocked.until if blocked.reserved else None)
-    if isinstance(blocked, NeedsSlot):
-        return replace(admission, ahead=admission.ahead or 0)
-    return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
+def _admission_after(admission: AdmissionState, blocked: Blocked | SlotAnswer | None) -> AdmissionState:
+    """Return what a step has reached that is held in place: nothing is counted for it twice."""
+    now = clock.now()
+    match blocked:
+        case BudgetPostponed():
+            return replace(admission, promised_at=blocked.until if blocked.reserved else None)
+        case Slot() | SlotPostponed():
+            turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
+            if blocked.turn_seconds is not None:
+                turn_at = now + timedelta(seconds=blocked.turn_seconds)
+            held = replace(admission, turn_at=turn_at, slot_since=admission.slot_since or now)
+            return (
+                replace(held, slot=blocked)
+                if isinstance(blocked, Slot)
+                else replace(held, ahead=blocked.ahead)
+            )
+        case _:
+            return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
 
 
 async def attempt_if_admitted(

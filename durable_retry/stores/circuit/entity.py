@@ -27,9 +27,11 @@ from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
+    ACQUIRE,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
+    GIVE_BACK,
     LEAVE,
     MANUAL_CONTROL,
     RELEASE_WAITING,
@@ -44,7 +46,7 @@ from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.limits.limiter import Leaving, Limiter
+from durable_retry.engine.limits.limiter import Leaving, Limiter, Slot, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import function_name, present_name
@@ -124,9 +126,19 @@ async def key_circuits_after(
     return [breaker for breaker in read if breaker.limit_key is not None], page.following
 
 
-async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str) -> None:
-    """Signal that an attempt which waited for the limiter has started without it."""
-    await hub.signal_entity(limiter_id(dependency), LEAVE, Leaving(lease_id).to_json())
+async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str, *, is_gone: bool | None = None) -> None:
+    """Signal that an attempt which waited for the limiter has started without it, or `is_gone`."""
+    await hub.signal_entity(limiter_id(dependency), LEAVE, Leaving(lease_id, is_gone).to_json())
+
+
+async def ask_limiter(hub: TaskHub, dependency: str, request: SlotRequest) -> None:
+    """Signal a request for a slot; `engine.limits.limiter.answer_to` reads the answer from the state."""
+    await hub.signal_entity(limiter_id(dependency), ACQUIRE, request.to_json())
+
+
+async def give_slot_back(hub: TaskHub, dependency: str, slot: Slot) -> None:
+    """Signal that a slot is free again, or not wanted any more."""
+    await hub.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
 
 
 async def reset_limiter(hub: TaskHub, dependency: str) -> None:

@@ -11,11 +11,21 @@ from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.limits.limiter import (
+    Leaving,
+    Limiter,
+    Slot,
+    SlotRequest,
+    acquire,
+    give_back,
+    leave,
+)
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
@@ -30,6 +40,7 @@ from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS
 from durable_retry.stores.circuit import cache
+from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.operations import writes
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
@@ -331,6 +342,19 @@ class Gate:
         self.answers, self.circuit = list(answers), Circuit()
         self.states: list[AdmissionState] = []
         self.own = Circuit()
+        self.limiter = Limiter()
+
+    async def asked(self, _hub: object, _dependency: str, request: SlotRequest) -> None:
+        await self.ask(request)
+
+    async def ask(self, request: SlotRequest) -> None:
+        self.limiter, _ = acquire(self.limiter, request, clock.now())
+
+    async def leave(self, _hub: object, _dependency: str, lease_id: str, *, is_gone: bool) -> None:
+        self.limiter = leave(self.limiter, Leaving(lease_id, is_gone), clock.now())
+
+    async def give_back(self, _hub: object, _dependency: object, slot: Slot) -> None:
+        self.limiter = give_back(self.limiter, slot, clock.now())
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.states.append(state)
@@ -348,7 +372,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
         return gate.circuit
 
     monkeypatch.setattr(cache, "circuit_of", circuit_of)
+
+    async def limiter(_entity: object) -> Limiter:
+        return gate.limiter
+
     monkeypatch.setattr(admission, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(admission, "ask_limiter", gate.asked)
+    monkeypatch.setattr(admission, "give_slot_back", gate.give_back)
+    monkeypatch.setattr(admission, "leave_limiter", gate.leave)
+    monkeypatch.setattr(CircuitEntity, "limiter", limiter)
     return gate
 
 
@@ -409,13 +441,51 @@ async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_s
     ran, gate.answers = list[str](), [BUSY, OPEN, postponed, BUSY, Permitted(epoch=1)]
     assert (await at_hub(stepping(ran))).result == {"value": "done"}
     assert (ran, service.received) == (["POST"], ["POST", "POST"])
-    assert [(state.waiting, state.promised_at is not None, state.ahead) for state in gate.states] == [
-        (False, False, None),
-        (False, False, 0),
-        (True, False, 0),
-        (True, True, 0),
-        (True, True, 0),
+    assert [(state.waiting, state.promised_at is not None, bool(state.slot)) for state in gate.states] == [
+        (False, False, False),
+        (False, False, True),
+        (True, False, True),
+        (True, True, True),
+        (True, True, True),
     ]
+    assert len(gate.limiter.leases) == 0, "it is given back"
+
+
+async def test_a_step_that_is_held_in_place_asks_until_a_slot_is_free(service: Service, gate: Gate) -> None:
+    request = SlotRequest("another:1", 60.0, BUSY.settings, clock.now(), clock.now())
+    gate.limiter, taken = acquire(Limiter(held_seconds=0.05), request, clock.now())
+    assert isinstance(taken, Slot)
+    asks = list[SlotRequest]()
+
+    async def ask(request: SlotRequest) -> None:
+        asks.append(request)
+        if len(asks) == 3:
+            await gate.give_back(None, None, taken)
+        await Gate.ask(gate, request)
+
+    async def enter(_id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
+        return BUSY if state.slot is None else Permitted(epoch=1)
+
+    gate.ask, gate.enter = ask, enter  # type: ignore[method-assign]
+    ran = list[str]()
+    assert (await at_hub(stepping(ran))).result == {"value": "done"}
+    assert (ran, service.received) == (["POST"], ["POST", "POST"])
+    assert [request.has_waited for request in asks] == [False, True, True]
+    assert len({request.lease_id for request in asks}) == 1
+    assert len(gate.limiter.leases) == 0
+
+
+async def test_a_step_that_is_held_in_place_goes_where_the_limiter_fails(
+    service: Service, gate: Gate
+) -> None:
+    async def ask(_request: SlotRequest) -> None:
+        raise TaskHubUnavailableError("away")
+
+    gate.ask = ask  # type: ignore[assignment, method-assign]
+    gate.answers = [BUSY, Permitted(epoch=1)]
+    assert (await at_hub(stepping([]))).result == {"value": "done"}
+    assert gate.states[-1].slot == Slot(turn_seconds=0.0, fail_open=True)
+    assert service.received == ["POST", "POST"]
 
 
 async def test_a_handler_that_sent_nothing_of_the_kind_runs_again_once_its_step_is_admitted(

@@ -71,6 +71,9 @@ class Circuit:
     def now(self) -> datetime:
         return NOON
 
+    def at_begin(self, admission: AdmissionState, _attempt_seconds: float) -> AdmissionState:
+        return admission
+
     def pause(self, _id: str, _now: datetime) -> Refused | None:
         return self.paused
 

@@ -14,6 +14,7 @@ from durable_retry.engine.limits.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, 
 from durable_retry.engine.limits.leases import Lease, Leases, name_of
 from durable_retry.engine.limits.limiter import (
     DOOR_SECONDS,
+    FIRST_ASK_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
     LATE,
     LATEST_LONGEST_SECONDS,
@@ -27,11 +28,12 @@ from durable_retry.engine.limits.limiter import (
     SlotPostponed,
     SlotRequest,
     acquire,
+    answer_to,
     give_back,
     leave,
     reset,
 )
-from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from tests.support.builders import NOON, after
 
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
@@ -340,3 +342,57 @@ def test_without_limits_nothing_is_in_use_and_nothing_waits() -> None:
 def test_a_turn_is_told_so_early_that_its_attempt_is_there_in_time() -> None:
     assert DOOR_SECONDS < RESERVED_SECONDS
     assert timedelta(seconds=RESERVED_SECONDS) > UNUSED
+
+
+ONE_AND_RATE = LimitSettings(max_concurrency=1, rate_per_second=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [ONE_AT_ONCE, ONE_AND_RATE, LimitSettings(rate_per_second=1), LimitSettings(0, 0.0, KeyLimits(0, 1))],
+)
+def test_the_answer_to_a_signalled_request_is_read_from_the_state(settings: LimitSettings) -> None:
+    """Whoever asks by a signal comes to the same as one who is answered, whether it waits or not."""
+    limiter = Limiter()
+    for number in range(4):
+        request = replace(asking(number), settings=settings, limit_key="k", asked_at=after(number / 10))
+        assert answer_to(limiter, request, after(number / 10)) is None, "it has not arrived"
+        limiter, told = acquire(limiter, request, after(number / 10))
+        read = answer_to(limiter, request, after(number / 10))
+        assert read is not None
+        has_lease = isinstance(told, Slot) and told.lease_id is not None
+        assert (isinstance(read, Slot) and read.lease_id is not None) == has_lease
+        assert read.turn_seconds == pytest.approx(told.turn_seconds, abs=0.001)
+        if isinstance(told, SlotPostponed) and told.turn_seconds is None:
+            assert isinstance(read, SlotPostponed)
+            assert read.seconds == pytest.approx(told.seconds)
+
+
+def test_a_signalled_request_behind_all_places_asks_again() -> None:
+    limiter = BUSY
+    for number in range(2, KEPT_PLACES + 2):
+        limiter, _ = postponed(limiter, asking(number))
+    request = asking(900, due=1)
+    limiter, _ = postponed(limiter, request)
+    read = answer_to(limiter, request, NOON)
+    assert isinstance(read, SlotPostponed)
+    assert (read.seconds, read.turn_seconds) == (FIRST_ASK_SECONDS, None)
+
+
+def test_a_reserved_turn_is_not_read_a_second_time() -> None:
+    settings = LimitSettings(rate_per_second=1)
+    limiter, _ = acquire(Limiter(), replace(asking(1), settings=settings), NOON)
+    reserved = replace(asking(2), settings=settings, reserved=True)
+    limiter, told = acquire(limiter, reserved, NOON)
+    assert answer_to(limiter, reserved, NOON) == told == Slot()
+
+
+def test_the_turn_of_a_signalled_request_is_its_own_although_later_ones_were_granted() -> None:
+    limiter, asked, told = Limiter(), list[SlotRequest](), list[float | None]()
+    for number in range(3):
+        asked.append(replace(asking(number), settings=LimitSettings(rate_per_second=1)))
+        limiter, answer = acquire(limiter, asked[-1], NOON)
+        told.append(answer.turn_seconds)
+    assert told == [0.0, 1.0, 2.0]
+    read = [answer_to(limiter, request, NOON) for request in asked]
+    assert [answer and answer.turn_seconds for answer in read] == told
