@@ -97,6 +97,17 @@ def test_it_asks_for_ever_with_a_history_of_bounded_length() -> None:
     assert stage.custom_status["status"] == "waiting_order"
     stage.tell_lane("leave", message(run=1))
     assert stage.run()["status"] == "succeeded"
+    assert said(stage)[-3:] == ["take", "leave", "leave"]
+
+
+def test_one_that_was_begun_early_waits_for_its_start_no_more() -> None:
+    stage = behind_another(start_at=after(86_400), deadline_in=None)
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
+    while stage.executions < 2:
+        assert stage.run_until_waiting()["status"] == "waiting_order"
+        stage._fire_next_timer()
+    assert stage.run_until_waiting()["status"] == "waiting_order"
 
 
 def test_a_turn_is_kept_when_the_history_begins_anew() -> None:
