@@ -36,7 +36,7 @@ STEPS = {
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
     "take": ("durable_retry.services.operations", "take_commit"),
     "commit": ("durable_retry.services.operations", "commit_success"),
-    "outbox": ("orchestrators.operation", "_start_outbox"),
+    "outbox": ("orchestrators.outbox", "follow"),
     "complete": ("entities.idempotency_record", "complete"),
     "pending": ("durable_retry.features.outbox.sending", "pending_of"),
     "send": ("durable_retry.features.outbox.sending", "send_message"),
