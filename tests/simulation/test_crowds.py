@@ -36,7 +36,7 @@ from tests.simulation.crowds.story import LARGE, MOST, crowd_story
 CROWDS: Final = range(2 * len(CROWD_TROUBLES))
 """Each trouble twice."""
 
-SHOWN_WITHIN: Final = range(3 * len(CROWD_TROUBLES))
+SHOWN_WITHIN: Final = range(8 * len(CROWD_TROUBLES))
 
 DRAWN: Final = randbelow(simulation.SEEDS)
 STRETCHES: Final = 5
