@@ -513,6 +513,10 @@ class _Asking:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
             seconds = min(seconds, wait.first_seconds)
+        elif self.request.priority is Priority.HIGH:
+            # It passes others while it waits, so that its turn comes before their number says.
+            waited_seconds = (self.now - from_ms(self.own.due_ms)).total_seconds()
+            seconds = min(seconds, max(wait.first_seconds, waited_seconds))
         latest = self.request.latest_seconds
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
             seconds = latest  # It asks once more before its deadline.
