@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from durable_retry.app import subscribe_watchers
 from durable_retry.handlers import registry
 from durable_retry.settings import configuration
-from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index import notes as operation_notes
 from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN

@@ -8,9 +8,9 @@ from typing import Final
 
 import azure.durable_functions as df
 
-from durable_retry.engine.base import names
+from durable_retry.base import names
+from durable_retry.hub.binding import add_activity
 from durable_retry.plugins import Activities, plugins
-from durable_retry.runtime.binding import add_activity
 
 ACTIVITIES: Final = (
     Activities(module="operation", with_hub=(names.ATTEMPT,), without_hub=(names.COMMIT, names.DEAD_LETTER)),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.calls import PendingCall, begin_call, look_at
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.hub.binding import TaskHub
+from durable_retry.operations.calls import PendingCall, begin_call, look_at
+from durable_retry.runtime import clock
 
 
 async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from durable_retry.engine.operations.completion import Success
-from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Blocked, BlockedStep
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.attempt.attempt import Renamed, attempt_operation
-from durable_retry.services.operations import commit as commit_once
-from durable_retry.services.operations import keep_failure
+from durable_retry.attempt.attempt import Renamed, attempt_operation
+from durable_retry.hub.binding import TaskHub
+from durable_retry.operations.actions import commit as commit_once
+from durable_retry.operations.actions import keep_failure
+from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.operation import AttemptCall
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import Blocked, BlockedStep
 
 
 async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

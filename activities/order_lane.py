@@ -3,7 +3,7 @@
 from typing import Any
 
 from durable_retry.features.order import lanes
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
 
 
 async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:

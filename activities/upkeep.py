@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.circuits import wake_some
-from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionPart
-from durable_retry.services.upkeep.rounds import remove_past as remove
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.circuit.circuits import wake_some
+from durable_retry.hub.binding import TaskHub
+from durable_retry.runtime import clock
+from durable_retry.upkeep.rounds import STEP_SECONDS, RetentionPart
+from durable_retry.upkeep.rounds import remove_past as remove
 
 
 async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from durable_retry import clock
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.features.workflows.batches import advance_batch, end_batch, refuse_item, start_item
 from durable_retry.features.workflows.sagas import begin_run, end_run
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
 
 
 async def submit(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from bench.peers.benchmark import calls_of
 from bench.peers.systems import APART, FUNCTIONS, command_of, family, onebox, target
 from bench.peers.target import Call
 from bench.promises import MOST_ATTEMPTS, WAIT_SECONDS, Findings, Kill, expected
-from durable_retry.engine.base.text import counted
+from durable_retry.base.text import counted
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually
 
 LANES = 8

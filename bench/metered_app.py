@@ -18,11 +18,11 @@ from durabletask.internal.orchestrator_service_pb2 import (
     OrchestratorResponse,
 )
 
-from durable_retry.clock import reading
-from durable_retry.engine.operations.operation import OperationInput, run_number
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry.circuit.cache import close_circuits
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.rules.operations.operation import OperationInput, run_number
+from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
+from durable_retry.runtime.clock import reading
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.metrics.store import WRITER
 from onebox.clock import ManualClock

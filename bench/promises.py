@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from bench.peers.target import Call
-from durable_retry.engine.retry.loop import SHOWN_LATE_AFTER
+from durable_retry.rules.retry.loop import SHOWN_LATE_AFTER
 
 WAIT_SECONDS = 1.0
 LEAST_WAIT_SECONDS = WAIT_SECONDS - 0.005

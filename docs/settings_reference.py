@@ -18,8 +18,8 @@ import onebox.environment
 import retryctl.api
 import scripts.run
 from docs.tables import table, with_tables
-from durable_retry.engine.config.dependency import TABLES, Dependency, DependencyTable
-from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
+from durable_retry.rules.config.dependency import TABLES, Dependency, DependencyTable
+from durable_retry.rules.retry.policy import PRESETS, RetryPolicy
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.group import Setting
 

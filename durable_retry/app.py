@@ -23,11 +23,12 @@ from azure.functions.decorators.function_app import FunctionBuilder
 from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
 
-from durable_retry import routing, triggers
-from durable_retry.engine.base.names import QUEUE_SOURCE
-from durable_retry.engine.base.validation import Problem, did_you_mean
+from durable_retry import routing
+from durable_retry.base.names import QUEUE_SOURCE
+from durable_retry.base.validation import Problem, did_you_mean
+from durable_retry.hub.executor_guard import guard_executor
+from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.plugins import plugins, sources
-from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
@@ -47,6 +48,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.storage_account import check_storage_account
 from durable_retry.telemetry import events, start_telemetry
+from durable_retry.upkeep import timers
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 
@@ -220,7 +222,7 @@ def _is_of_form(form: re.Pattern[str], text: Any) -> bool:
 
 
 def _own_functions() -> list[FunctionBuilder]:
-    blueprints = (routing.blueprint(), *triggers.blueprints(), *_durable_blueprints())
+    blueprints = (routing.blueprint(), timers.blueprint, *source_blueprints(), *_durable_blueprints())
     builders = (builder for blueprint in blueprints for builder in blueprint._function_builders)
     return [
         _placed_function(builder) for builder in builders if not _name_of(builder).startswith(_SDK_PREFIX)

@@ -18,25 +18,25 @@ import azure.durable_functions as df
 import azure.functions as func
 from durabletask import task
 
-from durable_retry import clock
-from durable_retry.engine.base.documents import size_problem
-from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
-from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import CALL, OperationState
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.completion import MASKED, is_masked_at
-from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.keys import visible
-from durable_retry.engine.operations.request import Event
-from durable_retry.engine.operations.submission import read_operation
+from durable_retry.base.documents import size_problem
+from durable_retry.base.errors import NoSuchOperationError, WrongOperationStateError
+from durable_retry.base.foreign import plain_json
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import CALL, OperationState
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.handlers.registry import Function, OperationFunction, find_handler, handler_of
 from durable_retry.handlers.signatures import read_result, result_of
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.runtime.executor_guard import execution_of
-from durable_retry.services import operations
-from durable_retry.services.operations import KeyReused, Replayed, caller_naming, submit
-from durable_retry.services.queue import accept_message
+from durable_retry.hub.binding import TaskHub
+from durable_retry.hub.executor_guard import execution_of
+from durable_retry.intake.queue import accept_message
+from durable_retry.operations import actions as operations
+from durable_retry.operations.actions import KeyReused, Replayed, caller_naming, submit
+from durable_retry.rules.operations.completion import MASKED, is_masked_at
+from durable_retry.rules.operations.envelope import ParsedEnvelope
+from durable_retry.rules.operations.keys import visible
+from durable_retry.rules.operations.request import Event
+from durable_retry.rules.operations.submission import read_operation
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import app_settings, function_name, targets
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext

@@ -6,7 +6,7 @@ features that its wheel has, and the distributions that are installed where it r
 
 Whoever has something to extend asks `plugins()` for it. They are asked in the order of their names, the
 features first, so that a replay asks as its history did. What a plugin adds is named by a text,
-`package.module:name`, where it costs an import: see `durable_retry.deferred`.
+`package.module:name`, where it costs an import: see `durable_retry.runtime.deferred`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_retry.deferred import imported
+from durable_retry.runtime.deferred import imported
 
 if TYPE_CHECKING:
     import azure.durable_functions as df
@@ -65,7 +65,7 @@ class Orchestration:
     is_watched: bool = True  # whether upkeep looks whether an instance stands still
     is_restarted: bool = False  # whether upkeep starts an instance again that failed, or was terminated
     stays_terminated: bool = False  # not one that was terminated: somebody stopped it
-    is_listed: bool = False  # whether `stores.instance_lists` lists its instances
+    is_listed: bool = False  # whether `hub.instance_lists` lists its instances
     # Whether its activities call dependencies; its custom status has in `held` since when circuits hold them.
     calls_dependencies: bool = False
     is_idle: str = ""  # where a function is that says, of a task hub at present, that no instance runs
@@ -112,7 +112,7 @@ class Plugin:
         orchestrators: Its modules of the folder `orchestrators`.
         activities: Its activities.
         entities: Its modules of the folder `entities`.
-        members: Where its `engine.operations.request.Members` is.
+        members: Where its `rules.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
             start, until an operation begins that has a part of this feature.
         end: Its module there with `end`, which is called with the last document of such an operation.
@@ -134,11 +134,11 @@ class Plugin:
             bounded, and leaves the rest to the next run.
         each_round: The same, of the timer `maintenance`.
         health: Where functions are that look at a part of the app's health, by the name of the part; each
-            takes the task hub and returns a `services.health.HealthPart`.
-        retention: Where its `services.upkeep.rounds.Kind` are, by the name of the kind.
+            takes the task hub and returns a `upkeep.health.HealthPart`.
+        retention: Where its `upkeep.rounds.Kind` are, by the name of the kind.
         replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
             takes the dead letter and the operation.
-        replays: Where `services.dead_letters.replay.Case` are for dead letters that are about something of
+        replays: Where `replay.actions.Case` are for dead letters that are about something of
             its own, by their reason.
         subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
             called again, and has no effect then.

@@ -6,27 +6,27 @@ from typing import Any, Final
 
 import azure.durable_functions as df
 
-from durable_retry.deferred import imported
 from durable_retry.http.collection import add_collection
 from durable_retry.plugins import Collection, Plugin, plugins
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import registration
 
 CORE: Final = (
     Collection(
         "operations/{*rest}",
-        ("durable_retry.triggers.http.submissions:routes", "durable_retry.triggers.http.operations:routes"),
+        ("durable_retry.intake.routes:routes", "durable_retry.operations.routes:routes"),
     ),
-    Collection("dependencies", ("durable_retry.triggers.http.dependencies:routes",)),
-    Collection("handlers", ("durable_retry.triggers.http.dependencies:routes",)),
-    Collection("policies/{*rest}", ("durable_retry.triggers.http.dependencies:routes",)),
-    Collection("circuits/{*rest}", ("durable_retry.triggers.http.circuits:routes",)),
+    Collection("dependencies", ("durable_retry.operations.dependencies:routes",)),
+    Collection("handlers", ("durable_retry.operations.dependencies:routes",)),
+    Collection("policies/{*rest}", ("durable_retry.operations.dependencies:routes",)),
+    Collection("circuits/{*rest}", ("durable_retry.circuit.routes:routes",)),
     Collection(
         "dead-letters/{*rest}",
-        ("durable_retry.triggers.http.dead_letters:routes", "durable_retry.triggers.http.replays:routes"),
+        ("durable_retry.dead_letters.routes:routes", "durable_retry.replay.routes:routes"),
     ),
-    Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
-    Collection("setup", ("durable_retry.triggers.http.health:routes",)),
-    Collection("histories", ("durable_retry.triggers.http.histories:routes",)),
+    Collection("health", ("durable_retry.upkeep.routes:routes",), anonymous=True),
+    Collection("setup", ("durable_retry.upkeep.routes:routes",)),
+    Collection("histories", ("durable_retry.operations.history_routes:routes",)),
     Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),
 )
 

@@ -1,4 +1,4 @@
-"""Durable entities: thin shells over the state machines in `durable_retry.engine`."""
+"""Durable entities: thin shells over the state machines in `durable_retry.rules`."""
 
 from importlib import import_module
 

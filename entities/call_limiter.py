@@ -8,9 +8,8 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry import clock
-from durable_retry.engine.base.names import CALL_LIMITER
-from durable_retry.engine.limits.limiter import (
+from durable_retry.base.names import CALL_LIMITER
+from durable_retry.rules.limits.limiter import (
     Leaving,
     Limiter,
     Slot,
@@ -20,6 +19,7 @@ from durable_retry.engine.limits.limiter import (
     leave,
     reset,
 )
+from durable_retry.runtime import clock
 
 blueprint = df.Blueprint()
 

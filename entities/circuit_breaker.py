@@ -10,15 +10,15 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, KEY_CHANGED
-from durable_retry.engine.circuit.breaker import FREE, Breaker
-from durable_retry.engine.circuit.key_changes import KeyChange
-from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.circuit.transitions import Gone, ManualAction
-from durable_retry.engine.facts import CircuitChanged
-from durable_retry.stores.entity_ids import circuit_id, dependency_of
+from durable_retry.base.names import CIRCUIT_BREAKER, KEY_CHANGED
+from durable_retry.hub.entity_ids import circuit_id, dependency_of
+from durable_retry.rules.circuit.breaker import FREE, Breaker
+from durable_retry.rules.circuit.key_changes import KeyChange
+from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.circuit.transitions import Gone, ManualAction
+from durable_retry.rules.facts import CircuitChanged
+from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import report
 
 blueprint = df.Blueprint()

@@ -5,8 +5,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry import clock
-from durable_retry.engine.base.names import FORGET
+from durable_retry.base.names import FORGET
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.debounce.rules import (
     KEPT_FOR,
@@ -18,6 +17,7 @@ from durable_retry.features.debounce.rules import (
     forget,
     withdraw,
 )
+from durable_retry.runtime import clock
 
 blueprint = df.Blueprint()
 

@@ -1,6 +1,6 @@
 """The entity `idempotency_record`, one per key of a caller: how its operation ended.
 
-The rules are `engine.operations.keys`. Its key is the operation id. Every entity operation takes and
+The rules are `rules.operations.keys`. Its key is the operation id. Every entity operation takes and
 returns plain JSON; time comes in with the request.
 """
 
@@ -9,9 +9,9 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.keys import (
+from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.names import IDEMPOTENCY_RECORD
+from durable_retry.rules.operations.keys import (
     KeyCompletion,
     KeyRecord,
     complete,

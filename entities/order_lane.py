@@ -10,7 +10,6 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry import clock
 from durable_retry.features.order.names import ORDER_LANE, PASS_TURN
 from durable_retry.features.order.rules.lane import (
     Lane,
@@ -24,6 +23,7 @@ from durable_retry.features.order.rules.lane import (
     released,
     taken,
 )
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()

@@ -1,4 +1,4 @@
-"""Durable orchestrations: they carry out decisions that `durable_retry.engine` makes."""
+"""Durable orchestrations: they carry out decisions that `durable_retry.rules` makes."""
 
 from importlib import import_module
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.operations.completion import Completion
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.features.workflows.rules.shapes import BatchProgress
-from durable_retry.runtime.turns import Signals, Turns, call_until_success
+from durable_retry.hub.turns import Signals, Turns, call_until_success
+from durable_retry.rules.operations.completion import Completion
 
 from .completion_reports import CompletionReports
 

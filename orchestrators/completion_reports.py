@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import optional_to_rfc3339
-from durable_retry.engine.base.names import DUE_AT, ENDED_EVENT
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.runtime.turns import Alarm, Signals, Turns
+from durable_retry.base.json_forms import optional_to_rfc3339
+from durable_retry.base.names import DUE_AT, ENDED_EVENT
+from durable_retry.hub.turns import Alarm, Signals, Turns
+from durable_retry.rules.operations.completion import Completion
 
 LOOKS_PER_HISTORY: Final = 20
 """Starts and looks after which the orchestration continues as new, so that its history stays short."""

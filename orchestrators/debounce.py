@@ -5,12 +5,12 @@ from typing import Any
 
 from durabletask import task
 
-from durable_retry.engine.base.names import CANCEL_EVENT, Category, DeadLetterReason
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter
+from durable_retry.base.names import CANCEL_EVENT, Category, DeadLetterReason
 from durable_retry.features.debounce.names import ARRIVE, BEGIN, REPLACED_EVENT, WITHDRAW
 from durable_retry.features.debounce.rules import Debounce, DebouncePlace, DebounceRequest, debounce_of
 from durable_retry.features.debounce.store import debounce_id
-from durable_retry.runtime.turns import Turns, call_entity
+from durable_retry.hub.turns import Turns, call_entity
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter
 
 from .run import Listener, Run, Withdrawn
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.features.diagnosis.names import DIAGNOSE, DIAGNOSIS
-from durable_retry.runtime.turns import Turns
+from durable_retry.hub.turns import Turns
+from durable_retry.operations.entities import record_id
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.operations.entities import record_id
 
 blueprint = df.Blueprint()
 

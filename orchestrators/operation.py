@@ -1,4 +1,4 @@
-"""The orchestration of one operation: it carries out what `engine.retry.loop` decides.
+"""The orchestration of one operation: it carries out what `rules.retry.loop` decides.
 
 attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled
 """
@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import (
+from durable_retry.base.names import (
     ATTEMPT,
     CANCEL_EVENT,
     COMMIT,
@@ -25,34 +25,10 @@ from durable_retry.engine.base.names import (
     DeadLetterReason,
     OperationState,
 )
-from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.facts import OperationEnded
-from durable_retry.engine.operations.completion import (
-    Committed,
-    Completion,
-    Success,
-    unreadable_document,
-    written_operation,
-)
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import moving_parts
-from durable_retry.engine.retry.decide import DeadLetter, Decision, Done, Wait, overdue
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import (
-    AttemptNow,
-    Blocked,
-    BlockedStep,
-    NeedsProbe,
-    RequestProbe,
-    RequestSlot,
-    WorkerFailed,
-    before_turn,
-    lease_expired,
-)
-from durable_retry.plugins import features_of, plugins
-from durable_retry.runtime.executor_guard import show_at_end
-from durable_retry.runtime.turns import (
+from durable_retry.base.text import cut_text
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.hub.executor_guard import show_at_end
+from durable_retry.hub.turns import (
     Asking,
     OwnFailureError,
     Signals,
@@ -65,8 +41,32 @@ from durable_retry.runtime.turns import (
     request_probe,
     request_slot,
 )
+from durable_retry.operations.entities import record_id
+from durable_retry.plugins import features_of, plugins
+from durable_retry.rules.facts import OperationEnded
+from durable_retry.rules.operations.completion import (
+    Committed,
+    Completion,
+    Success,
+    unreadable_document,
+    written_operation,
+)
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import moving_parts
+from durable_retry.rules.retry.decide import DeadLetter, Decision, Done, Wait, overdue
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import (
+    AttemptNow,
+    Blocked,
+    BlockedStep,
+    NeedsProbe,
+    RequestProbe,
+    RequestSlot,
+    WorkerFailed,
+    before_turn,
+    lease_expired,
+)
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.operations.entities import record_id
 from durable_retry.telemetry.facts import report
 
 from .run import Run, Withdrawn

@@ -16,15 +16,15 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import CANCEL_EVENT
-from durable_retry.engine.retry.constraints import is_over
-from durable_retry.engine.retry.decide import DeadLetter, too_late
-from durable_retry.engine.retry.history import PastWait, WaitKind
+from durable_retry.base.names import CANCEL_EVENT
 from durable_retry.features.order.names import JOIN, LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
 from durable_retry.features.order.rules.lane import LOOKS_FROM, Turn, ask_again_seconds
 from durable_retry.features.order.rules.members import blocks_its_order
 from durable_retry.features.order.store import lane_id, message_of
-from durable_retry.runtime.turns import Turns, call_entity
+from durable_retry.hub.turns import Turns, call_entity
+from durable_retry.rules.retry.constraints import is_over
+from durable_retry.rules.retry.decide import DeadLetter, too_late
+from durable_retry.rules.retry.history import PastWait, WaitKind
 from durable_retry.settings.configuration import function_name
 
 from .run import Listener, Run

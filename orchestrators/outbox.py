@@ -1,6 +1,6 @@
 """The orchestration that sends the events of one operation.
 
-`features.outbox.rules` picks the events, `engine.retry.loop` decides when and how often each is tried.
+`features.outbox.rules` picks the events, `rules.retry.loop` decides when and how often each is tried.
 
 It works in rounds: all due deliveries are attempted side by side, then it waits for the next one. Events of
 one destination follow each other; a destination that is down delays another one by one attempt at most.
@@ -15,19 +15,8 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_EVENT, DUE_AT
-from durable_retry.engine.operations.completion import Committed, Success
-from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
-from durable_retry.engine.retry.loop import (
-    AttemptNow,
-    LapResult,
-    RequestProbe,
-    RequestSlot,
-    WorkerFailed,
-    after,
-    lease_id_of,
-)
+from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.names import CIRCUIT_EVENT, DUE_AT
 from durable_retry.features.outbox.names import (
     OUTBOX,
     OUTBOX_GIVE_UP,
@@ -44,7 +33,7 @@ from durable_retry.features.outbox.rules import (
     notes_of_events,
     shown_of,
 )
-from durable_retry.runtime.turns import (
+from durable_retry.hub.turns import (
     Alarm,
     Asking,
     Signals,
@@ -56,6 +45,17 @@ from durable_retry.runtime.turns import (
     renamed_in,
     request_probe,
     request_slot,
+)
+from durable_retry.rules.operations.completion import Committed, Success
+from durable_retry.rules.retry.decide import DeadLetter, Done, Wait
+from durable_retry.rules.retry.loop import (
+    AttemptNow,
+    LapResult,
+    RequestProbe,
+    RequestSlot,
+    WorkerFailed,
+    after,
+    lease_id_of,
 )
 from durable_retry.settings.configuration import function_name
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import instant_in, optional_to_rfc3339
-from durable_retry.engine.base.names import (
+from durable_retry.base.json_forms import instant_in, optional_to_rfc3339
+from durable_retry.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
     PAUSE_EVENT,
@@ -18,17 +18,9 @@ from durable_retry.engine.base.names import (
     TRY_EVENT,
     OperationState,
 )
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.facts import WaitBegun, WaitEnded
-from durable_retry.engine.operations.operation import AttemptCall, OperationInput
-from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
-from durable_retry.engine.operations.waits import Pause
-from durable_retry.engine.retry.constraints import is_over
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
-from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
-from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after, lease_id_of
-from durable_retry.runtime.executor_guard import show_at_end
-from durable_retry.runtime.turns import (
+from durable_retry.base.text import counted
+from durable_retry.hub.executor_guard import show_at_end
+from durable_retry.hub.turns import (
     ENTITY_CALLS,
     Alarm,
     OwnFailureError,
@@ -37,6 +29,14 @@ from durable_retry.runtime.turns import (
     leave_gates,
     wait_after,
 )
+from durable_retry.rules.facts import WaitBegun, WaitEnded
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
+from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.retry.constraints import is_over
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
+from durable_retry.rules.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
+from durable_retry.rules.retry.loop import Action, LapResult, RetryState, after, lease_id_of
 from durable_retry.telemetry.facts import report
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
@@ -74,7 +74,7 @@ class Run:
         has_begun: Whether it continues an earlier execution, so that it waits for its start no more.
         input_id: The id of the instance's input, from which attempts read a large operation; None when they
             get it.
-        signals: What someone outside tells it: its names are the events' of `engine.base.names`.
+        signals: What someone outside tells it: its names are the events' of `base.names`.
         gates: The features, by their names, for which it has yet to wait before it begins.
         listener: An event that may end its wait besides; None for none.
         has_later_deadline: Whether a pause moved its deadline, in this execution.

@@ -7,13 +7,13 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.operations.completion import Completion
 from durable_retry.features.workflows.names import BEGIN_RESTART, END_RESTART, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.document import saga_document
 from durable_retry.features.workflows.rules.references import MissingResultError
 from durable_retry.features.workflows.rules.shapes import Do, Over, Saga, Undo
 from durable_retry.features.workflows.saga_store import saga_progress
-from durable_retry.runtime.turns import Turns, call_until_success
+from durable_retry.hub.turns import Turns, call_until_success
+from durable_retry.rules.operations.completion import Completion
 
 from .completion_reports import LOOKS_PER_HISTORY, CompletionReports
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import PASS_QUEUE, QUEUE_CHECK, REMOVE_PAST, RETENTION
-from durable_retry.runtime.turns import Signals, Turns
+from durable_retry.base.names import PASS_QUEUE, QUEUE_CHECK, REMOVE_PAST, RETENTION
+from durable_retry.hub.turns import Signals, Turns
 from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
@@ -31,7 +31,7 @@ _SOON: Final = timedelta(seconds=1)
 
 
 def queue_check(ctx: task.OrchestrationContext, _: object) -> Turns[None]:
-    """Go through the queues of turns and of activities as operations do; see `engine.queue_checks`.
+    """Go through the queues of turns and of activities as operations do; see `rules.queue_checks`.
 
     onebox has a queue each for activities of first turns, of timers and of answers, and prefers the latter
     two; Azure Storage has one for all.

@@ -7,10 +7,10 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
-from durable_retry.runtime.turns import Signals, Turns, call_entity, call_until_success, pause
-from durable_retry.stores.entity_ids import circuit_id
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
+from durable_retry.hub.entity_ids import circuit_id
+from durable_retry.hub.turns import Signals, Turns, call_entity, call_until_success, pause
 
 blueprint = df.Blueprint()
 

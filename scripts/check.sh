@@ -28,7 +28,7 @@ wait "$types"
 wait "$site"
 $py -m coverage combine --quiet
 if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then
-    printf '%s\n' "$report" "check: the rules (durable_retry/engine/, features/ and packages/console/) have branches that no fast test takes." >&2
+    printf '%s\n' "$report" "check: the rules (durable_retry/rules/, features/ and packages/console/) have branches that no fast test takes." >&2
     exit 1
 fi
 # A file stays on one worker, so that its servers start once: a start of the app takes seconds. What kills

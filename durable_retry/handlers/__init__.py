@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, overload
 
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.engine.operations.request import Event
-from durable_retry.engine.retry.policy import RetryOverride
+from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
+from durable_retry.rules.operations.request import Event
+from durable_retry.rules.retry.policy import RetryOverride
 
 if TYPE_CHECKING:
     import httpx

@@ -13,18 +13,18 @@ from typing import Any, Final, Protocol, Required, TypedDict, Unpack, cast, over
 
 from pydantic import TypeAdapter, ValidationError, with_config
 
-from durable_retry.engine.base.names import PriorityName
-from durable_retry.engine.base.validation import (
+from durable_retry.base.names import PriorityName
+from durable_retry.base.validation import (
     InvalidInputError,
     PositiveSeconds,
     ResourceName,
     problems_of,
     validated,
 )
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
 from durable_retry.handlers import Call, Outcome
 from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.retry.policy import RetryOverride, policy_from, policy_problems
 
 _DECLARED: Final = '@durable_retry.operation(dependency="payments")'
 

@@ -28,9 +28,9 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from durable_retry.engine.base.documents import json_problems
-from durable_retry.engine.base.foreign import json_form, look, name_of, text_of
-from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
+from durable_retry.base.documents import json_problems
+from durable_retry.base.foreign import json_form, look, name_of, text_of
+from durable_retry.base.validation import InvalidInputError, Problem, problems_of
 from durable_retry.handlers import Call, Outcome
 
 # Functions whose signature a process remembers; each costs pydantic about a millisecond.

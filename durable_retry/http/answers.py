@@ -9,10 +9,10 @@ from typing import Any, Final
 import azure.functions as func
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from durable_retry.engine.base.answers import Answer, ProblemDocument
-from durable_retry.engine.base.errors import REFUSED_STATUSES, OverloadedError, TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.validation import InvalidInputError, Problem, count_of
+from durable_retry.base.answers import Answer, ProblemDocument
+from durable_retry.base.errors import REFUSED_STATUSES, OverloadedError, TaskHubUnavailableError
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.validation import InvalidInputError, Problem, count_of
 
 _PROBLEM_TYPE: Final = "application/problem+json"
 _JSON_TYPE: Final = "application/json"

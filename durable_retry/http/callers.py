@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.engine.facts import PersonActed, TargetType
 from durable_retry.http.answers import UnauthorizedError
+from durable_retry.rules.facts import PersonActed, TargetType
 from durable_retry.settings.callers import CallerSettings, Role
 from durable_retry.telemetry.facts import report
 

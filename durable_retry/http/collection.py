@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.deferred import REFERENCES, imported
+from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.plugins import Collection
-from durable_retry.runtime.binding import TaskHub, bind_hub
+from durable_retry.runtime.deferred import REFERENCES, imported
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Also those that no route has: the host's own answer to them has no body."""

@@ -1,7 +1,7 @@
 """What tags, path parameters and members mean where no class says it: a name means one thing in the API.
 
 Examples of what is sent and answered are made from the schemas of the classes. A class has one of its own
-where its types do not make one (`engine.base.validation.with_example`). In all others a member's name says
+where its types do not make one (`base.validation.with_example`). In all others a member's name says
 what stands there, since a name means one thing in the whole API.
 """
 

@@ -13,7 +13,7 @@ import azure.functions as func
 
 from durable_retry.http.answers import problem
 from durable_retry.http.routes import Route
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
 from durable_retry.settings.configuration import api_path
 
 PROTECTION: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

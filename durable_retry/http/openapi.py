@@ -12,9 +12,9 @@ from typing import Any, Final, override
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from durable_retry.engine.base.answers import Answer, ProblemDocument
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.validation import Problem
+from durable_retry.base.answers import Answer, ProblemDocument
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.validation import Problem
 from durable_retry.http.answers import INVALID as INVALID_TYPE
 from durable_retry.http.answers import NO_TYPE
 from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, Examples, with_members_described

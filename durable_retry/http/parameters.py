@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.base.json_forms import from_rfc3339
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50

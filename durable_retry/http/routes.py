@@ -25,13 +25,13 @@ from urllib.parse import urlsplit
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.engine.base.documents import MAX_DEPTH, read_checked
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
+from durable_retry.base.documents import MAX_DEPTH, read_checked
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, Refusals, problem_of, unless_known
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
 from durable_retry.settings.callers import Role, caller_settings
 from durable_retry.settings.configuration import app_settings
 

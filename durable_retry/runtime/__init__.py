@@ -1,1 +1,1 @@
-"""What the worker process and the SDK give: one event loop, the durable client, a guarded executor."""
+"""What the process gives: the time, one event loop, imports when they are needed."""

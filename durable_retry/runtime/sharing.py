@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from durable_retry import clock
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 
 FRESH_SECONDS: Final = 2.0

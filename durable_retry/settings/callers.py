@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BeforeValidator
 
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, setting
 
 _KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(caller|reader|operator):([0-9a-f]{64})")

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from durable_retry.deferred import imported
 from durable_retry.plugins import plugins
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.app import AppSettings, RetentionSettings, TelemetrySettings
 from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup

@@ -15,11 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.validation import Problem, did_you_mean
-from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
-from durable_retry.engine.config.dependency import Dependency, Targets
-from durable_retry.engine.retry.policy import timeouts_problems
+from durable_retry.base.masking import Masking
+from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.handlers.registry import (
     Handler,
     HandlerSetupError,
@@ -27,6 +24,9 @@ from durable_retry.handlers.registry import (
     registered_handlers,
     taken_mistakes,
 )
+from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config
+from durable_retry.rules.config.dependency import Dependency, Targets
+from durable_retry.rules.retry.policy import timeouts_problems
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
@@ -113,7 +113,7 @@ def handler_modules(settings: AppSettings) -> tuple[str, ...]:
 
 
 def function_name(name: str) -> str:
-    """Return the name under which a function of `engine.base.names` is registered, started and called."""
+    """Return the name under which a function of `base.names` is registered, started and called."""
     return _registration.function_prefix + name
 
 

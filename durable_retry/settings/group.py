@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from durable_retry.engine.base.validation import Problem
+from durable_retry.base.validation import Problem
 
 
 class SettingsError(ValueError):

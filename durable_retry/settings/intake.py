@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
-from durable_retry.engine.intake import LagThresholds
+from durable_retry.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.base.validation import InvalidInputError, Problem, pointer_problem
 from durable_retry.plugins import sources
+from durable_retry.rules.intake import LagThresholds
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry.settings.mistakes import HOST_JSON

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config.dependencies_file import ConfigError, key_path
+from durable_retry.base.text import counted
+from durable_retry.base.validation import Problem
 from durable_retry.handlers.registry import HandlerSetupError
+from durable_retry.rules.config.dependencies_file import ConfigError, key_path
 from durable_retry.settings.group import SettingsError
 
 HOST_JSON: Final = "host.json"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, assert_never
 
-from durable_retry.engine.base.validation import UNRESOLVED, UNRESOLVED_DETAIL, Problem
+from durable_retry.base.validation import UNRESOLVED, UNRESOLVED_DETAIL, Problem
 from durable_retry.settings.group import SettingsError, SettingsGroup, setting
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from durable_retry.deferred import REFERENCES, imported
+from durable_retry.runtime.deferred import REFERENCES, imported
 
 DEFAULT_SERVICE: Final = "durable-retry"
 

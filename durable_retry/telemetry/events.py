@@ -1,14 +1,14 @@
-"""Facts of operations and circuits (`engine.facts`), each recorded in metrics, log and trace.
+"""Facts of operations and circuits (`rules.facts`), each recorded in metrics, log and trace.
 
 Log lines carry the ids as attributes (`extra`) for searching.
 """
 
 import logging
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.facts import (
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState, Priority
+from durable_retry.base.text import counted
+from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
     CircuitBypassed,
@@ -20,7 +20,7 @@ from durable_retry.engine.facts import (
     WaitBegun,
     WaitEnded,
 )
-from durable_retry.engine.operations.status import lasted_seconds
+from durable_retry.rules.operations.status import lasted_seconds
 from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import (

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from durable_retry.engine.facts import Fact
+from durable_retry.rules.facts import Fact
 
 _receivers: dict[type, list[Callable[[Any], None]]] = {}
 

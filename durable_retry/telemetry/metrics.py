@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-from durable_retry import clock
+from durable_retry.runtime import clock
 from durable_retry.telemetry.spans import (
     CATEGORY,
     CIRCUIT_OF,

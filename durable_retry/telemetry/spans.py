@@ -35,12 +35,12 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import QUEUE_PREFIX, OperationState
-from durable_retry.engine.base.trace_context import TRACEPARENT, TraceContext, trace_in
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.waits import waits_of
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import QUEUE_PREFIX, OperationState
+from durable_retry.base.trace_context import TRACEPARENT, TraceContext, trace_in
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.waits import waits_of
+from durable_retry.rules.retry.history import AttemptOutcome
 
 SCOPE: Final = "durable_retry"
 """Name of the instrumentation scope of all metrics and spans."""

@@ -6,7 +6,7 @@
         assert (run.status, run.waits) == ("succeeded", [2.0])
 
 The handler runs as in the app, `Call` and all, over `httpx.MockTransport`. What follows each attempt is what
-`engine.retry` decides; a wait moves the clock. There is no circuit and no retry budget, and nothing commits:
+`rules.retry` decides; a wait moves the clock. There is no circuit and no retry budget, and nothing commits:
 writes and events are shown.
 """
 

@@ -1,4 +1,4 @@
-"""A handler's operation, run to its end by the rules of `engine.retry`; a wait moves the clock."""
+"""A handler's operation, run to its end by the rules of `rules.retry`; a wait moves the clock."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -11,24 +11,24 @@ from typing import Any, assert_never
 
 import httpx
 
-from durable_retry import clock
-from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, ScopedKey
-from durable_retry.engine.operations.operation import OperationInput, operation_from
-from durable_retry.engine.operations.request import parse_operation
-from durable_retry.engine.operations.steps import HEARTBEAT, RememberedStep, shown
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
-from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
-from durable_retry.engine.retry.loop import RetryState, after
+from durable_retry.attempt.handler import attempt_handler, outcome_of_marked, sends_once
+from durable_retry.attempt.http_client import close_clients, sending_over
+from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
+from durable_retry.attempt.results import StepRule
+from durable_retry.attempt.writes import Marked
+from durable_retry.base.foreign import plain_json
+from durable_retry.base.names import OperationState
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
-from durable_retry.services.attempt.handler import attempt_handler, outcome_of_marked, sends_once
-from durable_retry.services.attempt.http_client import close_clients, sending_over
-from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
+from durable_retry.rules.operations.operation import OperationInput, operation_from
+from durable_retry.rules.operations.request import parse_operation
+from durable_retry.rules.operations.steps import HEARTBEAT, RememberedStep, shown
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
+from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
+from durable_retry.rules.retry.loop import RetryState, after
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies, find_dependency, using
-from durable_retry.stores.operations.results import StepRule
-from durable_retry.stores.operations.writes import Marked
 from durable_retry.testing.fakes import (
     Crash,
     FakeClock,

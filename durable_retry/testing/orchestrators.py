@@ -15,18 +15,18 @@ from azure.durable_functions.internal.compat.orchestration_context import wrap_o
 from durabletask import task
 from durabletask.entities import EntityInstanceId, EntityLock
 
-from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.base.names import CALL
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.foreign import plain_json
+from durable_retry.base.names import CALL
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.handlers.registry import registered_handlers, user_function
-from durable_retry.runtime.executor_guard import (
+from durable_retry.hub.executor_guard import (
     InstanceExecution,
     async_error,
     begin_execution,
     no_task_error,
 )
-from durable_retry.services.calls import PendingCall, operation_of_call
+from durable_retry.operations.calls import PendingCall, operation_of_call
+from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
 from durable_retry.testing.handlers import HandlerRun, Play, warn_of_unasked, world

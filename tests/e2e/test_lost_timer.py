@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from scripts.processes import eventually
 from tests.support.app import System
 

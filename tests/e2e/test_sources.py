@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.keys import (
+from durable_retry.rules.operations.keys import (
     EXPLICIT_SCOPE,
     EnvelopeName,
     ScopedKey,

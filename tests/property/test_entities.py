@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import entities
-from durable_retry.engine.base.json_forms import to_ms
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
-from durable_retry.engine.circuit.key_changes import KeyChange
-from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings
-from durable_retry.engine.circuit.snapshot import Permitted
-from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.circuit.transitions import Gone, ManualAction, ProbeRequest
-from durable_retry.engine.limits.leases import NO_LEASES, Lease, name_of
-from durable_retry.engine.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
-from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
-from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
+from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left, passed_to, released, taken
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
+from durable_retry.rules.circuit.key_changes import KeyChange
+from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
+from durable_retry.rules.circuit.retry_budget import Budget, RetryBudgetSettings
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.circuit.transitions import Gone, ManualAction, ProbeRequest
+from durable_retry.rules.limits.leases import NO_LEASES, Lease, name_of
+from durable_retry.rules.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
+from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 

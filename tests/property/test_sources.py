@@ -23,11 +23,7 @@ from azure_functions_runtime.bindings.generic import GenericBinding
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.intake import LagThresholds
-from durable_retry.engine.operations.keys import visible
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.sources import triggers
 from durable_retry.features.sources.settings import SourceSettings
 from durable_retry.features.sources.triggers import (
@@ -37,13 +33,17 @@ from durable_retry.features.sources.triggers import (
     operations_kafka,
     operations_service_bus,
 )
-from durable_retry.services import intake as intake_module
-from durable_retry.services.intake import NotAcceptedError, intake
-from durable_retry.services.operations import Started, SubmitResult
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake import intake as intake_module
+from durable_retry.intake.intake import NotAcceptedError, intake
+from durable_retry.intake.queue_triggers import operations_queue
+from durable_retry.operations.actions import Started, SubmitResult
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.intake import LagThresholds
+from durable_retry.rules.operations.keys import visible
+from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.queue import operations_queue
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL: dict[str, Any] = {

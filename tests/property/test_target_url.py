@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.services.attempt.http_client import require_below, target_url
+from durable_retry.attempt.http_client import require_below, target_url
+from durable_retry.rules.config.dependency import Dependency
 
 BASES: Final = (
     "https://api.example.com",

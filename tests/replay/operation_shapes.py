@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from durable_retry import clock
-from durable_retry.engine.base import names
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe
-from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.base import names
+from durable_retry.base.names import Category
+from durable_retry.circuit.entity import wake
 from durable_retry.features.order.store import join_lane, leave_lane, read_lane
-from durable_retry.stores.circuit.entity import wake
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.loop import Blocked, NeedsProbe
+from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.runtime import clock
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import Activities, an_operation, failing, followed_by, in_order
 from tests.support.hub import TaskHubStage

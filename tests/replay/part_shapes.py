@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import (
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import (
     CALL,
     ENDED_EVENT,
     LOOK_AT_CALL,
@@ -21,16 +20,6 @@ from durable_retry.engine.base.names import (
     EventState,
     OperationState,
 )
-from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe
-from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
@@ -39,6 +28,17 @@ from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga, SagaStep
+from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.retry.loop import Blocked, NeedsProbe
+from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.runtime import clock
 from durable_retry_console.bulk.names import BULK_ACTION, BULK_ENDS, BULK_PAGE, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.shapes import BatchResult, BulkAction, BulkInput
 from tests.replay.recording import Shape, Steer

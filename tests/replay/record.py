@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from durable_retry.engine.base.names import OPERATION
+from durable_retry.base.names import OPERATION
 from durable_retry.features.workflows.names import SAGA
 from orchestrators.saga import saga
 from tests.replay.operation_shapes import operation_shapes

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.stores import task_hub as hub
+from durable_retry.hub import task_hub as hub
 from durable_retry.testing.replay import RecordedHistory
 from scripts.processes import ROOT
 from tests.support.builders import Activities

@@ -22,29 +22,27 @@ from typing import (
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-import durable_retry.engine
-import durable_retry.services
-import durable_retry.stores
+import durable_retry
 import durable_retry_console
-from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.completion import Committed, Completion, Success
-from durable_retry.engine.operations.keys import KeyCompletion
-from durable_retry.engine.operations.operation import AttemptCall, OperationInput
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Blocked, RetryState
+from durable_retry.attempt.commits import CommitLocation as OutboxLocation
+from durable_retry.base.json_forms import union_from_json
 from durable_retry.features.order.rules.lane import LaneMessage, Turn
 from durable_retry.features.outbox.rules import Delivery
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
-from durable_retry.stores.operations.commits import CommitLocation as OutboxLocation
+from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.operations.completion import Committed, Completion, Success
+from durable_retry.rules.operations.keys import KeyCompletion
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import Blocked, RetryState
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkInput
 from tests.replay.recording import load as recording
 from tests.replay.recording import shapes
 from tests.support.builders import NOON
 
-_PACKAGES: Final = (durable_retry.engine, durable_retry.stores, durable_retry.services, durable_retry_console)
+_PACKAGES: Final = (durable_retry, durable_retry_console)
 _BASES: Final = ("JsonShape", "JsonRow")
 
 

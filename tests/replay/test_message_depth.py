@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 from unittest.mock import patch
 
-from durable_retry.engine.base import names
-from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.base import names
+from durable_retry.base.documents import MAX_DEPTH
 from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
-from durable_retry.stores.orchestrations import orchestrations
+from durable_retry.hub.orchestrations import orchestrations
 from durable_retry_console.bulk import names as bulk_names
 from tests.replay.stored import recorded_messages
 from tests.simulation.entities import Operated

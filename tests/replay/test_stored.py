@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.operations.status import checked_document
+from durable_retry.base.json_forms import JsonShape
 from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.rules.operations.status import checked_document
 from durable_retry_console.bulk.shapes import BulkInput, BulkProgress
 from tests.replay.recording import load, shapes
 from tests.replay.stored import REWRITES, is_needed, recorded_messages, sample, stored_classes

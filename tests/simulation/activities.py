@@ -12,8 +12,8 @@ from typing import Any
 
 from durabletask.internal import helpers
 
-from durable_retry.engine.base.names import ATTEMPT
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.names import ATTEMPT
+from durable_retry.hub.task_hub import TaskHub
 from tests.simulation.history import CallActivity, Completed, Event, Failed
 from tests.simulation.messages import Asker, Instance, Messages
 from tests.simulation.world import Execution, Worker

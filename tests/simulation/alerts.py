@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
-from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.base.names import CIRCUIT_BREAKER
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import Lane
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.runtime import clock
 from durable_retry_console.alerts import health, watch
 from durable_retry_console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
 from durable_retry_console.alerts.settings import AlertSettings

@@ -24,28 +24,28 @@ from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
 from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
-from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.engine.base import names
-from durable_retry.engine.base.names import WAKE_WAITING
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations import operation as operations
+from durable_retry.attempt import attempt
+from durable_retry.attempt import http_client as downstream
+from durable_retry.base import names
+from durable_retry.base.names import WAKE_WAITING
+from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
+from durable_retry.hub import task_hub
+from durable_retry.intake import intake
 from durable_retry.plugins import plugins
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations import operation as operations
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.services import intake
-from durable_retry.services.attempt import attempt
-from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
-from durable_retry.stores import task_hub
-from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
 from durable_retry_console.bulk import names as bulk_names

@@ -9,12 +9,12 @@ from typing import Final
 
 import httpx
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import PAUSE_EVENT, Category, DeadLetterReason
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.history import KEPT_ACTIONS
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.features.debounce.rules import debounce_of
-from durable_retry.stores.storage import contents
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.history import KEPT_ACTIONS
+from durable_retry.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
 from tests.simulation.targets import Call, operation_in

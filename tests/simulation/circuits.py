@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_EVENT, OPERATION, OperationState
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.operations.status import WAITS_FOR
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import CIRCUIT_BREAKER, CIRCUIT_EVENT, OPERATION, OperationState
+from durable_retry.hub.entity_ids import dependency_of
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.entity_ids import dependency_of
 from tests.simulation.entities import Operated
 from tests.simulation.messages import Instance
 from tests.simulation.world import START, World

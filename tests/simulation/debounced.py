@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from durable_retry.engine.base.names import FORGET
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import FORGET
 from durable_retry.features.debounce.names import DEBOUNCE, WITHDRAW
 from durable_retry.features.debounce.rules import LONGEST_WAIT, Debounce, debounce_of
+from durable_retry.rules.operations.operation import OperationInput
 from tests.simulation.calls import calls_of_targets, is_hurried, slack
 from tests.simulation.story import RunEnd, Story
 from tests.simulation.targets import Call

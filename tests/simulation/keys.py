@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.retry.history import WaitKind
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.rules.retry.history import WaitKind
 from tests.simulation.story import RunEnd, Story
 from tests.simulation.targets import REVOKED, TENANTS
 

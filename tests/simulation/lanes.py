@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
-from durable_retry.engine.base.names import OperationState
+from durable_retry.base.names import OperationState
 from durable_retry.features.order.names import JOIN, ORDER_LANE, RELEASE, TAKE
 from durable_retry.features.order.rules.lane import lane_of_state
 from durable_retry.features.order.rules.members import blocks_its_order

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from tests.simulation.outcomes import saga_and_step, saga_of
 from tests.simulation.story import RunEnd, Story
 

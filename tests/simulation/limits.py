@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from durable_retry.engine.retry.admission import AdmissionState
+from durable_retry.rules.retry.admission import AdmissionState
 from tests.simulation.app import CONFIG
 from tests.simulation.slots import Asked
 from tests.simulation.story import Story

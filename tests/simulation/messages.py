@@ -9,8 +9,8 @@ from typing import Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.names import ATTEMPT
-from durable_retry.stores.orchestrations import watched_names
+from durable_retry.base.names import ATTEMPT
+from durable_retry.hub.orchestrations import watched_names
 from tests.simulation.history import Completed, Event, Raised
 from tests.simulation.turns import Session
 from tests.simulation.world import World

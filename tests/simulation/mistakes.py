@@ -15,33 +15,23 @@ from unittest.mock import patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock, in_process
-from durable_retry.engine.base.json_forms import to_ms, to_rfc3339
-from durable_retry.engine.base.names import (
+from durable_retry import in_process
+from durable_retry.attempt import call as handler_calls
+from durable_retry.attempt import functions, handler, results, writes
+from durable_retry.attempt import http_request as http_attempt
+from durable_retry.attempt.call import Calls
+from durable_retry.attempt.functions import LetOutError
+from durable_retry.attempt.writes import Marked
+from durable_retry.base.json_forms import to_ms, to_rfc3339
+from durable_retry.base.names import (
     CANCEL_EVENT,
     PAUSE_EVENT,
     Category,
     DeadLetterReason,
     OperationState,
 )
-from durable_retry.engine.circuit import transitions
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.circuit.reporters import Reporters
-from durable_retry.engine.circuit.snapshot import Permitted, Refused
-from durable_retry.engine.facts import Fact, StartUnanswered
-from durable_retry.engine.limits import fair, limiter
-from durable_retry.engine.limits.fair import FairShares
-from durable_retry.engine.limits.leases import Lease
-from durable_retry.engine.limits.limiter import Limiter, SlotPostponed, SlotRequest, _Asking
-from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations.keys import Life
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.steps import begin, begin_heartbeats
-from durable_retry.engine.operations.waits import Pause
-from durable_retry.engine.retry import classify, loop
-from durable_retry.engine.retry.decide import DeadLetter, while_blocked
-from durable_retry.engine.retry.history import AttemptOutcome, History
-from durable_retry.engine.retry.loop import WorkerFailed
+from durable_retry.circuit import entity as circuit_entity
+from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.order import lanes
@@ -50,23 +40,32 @@ from durable_retry.features.order.rules.members import Order
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga
-from durable_retry.runtime import executor_guard, turns
-from durable_retry.runtime.executor_guard import InstanceExecution
-from durable_retry.services import operations
-from durable_retry.services.attempt import call as handler_calls
-from durable_retry.services.attempt import functions, handler
-from durable_retry.services.attempt import http_request as http_attempt
-from durable_retry.services.attempt.call import Calls
-from durable_retry.services.attempt.functions import LetOutError
-from durable_retry.services.upkeep.stuck import StuckLook
-from durable_retry.stores import entity_ids
-from durable_retry.stores.circuit import entity as circuit_entity
-from durable_retry.stores.circuit.key_circuit import KeyCircuit
-from durable_retry.stores.operations import results, writes
-from durable_retry.stores.operations.writes import Marked
-from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub import entity_ids, executor_guard, turns
+from durable_retry.hub.executor_guard import InstanceExecution
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations import actions as operations
+from durable_retry.rules.circuit import transitions
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.reporters import Reporters
+from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.facts import Fact, StartUnanswered
+from durable_retry.rules.limits import fair, limiter
+from durable_retry.rules.limits.fair import FairShares
+from durable_retry.rules.limits.leases import Lease
+from durable_retry.rules.limits.limiter import Limiter, SlotPostponed, SlotRequest, _Asking
+from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.operations.keys import Life
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.steps import begin, begin_heartbeats
+from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.retry import classify, loop
+from durable_retry.rules.retry.decide import DeadLetter, while_blocked
+from durable_retry.rules.retry.history import AttemptOutcome, History
+from durable_retry.rules.retry.loop import WorkerFailed
+from durable_retry.runtime import clock
+from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
+from durable_retry.upkeep.stuck import StuckLook
 from durable_retry_console.index import notes as operation_notes
 from entities import debounce as debounce_entity
 from entities import order_lane
@@ -150,13 +149,13 @@ def _refuses_unknown_fields(ctx: Any, input_: Mapping[str, Any]) -> Run:
 ONCE: Final = (
     Mistake(
         "one run number",
-        lambda: patch("durable_retry.engine.operations.operation.run_number", lambda *_: 1),
+        lambda: patch("durable_retry.rules.operations.operation.run_number", lambda *_: 1),
         100,
     ),
     Mistake("unknown field", lambda: patch.object(Run, "resume", _refuses_unknown_fields), 30),
     Mistake(
         "marker without token",
-        lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
+        lambda: patch("durable_retry.attempt.attempt.insert_marker", _marker_without_token),
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
@@ -299,7 +298,7 @@ PLAUSIBLE: Final = (
     ),
     Mistake(
         "attempt made again without its marker",
-        lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _does_nothing),
+        lambda: patch("durable_retry.attempt.attempt.insert_marker", _does_nothing),
         losing=True,
     ),
 )
@@ -391,7 +390,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
     "events_arrive": lambda: patch("durable_retry.features.outbox.sending.deliver", _sends_nothing),
     "dead_letters_are_kept": lambda: patch(
-        "durable_retry.services.operations.keep_operation", says_that_it_was_kept
+        "durable_retry.operations.actions.keep_operation", says_that_it_was_kept
     ),
     "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
     "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),
@@ -402,7 +401,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "slots_are_given_back": lambda: patch.object(Limiter, "without", _is_kept),
     "attempts_are_within_limits": lambda: patch.object(LimitSettings, "shared_concurrency", _MORE_SLOTS),
     "records_agree": lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay)),
-    "lists_agree": lambda: patch("durable_retry.stores.dead_letters.index.list_record", _does_nothing),
+    "lists_agree": lambda: patch("durable_retry.dead_letters.index.list_record", _does_nothing),
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }
 """Mistakes by the invariant that has to see them in a larger, rough world."""

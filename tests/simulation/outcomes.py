@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
 from durable_retry_console.index.notes import is_listed
 from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL

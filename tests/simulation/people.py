@@ -12,19 +12,23 @@ from typing import Any
 
 import azure.functions as func
 
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, OperationState
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.intake import Arrival
+from durable_retry.base.names import CIRCUIT_BREAKER, OperationState
+from durable_retry.circuit import routes as circuits
+from durable_retry.dead_letters import routes as dead_letters
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.workflows import routes as workflows
-from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.hub.entity_ids import dependency_of
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake import routes as submissions
+from durable_retry.intake.intake import BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.operations import routes as operations
+from durable_retry.replay import routes as replays
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status
+from durable_retry.rules.intake import Arrival
 from durable_retry.settings.intake import intake_settings
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.entity_ids import dependency_of
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.asks import KEPT_ASKS
-from durable_retry.engine.base.json_forms import to_ms, union_from_json
-from durable_retry.engine.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
-from durable_retry.engine.limits.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
-from durable_retry.engine.limits.leases import Lease, name_of
-from durable_retry.engine.limits.limiter import (
+from durable_retry.base.asks import KEPT_ASKS
+from durable_retry.base.json_forms import to_ms, union_from_json
+from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
+from durable_retry.rules.limits.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
+from durable_retry.rules.limits.leases import Lease, name_of
+from durable_retry.rules.limits.limiter import (
     EARLY_MS,
     LATE,
     UNUSED,

@@ -9,29 +9,29 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.names import (
+from durable_retry.attempt.http_client import close_clients
+from durable_retry.attempt.results import TABLE_PREFIX as RESULTS_TABLE
+from durable_retry.attempt.results import remove_results, with_stored
+from durable_retry.base.names import (
     CALL_LIMITER,
     IDEMPOTENCY_RECORD,
     OPERATION,
     RELEASE_WAITING,
     OperationState,
 )
-from durable_retry.engine.dead_letters.document import DeadLetterSummary
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
-from durable_retry.engine.limits.limiter import Limiter
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.circuit.cache import close_circuits
+from durable_retry.dead_letters.index import read_summary
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import lane_of_state
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
-from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations.results import TABLE_PREFIX as RESULTS_TABLE
-from durable_retry.stores.operations.results import remove_results, with_stored
-from durable_retry.stores.storage import contents
+from durable_retry.rules.dead_letters.document import DeadLetterSummary
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.rules.limits.limiter import Limiter
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.storage import contents
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets
 from tests.simulation import virtual_loop
 from tests.simulation.alerts import AlertWatch

@@ -11,9 +11,9 @@ from typing import Any, Final, override
 
 import httpx
 
-from durable_retry.engine.base.errors import MessageRefusedError
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
+from durable_retry.attempt.http_pool import PROGRESS, SendProgress
+from durable_retry.base.errors import MessageRefusedError
+from durable_retry.rules.operations.operation import OperationInput
 from tests.simulation.world import Execution, World, executing
 
 _WORDY_CHARS: Final = 6_000
@@ -234,7 +234,7 @@ class Queues:
     messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     async def send_message(self, queue: str, text: str) -> None:
-        """Stand in for `stores.storage.queues.send_message`."""
+        """Stand in for `storage.queues.send_message`."""
         await self.world.point()
         if queue == REFUSING_QUEUE:
             raise MessageRefusedError(f"the queue {queue} refused it: Bad Request")

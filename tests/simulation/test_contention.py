@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from statistics import mean
 from typing import Final
 
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.services.attempt.http_client import close_clients
+from durable_retry.attempt.http_client import close_clients
+from durable_retry.base.names import Priority
+from durable_retry.circuit.cache import close_circuits
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit.cache import close_circuits
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.chances import CALM, Scale

@@ -19,8 +19,8 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import DATETIME_STRING_FORMAT
 
-from durable_retry.runtime import executor_guard
-from durable_retry.runtime.executor_guard import InstanceExecution
+from durable_retry.hub import executor_guard
+from durable_retry.hub.executor_guard import InstanceExecution
 from tests.simulation.history import (
     Action,
     CallActivity,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import queues
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import queues
 from onebox.storage.installation import BUNDLED, find_node
 from scripts.processes import ServerProcess, free_storage_ports
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.names import Category, OrderOnFailure
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.completion import Success
-from durable_retry.engine.operations.keys import Life, apart_ms
-from durable_retry.engine.operations.operation import OperationInput, run_number
-from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.base.names import Category, OrderOnFailure
 from durable_retry.features.order.names import ORDER
 from durable_retry.features.order.rules.members import Order
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.keys import Life, apart_ms
+from durable_retry.rules.operations.operation import OperationInput, run_number
+from durable_retry.rules.retry.history import AttemptOutcome, History, PastAttempt
+from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 
 NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAYMENTS: Final = Dependency(name="payments", base_url="https://payments.example.com/v1")

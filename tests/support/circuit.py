@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
-from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage, snapshot_of
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
+from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage, snapshot_of
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.snapshot import Permitted, Refused, Snapshot
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.transitions import ManualAction, ProbeRequest
 from tests.support.builders import after
 
 SETTINGS = CircuitSettings()

@@ -15,9 +15,9 @@ from unittest.mock import patch
 import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
-from durable_retry.stores.storage import queues, tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.runtime import clock
+from durable_retry.storage import queues, tables
 from tests.support.builders import Activities, an_operation
 from tests.support.stage import Stage
 

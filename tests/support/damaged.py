@@ -10,7 +10,7 @@ from durabletask.client import OrchestrationState, OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
 from tests.support.builders import NOON
 
 HUB: Final = TaskHub("{}")

@@ -10,30 +10,30 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.facts import TargetType
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.steps import (
+from durable_retry.attempt import results, writes
+from durable_retry.attempt.commits import commit_success
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.dead_letters import records
+from durable_retry.features.outbox import event_store as outbox
+from durable_retry.features.outbox.rules import event_id_for
+from durable_retry.features.workflows import batch_store as workflows
+from durable_retry.hub.instance_lists import note_created
+from durable_retry.hub.orchestrations import listed_names
+from durable_retry.rules.dead_letters.record import Status
+from durable_retry.rules.facts import TargetType
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.steps import (
     HEARTBEAT,
     Execution,
     RememberedStep,
     StepState,
     report_progress,
 )
-from durable_retry.features.outbox import event_store as outbox
-from durable_retry.features.outbox.rules import event_id_for
-from durable_retry.features.workflows import batch_store as workflows
-from durable_retry.stores.dead_letters import records
-from durable_retry.stores.instance_lists import note_created
-from durable_retry.stores.operations import results, writes
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.orchestrations import listed_names
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import rounds
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import rounds
 from durable_retry_console.activity import store as activity
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.alerts import store as alerts

@@ -6,7 +6,7 @@ from typing import Any
 
 import azure.functions as func
 
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
 
 
 @dataclass

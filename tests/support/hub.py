@@ -20,13 +20,13 @@ from durabletask.worker import ConcurrencyOptions, TaskHubGrpcWorker
 
 from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
-from durable_retry.engine.base import names
-from durable_retry.engine.base.names import WAKE_WAITING
+from durable_retry.base import names
+from durable_retry.base.names import WAKE_WAITING
 from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
 from durable_retry.features.workflows import names as workflow_names
-from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk import names as bulk_names
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing

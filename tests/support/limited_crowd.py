@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.limits.limiter import (
+from durable_retry.base.names import Priority
+from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
     Leaving,
     Limiter,
@@ -24,8 +24,8 @@ from durable_retry.engine.limits.limiter import (
     give_back,
     leave,
 )
-from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.limits.share import Part, WorkerShare, is_valid
+from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.limits.share import Part, WorkerShare, is_valid
 from tests.support.builders import NOON
 
 

@@ -14,9 +14,9 @@ from unittest.mock import Mock, patch
 from azure.core.exceptions import HttpResponseError
 
 from activities.operation import attempt
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import tables
+from durable_retry.storage import tables
 from tests.support.hub import binding_for
 
 _INSERT = tables.insert_if_absent

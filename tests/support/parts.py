@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from durable_retry.engine.base import names
+from durable_retry.base import names
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.order import names as order_names

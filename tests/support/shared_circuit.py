@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.circuit.key_changes import KeyChange
-from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.reporters import ReportBuffer
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.stores.circuit.cache import CircuitCache
-from durable_retry.stores.circuit.entity import AdmissionSettings
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit.cache import CircuitCache
+from durable_retry.circuit.entity import AdmissionSettings
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.key_changes import KeyChange
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.reporters import ReportBuffer
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.limits.settings import LimitSettings
 from tests.support.builders import NOON
 
 

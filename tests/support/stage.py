@@ -16,9 +16,9 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.engine.operations.operation import OperationInput, start_input
+from durable_retry.rules.operations.operation import OperationInput, start_input
+from durable_retry.runtime import clock
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce

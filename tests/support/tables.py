@@ -1,4 +1,4 @@
-"""Azure Tables in memory: what `stores.storage.tables` asks of a `TableServiceClient`, and nothing more.
+"""Azure Tables in memory: what `storage.tables` asks of a `TableServiceClient`, and nothing more.
 
 The fake is held to the same suite as Azurite: test_tables.py of tests/integration/stores.
 """
@@ -227,17 +227,17 @@ def _of_transaction(error: HttpResponseError) -> TableTransactionError:
 def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test empty tables: counts and lists are of all dead letters that there are."""
     suffix = sha256(name.encode()).hexdigest()[:16]
-    monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
+    monkeypatch.setattr("durable_retry.dead_letters.records.TABLE", f"Letters{suffix}")
     monkeypatch.setattr("durable_retry_console.alerts.store.TABLE", f"Alerts{suffix}")
     monkeypatch.setattr("durable_retry_console.index.store.TABLE", f"Operations{suffix}")
-    monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
+    monkeypatch.setattr("durable_retry.storage.rounds.TABLE", f"Upkeep{suffix}")
     monkeypatch.setattr("durable_retry_console.index.store.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.features.workflows.batch_store.TABLE", f"Batches{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operations.results.STEPS_TABLE", f"Steps{suffix}")
-    for module in ("durable_retry.stores.instance_lists", "durable_retry_console.bulk.store"):
+    monkeypatch.setattr("durable_retry.attempt.results.STEPS_TABLE", f"Steps{suffix}")
+    for module in ("durable_retry.hub.instance_lists", "durable_retry_console.bulk.store"):
         monkeypatch.setattr(f"{module}.TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE"):
-        monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
+        monkeypatch.setattr(f"durable_retry.dead_letters.{constant}", f"Index{suffix}")
 
 
 def refuse_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:

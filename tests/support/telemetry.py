@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.base.trace_context import TraceContext
 from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.metrics import Metric
 from tests.support.builders import an_operation

@@ -25,8 +25,8 @@ _APP_FOLDERS: Final = tuple(
 )
 
 WORDS: Final = (
-    *("durable_retry/engine/base/", "durable_retry/settings/", "durable_retry/stores/storage/"),
-    *("durable_retry/telemetry/", "durable_retry/clock.py", "durable_retry/runtime/concurrency.py"),
+    *("durable_retry/base/", "durable_retry/settings/", "durable_retry/storage/"),
+    *("durable_retry/telemetry/", "durable_retry/runtime/clock.py", "durable_retry/runtime/concurrency.py"),
     "durable_retry/handlers/registry.py",
 )
 """Forms of values, settings, rows and queues by name, spans, time."""
@@ -49,14 +49,18 @@ class Walk:
         ran: Every file whose code ran.
         files: Those that a reader opens.
         returns: Where the reader goes back to a caller's file, and for which function.
+        room_returns: The same between rooms, folders that is, of all files whose code runs.
     """
 
     last_function: str | None = None
     ran: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     returns: list[str] = field(default_factory=list)
+    room_returns: list[str] = field(default_factory=list)
     _read: set[CodeType] = field(default_factory=set)
     _open_file: str | None = None
+    _rooms: set[str] = field(default_factory=set)
+    _open_room: str | None = None
     is_over: bool = False
 
     def enter(self, code: CodeType, callers: list[str]) -> None:
@@ -68,12 +72,25 @@ class Walk:
         assert file is not None
         self.ran.add(file)
         self.is_over = code.co_name == self.last_function
+        self._enter_room(room_of(file), callers, code.co_qualname)
         if file.startswith(WORDS) or (_FACTS in callers and file != _FACTS):
             return
         if callers and callers[0] in self.files - {self._open_file}:
             self.returns.append(f"{callers[0]}: {code.co_qualname}")
         self.files.add(file)
         self._open_file = file
+
+    def _enter_room(self, room: str, callers: list[str], function: str) -> None:
+        if callers and room_of(callers[0]) in self._rooms - {self._open_room}:
+            self.room_returns.append(f"{room_of(callers[0])}: {function}")
+        self._rooms.add(room)
+        self._open_room = room
+
+
+def room_of(file: str) -> str:
+    """Return the folder that is a room: `durable_retry/attempt`, or `activities`."""
+    parts = Path(file).parts[:-1]
+    return "/".join(parts[:3] if parts[1:2] == ("features",) else parts[:2])
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from durable_retry.api import described
 from durable_retry.app import harden_runtime
 from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
+from durable_retry.intake.intake import intake
 from durable_retry.plugins import plugins
-from durable_retry.services.intake import intake
 from durable_retry.settings import configuration
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
@@ -335,7 +335,7 @@ def test_a_start_builds_few_of_the_models_of_answers() -> None:
     """To build all 100 takes a tenth of a start, and most processes use a few."""
     code = """
 import function_app
-from durable_retry.engine.base.answers import Answer
+from durable_retry.base.answers import Answer
 
 def derived(model):
     return [model, *(below for each in model.__subclasses__() for below in derived(each))]

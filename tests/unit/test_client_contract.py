@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from durable_retry.api import described
-from durable_retry.engine.base.names import FINISHED
+from durable_retry.base.names import FINISHED
 from durable_retry.in_process import OperationFields
 from durable_retry_client import AsyncClient, Client, documents
 

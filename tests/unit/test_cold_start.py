@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 import activities
-from durable_retry.deferred import imported
 from durable_retry.plugins import plugins
+from durable_retry.runtime.deferred import imported
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -26,12 +26,13 @@ HEAVY: Final = frozenset(
         # Our own: routes and activities, each with all that it needs.
         *("durable_retry.api", "durable_retry.http.routes", "durable_retry.http.openapi"),
         *(
-            "durable_retry.services.attempt",
+            *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "handler", "http_client")),
             "durable_retry.features.outbox.sending",
             "durable_retry.in_process",
         ),
-        *("durable_retry.services.upkeep.failures", "durable_retry.services.upkeep.rounds"),
-        *("durable_retry.triggers.http", "activities.operation", "activities.outbox"),
+        *("durable_retry.upkeep.failures", "durable_retry.upkeep.rounds"),
+        *(f"durable_retry.{room}.routes" for room in ("intake", "operations", "dead_letters", "upkeep")),
+        *("activities.operation", "activities.outbox"),
         *(
             "durable_retry_console.finding",
             "durable_retry_console.overview",

@@ -12,9 +12,9 @@ import pytest
 
 from docs.published import TABLES
 from durable_retry.api import described
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.retry.policy import PRESETS
 from durable_retry.features.schedules.rules import parse_schedules
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.retry.policy import PRESETS
 from durable_retry.settings.catalogue import groups
 from scripts.processes import ROOT
 from scripts.run import build_parser, what_to_try

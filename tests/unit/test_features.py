@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from durable_retry.deferred import imported
 from durable_retry.plugins import Plugin, plugins
+from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
 
 FEATURES: Final = {plugin.name: plugin for plugin in plugins() if plugin.name}
@@ -36,8 +36,8 @@ metadata.entry_points = lambda **_: ()
 
 import azure.durable_functions as df
 import durable_retry
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.request import parse_operation
+from durable_retry.base.validation import InvalidInputError
+from durable_retry.rules.operations.request import parse_operation
 
 app = df.DFApp()
 durable_retry.register(app)

@@ -13,17 +13,18 @@ from durabletask import task
 
 import durable_retry
 from durable_retry import in_process
-from durable_retry.engine.base.errors import InstanceEndedError
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.intake import Arrival
-from durable_retry.engine.operations.request import Event
+from durable_retry.base.errors import InstanceEndedError
+from durable_retry.base.validation import InvalidInputError
+from durable_retry.hub import executor_guard
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.in_process import Operations, operation_document
-from durable_retry.runtime import executor_guard
-from durable_retry.services import operations, queue
-from durable_retry.services.operations import KeyReused
+from durable_retry.intake import queue
+from durable_retry.operations import actions as operations
+from durable_retry.operations.actions import KeyReused
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.intake import Arrival
+from durable_retry.rules.operations.request import Event
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import TaskHub
 from orchestrators.call import call_operation
 from tests.support.builders import NOON
 

@@ -30,28 +30,27 @@ OF_FEATURES: Final[Mapping[str, str]] = {
     for module in modules
 }
 """The files outside its folder that belong to a feature: nothing of it may be imported by any other."""
-LAYERS: Final = (
-    "deferred",
-    "plugins",
-    "runtime.executor_guard",
-    "engine",
-    "runtime.concurrency",
-    "clock",
-    "runtime.sharing",
-    "handlers",
-    "telemetry",
-    "settings",
-    "stores",
-    "runtime.binding",
-    "runtime.platform_retries",
-    "runtime.turns",
-    "services",
+ROOMS: Final = (
+    *("runtime", "plugins", "base", "rules", "handlers", "telemetry", "settings", "storage", "hub", "http"),
+    *("circuit", "attempt", "dead_letters", "operations", "intake", "replay", "upkeep"),
 )
-"""Below the surfaces, each may import itself and what stands before it."""
-FOR_TRIGGERS: Final = tuple(layer for layer in LAYERS if layer != "stores")
-"""A use case is one function of a service: who parses a request or a message goes past none to a store."""
-PASS_THE_HUB_ON: Final = (f"{LIBRARY}.http", f"{LIBRARY}.triggers", "activities")
-"""They get a `TaskHub` by their binding, and a service asks it."""
+"""The core: each may import itself and what stands before it."""
+AT_THE_TOP: Final = ("routing", "api", "app", "in_process", "testing", "features")
+PURE_ROOMS: Final = {
+    "base": ("runtime.deferred", "plugins", "base"),
+    "rules": ("runtime.deferred", "plugins", "base", "rules"),
+}
+"""They read no clock."""
+STORES: Final = frozenset(
+    f"{LIBRARY}.{module}"
+    for module in (
+        *("storage", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
+        *("attempt.results", "attempt.writes", "dead_letters.index", "dead_letters.list"),
+        *("dead_letters.records", "operations.entities", "operations.lone_records"),
+        *("operations.status", "upkeep.stuck_rows"),
+    )
+)
+"""What reads and writes storage. A use case is one function above it: who parses a request goes past none."""
 
 NEVER_DEPLOYED: Final = frozenset(
     {"durable_retry_client", "onebox", "retryctl", "scripts", "examples", "bench", "tests"}
@@ -59,37 +58,35 @@ NEVER_DEPLOYED: Final = frozenset(
 
 MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     **{
-        f"{LIBRARY}.{layer}": frozenset(f"{LIBRARY}.{below}" for below in LAYERS[: at + 1])
-        for at, layer in enumerate(LAYERS)
-    },
-    **{
-        surface: frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS)
-        for surface in ("orchestrators", "entities")
-    },
-    "activities": frozenset(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS),
-    f"{LIBRARY}.http": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http")),
-    f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http", "triggers")),
-    CONSOLE: frozenset(
-        {*(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "features")), CONSOLE}
-    ),
-    **{
-        f"{LIBRARY}.features.{name}": frozenset(
-            f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", f"features.{name}")
+        f"{LIBRARY}.{room}": frozenset(
+            f"{LIBRARY}.{below}" for below in PURE_ROOMS.get(room, ROOMS[: at + 1])
         )
+        for at, room in enumerate(ROOMS)
+    },
+    **{
+        surface: frozenset(f"{LIBRARY}.{room}" for room in ROOMS)
+        for surface in (*DURABLE_FOLDERS, f"{LIBRARY}.in_process")
+    },
+    CONSOLE: frozenset({*(f"{LIBRARY}.{room}" for room in (*ROOMS, "features")), CONSOLE}),
+    **{
+        f"{LIBRARY}.features.{name}": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, f"features.{name}"))
         for name in FEATURES
     },
     **{
         f"{LIBRARY}.features.{name}.rules": frozenset(
-            {f"{LIBRARY}.engine", *(f"{LIBRARY}.features.{name}.{part}" for part in ("names", "rules"))}
+            {
+                *(f"{LIBRARY}.{room}" for room in PURE_ROOMS["rules"]),
+                *(f"{LIBRARY}.features.{name}.{part}" for part in ("names", "rules")),
+            }
         )
         for name in FEATURES
         if [*(ROOT / LIBRARY / "features" / name).glob("rules*")]
     },
-    f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "api")),
-    f"{LIBRARY}.api": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
-    f"{LIBRARY}.app": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "routing")),
-    f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "testing")),
-    f"{LIBRARY}.in_process": frozenset(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS),
+    **{
+        f"{LIBRARY}.{top}": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", top))
+        for top in ("api", "app", "testing")
+    },
+    f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "api")),
     "durable_retry_client": frozenset({"durable_retry_client"}),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl", "durable_retry_client"}),
@@ -101,9 +98,8 @@ OURS: Final = frozenset(
     }
 )
 
-ENGINE: Final = f"{LIBRARY}.engine"
-ENGINE_PACKAGES: Final = (
-    "base",
+RULES: Final = f"{LIBRARY}.rules"
+RULES_PACKAGES: Final = (
     "queue_checks",
     "circuit",
     "limits",
@@ -153,7 +149,7 @@ PURE: Final = frozenset(
 """What the rules may be made of: nothing here reads a clock, draws a number or touches the world."""
 
 REFERENCE: Final = re.compile(r"(?:[a-z_]+\.)+[a-z_]+:\w+")
-"""See `durable_retry.deferred`."""
+"""See `durable_retry.runtime.deferred`."""
 
 IMPURE_CALLS: Final = frozenset(
     {"now", "utcnow", "today", "open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
@@ -195,7 +191,7 @@ def is_in(name: str, package: str) -> bool:
 
 def is_pure(layer: str) -> bool:
     """Whether a layer is made of rules: it does no I/O, and reads no clock."""
-    return layer == ENGINE or layer.endswith(".rules")
+    return layer == f"{LIBRARY}.base" or layer.endswith(".rules")
 
 
 def violations_in(source: str, layer: str, feature: str | None = None) -> list[str]:
@@ -214,8 +210,6 @@ def violations_in(source: str, layer: str, feature: str | None = None) -> list[s
             found.append(f"{line}: imports {name}, which is not pure")
     if is_pure(layer):
         found.extend(f"{line}: calls {name}" for line, name in called_by(tree) if name in IMPURE_CALLS)
-    if layer in PASS_THE_HUB_ON:
-        found.extend(f"{line}: asks the task hub" for line in asked_hubs(tree))
     return found
 
 
@@ -268,13 +262,13 @@ def import_graph() -> dict[str, set[str]]:
     return graph
 
 
-def engine_violations(package: str, source: str) -> list[str]:
-    """List the imports of a package of the engine that point up."""
-    allowed = [f"{ENGINE}.{below}" for below in ENGINE_PACKAGES[: ENGINE_PACKAGES.index(package) + 1]]
+def rule_violations(package: str, source: str) -> list[str]:
+    """List the imports of a package of the rules that point up."""
+    allowed = [f"{RULES}.{below}" for below in RULES_PACKAGES[: RULES_PACKAGES.index(package) + 1]]
     return [
         f"{line}: imports {name}"
         for line, name in imported_by(ast.parse(source))
-        if is_in(name, ENGINE) and not any(is_in(name, below) for below in allowed)
+        if is_in(name, RULES) and not any(is_in(name, below) for below in allowed)
     ]
 
 
@@ -296,35 +290,32 @@ def test_imports_point_one_way(layer: str) -> None:
     assert {path: violations for path, violations in found.items() if violations} == {}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(path for path in files_of(CONSOLE) if path.stem.endswith(("routes", "activities"))),
-        *(path for path in files_of(f"{LIBRARY}.features") if path.stem == "routes"),
-        *files_of("activities"),
-    ],
-    ids=lambda path: f"{path.parent.name}.{path.stem}",
-)
-def test_a_route_or_activity_imports_no_store(path: Path) -> None:
+def is_surface(path: Path) -> bool:
+    """Whether a file parses what arrives, calls a use case and answers."""
+    in_folder = path.parent.name in {"activities", "http"}
+    return in_folder or path.stem.endswith(("routes", "triggers", "activities"))
+
+
+SURFACES: Final = [
+    path for top in (LIBRARY, CONSOLE, "activities") for path in files_of(top) if is_surface(path)
+]
+
+
+@pytest.mark.parametrize("path", SURFACES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_a_route_trigger_or_activity_imports_no_store_and_passes_the_task_hub_on(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    modules = {part for _, name in imported_by(tree) for part in name.split(".")[:-1]}
-    assert {each for each in modules if each == "stores" or each.endswith("store")} == set()
+    assert [
+        name
+        for _, name in imported_by(tree)
+        if any(is_in(name, store) for store in STORES) or name.rpartition(".")[0].endswith("store")
+    ] == []
     assert [*asked_hubs(tree)] == []
 
 
-def test_every_module_of_the_library_has_a_layer() -> None:
-    surfaces = {
-        "http",
-        "triggers",
-        "features",
-        "routing",
-        "api",
-        "app",
-        "runtime",
-        "in_process",
-        "testing",
-    }
-    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, *surfaces}
+def test_the_tables_of_this_file_name_what_is_there() -> None:
+    assert modules_in(ROOT / LIBRARY) == {*ROOMS, *AT_THE_TOP}
+    assert [module for module in STORES if not files_of(module)] == []
+    assert len(SURFACES) > 30
 
 
 def test_a_folder_without_sources_is_no_package(tmp_path: Path) -> None:
@@ -340,24 +331,24 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert circle_in(import_graph()) == []
 
 
-@pytest.mark.parametrize("package", ENGINE_PACKAGES)
-def test_imports_between_packages_of_the_engine_point_one_way(package: str) -> None:
-    paths = files_of(f"{ENGINE}.{package}")
+@pytest.mark.parametrize("package", RULES_PACKAGES)
+def test_imports_between_packages_of_the_rules_point_one_way(package: str) -> None:
+    paths = files_of(f"{RULES}.{package}")
     assert paths
     assert {
         path.name: found
         for path in paths
-        if (found := engine_violations(package, path.read_text(encoding="utf-8")))
+        if (found := rule_violations(package, path.read_text(encoding="utf-8")))
     } == {}
 
 
-def test_every_package_of_the_engine_has_its_place() -> None:
-    assert modules_in(ROOT / LIBRARY / "engine") == set(ENGINE_PACKAGES)
+def test_every_package_of_the_rules_has_its_place() -> None:
+    assert modules_in(ROOT / LIBRARY / "rules") == set(RULES_PACKAGES)
 
 
-def test_an_import_that_points_up_inside_the_engine_is_found() -> None:
-    assert engine_violations("circuit", "from durable_retry.engine.retry.policy import RetryPolicy")
-    assert not engine_violations("retry", "from durable_retry.engine.circuit.retry_budget import Budget")
+def test_an_import_that_points_up_inside_the_rules_is_found() -> None:
+    assert rule_violations("circuit", "from durable_retry.rules.retry.policy import RetryPolicy")
+    assert not rule_violations("retry", "from durable_retry.rules.circuit.retry_budget import Budget")
 
 
 def test_a_circle_is_found() -> None:
@@ -366,8 +357,8 @@ def test_a_circle_is_found() -> None:
 
 def test_the_import_graph_has_edges() -> None:
     graph = import_graph()
-    assert "durable_retry.engine.retry.decide" in graph["orchestrators.operation"]
-    assert "durable_retry.runtime.turns" in graph["orchestrators.operation"]
+    assert "durable_retry.rules.retry.decide" in graph["orchestrators.operation"]
+    assert "durable_retry.hub.turns" in graph["orchestrators.operation"]
 
 
 def test_the_composition_root_imports_neither_what_is_never_deployed_nor_the_console() -> None:
@@ -377,7 +368,7 @@ def test_the_composition_root_imports_neither_what_is_never_deployed_nor_the_con
 
 
 @pytest.mark.parametrize(
-    "layer", [ENGINE, f"{LIBRARY}.stores", f"{LIBRARY}.triggers", CONSOLE, "onebox", "retryctl"]
+    "layer", [RULES, f"{LIBRARY}.attempt", f"{LIBRARY}.operations", CONSOLE, "onebox", "retryctl"]
 )
 def test_the_check_sees_files(layer: str) -> None:
     assert len(files_of(layer)) > 5
@@ -386,35 +377,35 @@ def test_the_check_sees_files(layer: str) -> None:
 @pytest.mark.parametrize(
     ("layer", "source"),
     [
-        ("engine", "import durable_retry.stores"),
-        ("engine", "from durable_retry import stores"),
-        ("engine", "import durable_retry.telemetry.metrics"),
-        ("engine", "import opentelemetry.trace"),
-        ("engine", "from durable_retry.stores.storage.tables import Row"),
-        ("engine", "def f():\n    import onebox.clock"),
-        ("engine", "from . import policy"),
-        ("stores", "x = imported('durable_retry.features.outbox.sending:sweep')"),
-        ("engine", "import random"),
-        ("engine", "import time as t"),
-        ("engine", "import os.path"),
-        ("engine", "import httpx"),
-        ("engine", "from azure import functions"),
-        ("engine", "import asyncio"),
-        ("engine", "from urllib.request import urlopen"),
-        ("engine", "from datetime import datetime\nat = datetime.now()"),
-        ("engine", "import datetime\nat = datetime.datetime.utcnow()"),
-        ("engine", "from datetime import date\nday = date.today()"),
-        ("engine", "open('x')"),
-        ("engine", "exec('x = 1')"),
-        ("telemetry", "from durable_retry.stores.storage import tables"),
-        ("telemetry", "import durable_retry.triggers.http"),
-        ("settings", "from durable_retry.stores.storage import tables"),
-        ("stores", "from durable_retry.services import submit"),
-        ("stores", "import durable_retry.triggers.http"),
-        ("stores", "from orchestrators import operation"),
-        ("stores", "import onebox"),
-        ("services", "from durable_retry.triggers.http import answers"),
-        ("services", "from activities import operation"),
+        ("rules", "import durable_retry.storage"),
+        ("rules", "from durable_retry import storage"),
+        ("rules", "import durable_retry.telemetry.metrics"),
+        ("rules", "import opentelemetry.trace"),
+        ("rules", "from durable_retry.storage.tables import Row"),
+        ("rules", "def f():\n    import onebox.clock"),
+        ("rules", "from . import policy"),
+        ("storage", "x = imported('durable_retry.features.outbox.sending:sweep')"),
+        ("rules", "import random"),
+        ("rules", "import time as t"),
+        ("rules", "import os.path"),
+        ("rules", "import httpx"),
+        ("rules", "from azure import functions"),
+        ("rules", "import asyncio"),
+        ("rules", "from urllib.request import urlopen"),
+        ("rules", "from datetime import datetime\nat = datetime.now()"),
+        ("rules", "import datetime\nat = datetime.datetime.utcnow()"),
+        ("rules", "from datetime import date\nday = date.today()"),
+        ("rules", "open('x')"),
+        ("rules", "exec('x = 1')"),
+        ("telemetry", "from durable_retry.storage import tables"),
+        ("telemetry", "import durable_retry.intake"),
+        ("settings", "from durable_retry.storage import tables"),
+        ("storage", "from durable_retry.operations.actions import submit"),
+        ("storage", "import durable_retry.intake"),
+        ("storage", "from orchestrators import operation"),
+        ("storage", "import onebox"),
+        ("attempt", "from durable_retry.operations import routes"),
+        ("attempt", "from activities import operation"),
     ],
 )
 def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -> None:
@@ -424,34 +415,32 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
 @pytest.mark.parametrize(
     ("layer", "source"),
     [
-        ("durable_retry.triggers", "from onebox.clock import Clock"),
-        ("durable_retry.triggers", "from durable_retry.stores.task_hub import TaskHub"),
-        ("durable_retry.triggers", "async def f(hub):\n    await hub.read_instance('op-1')"),
-        ("durable_retry.http", "from durable_retry.stores.storage import tables"),
-        ("durable_retry.in_process", "from durable_retry.stores.operations.status import find_status"),
-        ("durable_retry.triggers", "import retryctl.api"),
+        ("durable_retry.intake", "from onebox.clock import Clock"),
+        ("durable_retry.http", "from durable_retry.circuit import routes"),
+        ("durable_retry.rules", "from durable_retry.runtime import clock"),
+        ("durable_retry.intake", "import retryctl.api"),
         ("durable_retry.app", "from durable_retry_console.app import PLUGIN"),
         ("durable_retry.routing", "x = imported('durable_retry_console.app:PLUGIN')"),
         ("durable_retry.in_process", "from durable_retry_client import OperationFailed"),
         ("durable_retry_client", "from durable_retry.in_process import OperationFailed"),
         ("orchestrators", "from durable_retry_console.bulk.shapes import BatchPace"),
         ("retryctl", "import durable_retry_console"),
-        ("durable_retry.triggers", "import orchestrators.operation"),
+        ("durable_retry.intake", "import orchestrators.operation"),
         ("activities", "import scripts.run"),
         ("activities", "from durable_retry.features.workflows.batches import find_batch"),
-        ("durable_retry.services", "from durable_retry.features.workflows.batches import find_batch"),
+        ("durable_retry.operations", "from durable_retry.features.workflows.batches import find_batch"),
         ("durable_retry.app", "from durable_retry.features.workflows import PLUGIN"),
-        ("durable_retry.features.workflows.rules", "from durable_retry.stores.storage import tables"),
+        ("durable_retry.features.workflows.rules", "from durable_retry.storage import tables"),
         ("durable_retry.features.workflows.rules", "import asyncio"),
-        ("activities", "from durable_retry.triggers.http import answers"),
+        ("activities", "from durable_retry.routing import collections"),
         ("activities", "from orchestrators import operation"),
         ("orchestrators", "from activities import operation"),
         ("orchestrators", "from orchestrators.run import Run"),
         ("orchestrators", "from ..activities import operation"),
         ("entities", "from tests.support import builders"),
-        ("onebox", "from durable_retry.engine.retry.policy import RetryPolicy"),
+        ("onebox", "from durable_retry.rules.retry.policy import RetryPolicy"),
         ("onebox", "import function_app"),
-        ("retryctl", "from durable_retry.engine.retry.policy import RetryPolicy"),
+        ("retryctl", "from durable_retry.rules.retry.policy import RetryPolicy"),
         ("durable_retry_console", "from activities import operation"),
         ("durable_retry_console", "import retryctl.api"),
     ],
@@ -464,16 +453,16 @@ def test_the_check_catches_a_violation_of_a_surface_or_a_package(layer: str, sou
     ("layer", "source"),
     [
         (
-            f"{LIBRARY}.engine",
-            "from dataclasses import dataclass\nfrom durable_retry.engine.retry.policy import RetryPolicy",
+            RULES,
+            "from dataclasses import dataclass\nfrom durable_retry.rules.retry.policy import RetryPolicy",
         ),
-        (f"{LIBRARY}.engine", "from urllib.parse import unquote\nfrom pydantic import BaseModel"),
-        (f"{LIBRARY}.stores", "from durable_retry.engine.retry import policy\nimport azure.data.tables"),
-        (f"{LIBRARY}.stores", "from durable_retry.telemetry import metrics"),
-        (f"{LIBRARY}.triggers", "from durable_retry.services import submit\nimport azure.functions"),
+        (RULES, "from urllib.parse import unquote\nfrom pydantic import BaseModel"),
+        (f"{LIBRARY}.storage", "from durable_retry.rules.retry import policy\nimport azure.data.tables"),
+        (f"{LIBRARY}.storage", "from durable_retry.telemetry import metrics"),
+        (f"{LIBRARY}.intake", "from durable_retry.operations.actions import submit\nimport azure.functions"),
         (
             "orchestrators",
-            "from durable_retry.engine.retry import decide\nfrom . import steps\nfrom .steps import Steps",
+            "from durable_retry.rules.retry import decide\nfrom . import steps\nfrom .steps import Steps",
         ),
         (f"{LIBRARY}.telemetry", "import opentelemetry.sdk"),
         ("onebox", "import os\nfrom onebox.hub import hub"),

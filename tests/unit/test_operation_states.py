@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import durable_retry_console.dashboard
-from durable_retry.engine.base.names import FINISHED, WAITING, OperationState
-from durable_retry.engine.operations.status import UNFINISHED, StatusCounts, UnfinishedCounts
+from durable_retry.base.names import FINISHED, WAITING, OperationState
+from durable_retry.rules.operations.status import UNFINISHED, StatusCounts, UnfinishedCounts
 from durable_retry_console.bulk.bodies import BulkFilter
 from retryctl.options import OPTIONS, Option
 

@@ -36,6 +36,8 @@ DATA: Final = frozenset(
         *("google.rpc.RetryInfo", "redis.exceptions.ConnectionError", "redis.ConnectionError"),
         *("RegexRouteConstraint.Match", "DurableClient.StartNewAsync", "BindingInfo.Direction"),
         *("OrchestratorRequest.pastEvents", "Logger.log"),
+        # Paths of the API.
+        *("operations/summary", "operations/enqueue"),
     }
 )
 """What looks like a name of the code, and is none."""
@@ -179,7 +181,7 @@ def test_names_in_backticks_lead_to_what_is_there(folder: str) -> None:
     ("reference", "is_found"),
     [
         ("api.VERSION", True),
-        ("engine.base.validation.with_example", True),
+        ("base.validation.with_example", True),
         ("Route.is_conditional", True),
         ("json.dumps", True),
         ("df.DFApp", True),

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from durable_retry.deferred import imported
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.plugins import Plugin
+from durable_retry.runtime.deferred import imported
 
 
 def _subscribe() -> None:

@@ -1,7 +1,7 @@
 """What is counted of operations with a debounce key."""
 
-from durable_retry.engine.facts import OperationEnded
 from durable_retry.features.debounce.rules import debounce_outcome
+from durable_retry.rules.facts import OperationEnded
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import DEPENDENCY, OUTCOME

@@ -26,14 +26,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import Label, Problem, Strict
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.keys import canonical_json
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.request import Members, Part
+from durable_retry.base.json_forms import JsonShape, UnreadableRecordError
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import Label, Problem, Strict
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.keys import canonical_json
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.request import Members, Part
 
 
 class DebounceOutcome(StrEnum):

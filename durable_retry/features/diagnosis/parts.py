@@ -15,20 +15,20 @@ from typing import Final
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import clock
-from durable_retry.deferred import unimportable
-from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.base.answers import Answer
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.diagnosis.rules import DiagnosedPart, Diagnosis, PartState, reached_parts
-from durable_retry.services.upkeep.stuck import stuck_instances
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import unimportable
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
-from durable_retry.stores.storage import queues, rounds, tables
-from durable_retry.stores.stuck import Stuck
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import queues, rounds, tables
+from durable_retry.upkeep.stuck import stuck_instances
+from durable_retry.upkeep.stuck_rows import Stuck
 
 
 class StuckInstances(Answer):

@@ -6,15 +6,15 @@ from typing import Annotated
 import azure.functions as func
 from pydantic import Field
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Answer
+from durable_retry.base.answers import Answer
 from durable_retry.features.diagnosis.parts import StuckInstances, find_diagnosis, start_diagnosis
 from durable_retry.features.diagnosis.rules import Diagnosis
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import Routes, accepted, shown
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.upkeep.stuck import stuck_instances
+from durable_retry.hub.binding import TaskHub
+from durable_retry.runtime import clock
+from durable_retry.upkeep.stuck import stuck_instances
 
 routes = Routes("the app")
 

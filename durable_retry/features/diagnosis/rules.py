@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, read_or
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.base.answers import Answer, read_or
+from durable_retry.base.json_forms import JsonShape
 
 
 class PartState(StrEnum):

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from durable_retry.deferred import deferred
 from durable_retry.features.order.names import LOOK_AT_LANE, ORDER_LANE, PASS_TURN
 from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
+from durable_retry.runtime.deferred import deferred
 
 PLUGIN: Final = Plugin(
     name="order",

@@ -13,13 +13,11 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from durable_retry.engine.base.answers import Page, read_or
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import is_finished
+from durable_retry.base.answers import Page, read_or
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import UnreadableRecordError
+from durable_retry.base.names import OperationState
+from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.features.order.rules.document import BlockedLanes, ListedOrderLane, OrderLane
 from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place
 from durable_retry.features.order.rules.members import blocks_its_order
@@ -33,11 +31,13 @@ from durable_retry.features.order.store import (
     release_lane,
     remove_old_tails,
 )
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import document_of, find_status, operation_of
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
-from durable_retry.stores.dead_letters.records import find_dead_letter
-from durable_retry.stores.operations.status import document_of, find_status, operation_of
-from durable_retry.stores.storage import rounds
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import rounds
 
 STEP_SECONDS: Final = 25.0
 """How long upkeep looks at lanes in one run."""

@@ -4,13 +4,13 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry.engine.base.answers import Page
+from durable_retry.base.answers import Page
 from durable_retry.features.order.lanes import find_lane, list_lanes
 from durable_retry.features.order.rules.document import ListedOrderLane, OrderLane
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import LIMIT, cursor, flag, text
 from durable_retry.http.routes import AWAY, Query, Routes, page, shown
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
 
 routes = Routes("order lanes")
 

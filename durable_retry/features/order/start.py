@@ -3,14 +3,14 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.order.names import ORDER
 from durable_retry.features.order.rules.members import Order
 from durable_retry.features.order.store import join_lane, take_number
-from durable_retry.services.operations import Start, Started, SubmitResult
-from durable_retry.stores.operations.status import has_ended
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import Start, Started, SubmitResult
+from durable_retry.operations.status import has_ended
+from durable_retry.rules.operations.operation import OperationInput
 
 
 async def start_in_lane(hub: TaskHub, start: Start, operation: OperationInput) -> SubmitResult:

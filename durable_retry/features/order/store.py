@@ -14,20 +14,20 @@ from weakref import WeakValueDictionary
 from azure.core.exceptions import AzureError
 from durabletask.entities import EntityInstanceId
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.documents import json_object
-from durable_retry.engine.base.errors import ContendedError, TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import from_ms
-from durable_retry.engine.operations.keys import hash_of_key
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.answers import read_or
+from durable_retry.base.documents import json_object
+from durable_retry.base.errors import ContendedError, TaskHubUnavailableError
+from durable_retry.base.json_forms import from_ms
 from durable_retry.features.order.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
 from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
 from durable_retry.features.order.rules.members import order_of
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.keys import hash_of_key
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import tables
 
 
 def lane_id(order_key: str) -> EntityInstanceId:

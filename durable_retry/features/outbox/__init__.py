@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from durable_retry.deferred import deferred
-from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.base.names import DeadLetterReason
 from durable_retry.features.outbox import names
 from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
+from durable_retry.runtime.deferred import deferred
 
 PLUGIN: Final = Plugin(
     name="outbox",

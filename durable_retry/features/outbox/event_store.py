@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.json_forms import from_ms, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import EventState
-from durable_retry.engine.operations.completion import Success
+from durable_retry.attempt.commits import CommitLocation, own_location
+from durable_retry.base.answers import read_or
+from durable_retry.base.json_forms import from_ms, from_rfc3339, to_rfc3339
+from durable_retry.base.names import EventState
 from durable_retry.features.outbox.index_store import (
     PendingNote,
     drop_ended,
@@ -40,8 +40,8 @@ from durable_retry.features.outbox.rules import (
     outbox_id_of,
     unreadable_event,
 )
-from durable_retry.stores.operations.commits import CommitLocation, own_location
-from durable_retry.stores.storage import contents, tables
+from durable_retry.rules.operations.completion import Success
+from durable_retry.storage import contents, tables
 
 _ROW_PREFIX: Final = "outbox-"
 

@@ -10,7 +10,7 @@ The index lists pending, sent and failed events, each at a cost that depends on 
     PK `pending`          RK <outbox id>               a note: the run may have events to send
     PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
 
-Each of the three has several partitions, by the run: see `stores.storage.tables`.
+Each of the three has several partitions, by the run: see `storage.tables`.
 
 A note is written before its events and deleted after the last of them has ended. So there may be a note
 without pending events, but no pending event without a note. An event's own row is authoritative; an index
@@ -22,25 +22,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.json_forms import (
-    from_ms,
-    from_newest_first,
-    from_rfc3339,
-    newest_first,
-    to_rfc3339,
-)
-from durable_retry.engine.base.names import EventState
-from durable_retry.features.outbox.rules import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
-from durable_retry.stores.operations.commits import (
+from durable_retry.attempt.commits import (
     INDEX_TABLE,
     TABLE,
     CommitLocation,
     location_in,
     own_location,
 )
-from durable_retry.stores.storage import contents, lists, tables
-from durable_retry.stores.storage.lists import partition_of, partitions
+from durable_retry.base.answers import read_or
+from durable_retry.base.json_forms import (
+    from_ms,
+    from_newest_first,
+    from_rfc3339,
+    newest_first,
+    to_rfc3339,
+)
+from durable_retry.base.names import EventState
+from durable_retry.features.outbox.rules import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
+from durable_retry.storage import contents, lists, tables
+from durable_retry.storage.lists import partition_of, partitions
 
 _LOCATION_KEY: Final = "place"
 

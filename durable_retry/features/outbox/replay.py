@@ -2,15 +2,15 @@
 
 from datetime import datetime
 
-from durable_retry import clock
-from durable_retry.engine.dead_letters.record import KeptDeadLetter
-from durable_retry.engine.dead_letters.replay import Prepared, ReplayBody
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.features.outbox.event_store import find_event
 from durable_retry.features.outbox.rules import event_id_in
 from durable_retry.features.outbox.sending import resend
-from durable_retry.services.dead_letters.replay import Case, refuse_edits
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.replay.actions import Case, refuse_edits
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
+from durable_retry.rules.dead_letters.replay import Prepared, ReplayBody
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
 
 
 class EventCase(Case):

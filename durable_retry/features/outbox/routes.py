@@ -5,10 +5,8 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import EventState
-from durable_retry.engine.facts import TargetType
+from durable_retry.base.answers import Page
+from durable_retry.base.names import EventState
 from durable_retry.features.outbox.rules import (
     EventFilter,
     NoSuchEventError,
@@ -21,8 +19,10 @@ from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown
-from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.operations import named_ids
+from durable_retry.hub.binding import TaskHub
+from durable_retry.operations.actions import named_ids
+from durable_retry.rules.facts import TargetType
+from durable_retry.runtime import clock
 
 routes = Routes(
     "outbox",

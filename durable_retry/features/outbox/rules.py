@@ -7,7 +7,7 @@ ended; lanes do not wait for each other, and an event that cannot be delivered h
 failed. A webhook uses the policy and the deadline of its dependency, a message to a queue the preset
 `critical` and no deadline.
 
-    deliveries -> due_of(deliveries, now) -> attempt -> engine.retry.loop.after(...)    until none is left
+    deliveries -> due_of(deliveries, now) -> attempt -> rules.retry.loop.after(...)    until none is left
 
 The envelope of every event, to queues and to webhooks alike, is CloudEvents 1.0: the same bytes for every
 attempt.
@@ -28,21 +28,21 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable
-from durable_retry.engine.base.errors import NothingToReplayError
-from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
-from durable_retry.engine.base.names import QUEUE_PREFIX, EventState
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import Problem, Strict, with_example
-from durable_retry.engine.config.dependency import Dependency, Targets
-from durable_retry.engine.dead_letters.record import KeptDeadLetter
-from durable_retry.engine.operations.completion import Success
-from durable_retry.engine.operations.operation import OperationInput, deadline_of, run_number
-from durable_retry.engine.operations.request import MAX_EVENTS, Event, Members, Part, event_problems
-from durable_retry.engine.retry.history import PastAttempt, WaitKind
-from durable_retry.engine.retry.loop import RetryState
-from durable_retry.engine.retry.policy import PRESETS, Timeouts
+from durable_retry.base.answers import Answer, Instant, Unreadable
+from durable_retry.base.errors import NothingToReplayError
+from durable_retry.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
+from durable_retry.base.names import QUEUE_PREFIX, EventState
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.base.validation import Problem, Strict, with_example
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.rules.config.dependency import Dependency, Targets
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
+from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.operation import OperationInput, deadline_of, run_number
+from durable_retry.rules.operations.request import MAX_EVENTS, Event, Members, Part, event_problems
+from durable_retry.rules.retry.history import PastAttempt, WaitKind
+from durable_retry.rules.retry.loop import RetryState
+from durable_retry.rules.retry.policy import PRESETS, Timeouts
 
 SOURCE: Final = "outbox"
 
@@ -272,7 +272,7 @@ def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent(JsonShape):
     event_id: str  # the same for ever
-    event: Mapping[str, Any]  # the JSON form of `engine.operations.request.Event`
+    event: Mapping[str, Any]  # the JSON form of `rules.operations.request.Event`
     state: EventState
     created_at: datetime  # when the operation's success was committed
     pending_since: datetime  # when it last became pending: a resend begins anew

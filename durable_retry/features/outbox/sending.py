@@ -13,15 +13,16 @@ from typing import Any, Final
 
 from azure.core.exceptions import AzureError
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page, read_or
-from durable_retry.engine.base.errors import MessageRefusedError
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
-from durable_retry.engine.config.dependency import Dependency, signing_key
-from durable_retry.engine.facts import DeliveryEnded
-from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
-from durable_retry.engine.retry.loop import Blocked
+from durable_retry.attempt.admission import attempt_if_admitted
+from durable_retry.attempt.attempt import observed
+from durable_retry.attempt.commits import CommitLocation
+from durable_retry.attempt.excerpts import error_line
+from durable_retry.attempt.http_request import Plan, attempt_request, start_clock
+from durable_retry.base.answers import Page, read_or
+from durable_retry.base.errors import MessageRefusedError
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import Category, DeadLetterReason, EventState
+from durable_retry.dead_letters.records import find_dead_letter, keep_operation
 from durable_retry.features.outbox.event_store import (
     find_event,
     list_pending,
@@ -48,17 +49,16 @@ from durable_retry.features.outbox.rules import (
     outbox_id_of,
     signed_headers,
 )
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependency import Dependency, signing_key
+from durable_retry.rules.facts import DeliveryEnded
+from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
+from durable_retry.rules.retry.loop import Blocked
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
-from durable_retry.services.attempt.admission import attempt_if_admitted
-from durable_retry.services.attempt.attempt import observed
-from durable_retry.services.attempt.excerpts import error_line
-from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
 from durable_retry.settings.configuration import find_dependency, masking_of
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation
-from durable_retry.stores.operations.commits import CommitLocation
-from durable_retry.stores.storage import rounds
-from durable_retry.stores.storage.queues import send_message
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import rounds
+from durable_retry.storage.queues import send_message
 
 _log = logging.getLogger(__name__)
 

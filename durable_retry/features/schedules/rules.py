@@ -20,10 +20,10 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.engine.base.documents import json_problems, parsed_float
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.request import OperationRequest, parse_operation
+from durable_retry.base.documents import json_problems, parsed_float
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.rules.operations.request import OperationRequest, parse_operation
 
 MAX_CAUGHT_UP: Final = 100
 """The most missed runs that one late timer starts: the latest ones."""

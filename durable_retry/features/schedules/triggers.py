@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry import clock
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.intake import Arrival
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.schedules.rules import ScheduledOperation
 from durable_retry.features.schedules.settings import ScheduleSettings, schedules
+from durable_retry.hub.binding import TaskHub, bind_hub
+from durable_retry.hub.platform_retries import RetriedBlueprint
+from durable_retry.intake.intake import accept_batch, intake
 from durable_retry.plugins import Source
-from durable_retry.runtime.binding import TaskHub, bind_hub
-from durable_retry.runtime.platform_retries import RetriedBlueprint
-from durable_retry.services.intake import accept_batch, intake
+from durable_retry.rules.intake import Arrival
+from durable_retry.runtime import clock
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.intake import intake_settings
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerProtocol
 from pydantic import AfterValidator
 
-from durable_retry.engine.base.validation import Problem, pointer_problem
+from durable_retry.base.validation import Problem, pointer_problem
 from durable_retry.features.sources import names
 from durable_retry.settings.group import SettingsGroup, setting
 

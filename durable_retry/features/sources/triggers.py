@@ -3,7 +3,7 @@
 A message is done once it is an operation or a dead letter of the app. When the app's own storage or task hub
 fails, the function raises, and the source delivers the message again, as often as that source does. Event
 Hubs, Kafka and the Cosmos DB change feed have batches of one partition, which waits until its batch is
-accepted; the platform repeats a batch that was not (`runtime.platform_retries`).
+accepted; the platform repeats a batch that was not (`hub.platform_retries`).
 """
 
 import base64
@@ -15,16 +15,16 @@ from typing import Any, Final, List  # noqa: UP035 - see the triggers' parameter
 import azure.durable_functions as df
 import azure.functions as func
 
-from durable_retry.engine.base.documents import read_json
-from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.base.validation import InvalidInputError, pointed_at
-from durable_retry.engine.intake import Arrival
+from durable_retry.base.documents import read_json
+from durable_retry.base.trace_context import trace_in
+from durable_retry.base.validation import InvalidInputError, pointed_at
 from durable_retry.features.sources.names import COSMOS_DB, EVENT_GRID, EVENT_HUBS, KAFKA, SERVICE_BUS
 from durable_retry.features.sources.settings import REQUIREMENTS, SourceSettings, source_settings
+from durable_retry.hub.binding import TaskHub, bind_hub
+from durable_retry.hub.platform_retries import RetriedBlueprint
+from durable_retry.intake.intake import accept_batch, intake
 from durable_retry.plugins import Source
-from durable_retry.runtime.binding import TaskHub, bind_hub
-from durable_retry.runtime.platform_retries import RetriedBlueprint
-from durable_retry.services.intake import accept_batch, intake
+from durable_retry.rules.intake import Arrival
 
 event_grid_blueprint = df.Blueprint()
 

@@ -14,17 +14,15 @@ from functools import partial
 from itertools import batched
 from typing import Final
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.json_forms import (
+from durable_retry.base.answers import read_or
+from durable_retry.base.json_forms import (
     from_ms,
     from_rfc3339,
     newest_first,
     optional_from_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.features.workflows.rules.document import (
     BatchCounts,
     BatchDocument,
@@ -35,7 +33,9 @@ from durable_retry.features.workflows.rules.document import (
     why_batch_failed,
 )
 from durable_retry.features.workflows.rules.shapes import BatchState
-from durable_retry.stores.storage import contents, tables
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.storage import contents, tables
 
 TABLE: Final = "Batches"
 CREATED: Final = "created"

@@ -10,36 +10,36 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.documents import part_problems, text_as_read
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import (
+from durable_retry.attempt.results import whole_result
+from durable_retry.base.answers import Page
+from durable_retry.base.documents import part_problems, text_as_read
+from durable_retry.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.base.validation import (
     InvalidInputError,
     Key,
     Strict,
     validated,
 )
-from durable_retry.engine.config.dependency import UnknownTargetError
-from durable_retry.engine.facts import SubmissionOutcome
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.keys import ScopedKey, fingerprint, workflow_id_for
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, read_operation
+from durable_retry.dead_letters.records import keep_message, keep_operation
 from durable_retry.features.workflows import batch_store as store
 from durable_retry.features.workflows.batch_store import Batch, Item
 from durable_retry.features.workflows.names import BATCH
 from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary
 from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake.intake import MAX_DETAIL_CHARS, http_admission
+from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
+from durable_retry.rules.config.dependency import UnknownTargetError
+from durable_retry.rules.facts import SubmissionOutcome
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.envelope import ParsedEnvelope
+from durable_retry.rules.operations.keys import ScopedKey, fingerprint, workflow_id_for
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.submission import Naming, read_operation
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.intake import MAX_DETAIL_CHARS, http_admission
-from durable_retry.services.operations import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.settings.configuration import app_settings, targets
-from durable_retry.stores.dead_letters.records import keep_message, keep_operation
-from durable_retry.stores.operations.results import whole_result
-from durable_retry.stores.task_hub import TaskHub
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from typing import Final
 
 from durable_retry.features.workflows.batch_store import CREATED, TABLE, find_batch
-from durable_retry.services.upkeep.removal import Past, remove_of_list
-from durable_retry.services.upkeep.rounds import Kind, in_rounds
+from durable_retry.upkeep.removal import Past, remove_of_list
+from durable_retry.upkeep.rounds import Kind, in_rounds
 
 
 async def remove_batches(past: Past) -> tuple[int, str]:

@@ -9,20 +9,16 @@ from typing import Any, Final
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.engine.base.answers import Answer, Page
-from durable_retry.engine.base.documents import MAX_DEPTH
-from durable_retry.engine.base.errors import (
+from durable_retry.base.answers import Answer, Page
+from durable_retry.base.documents import MAX_DEPTH
+from durable_retry.base.errors import (
     ContendedError,
     NoSuchSagaError,
     UnreadableDeadLetterError,
     WrongSagaStateError,
 )
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.facts import SubmissionOutcome, TargetType
-from durable_retry.engine.operations.envelope import SubmissionHeaders
-from durable_retry.engine.operations.keys import workflow_id, workflow_id_for
-from durable_retry.engine.operations.submission import DIFFERENT_KEYS
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.workflows.batches import (
     BATCH_SOURCE,
     WorkflowRequest,
@@ -66,9 +62,13 @@ from durable_retry.http.routes import (
     shown,
     url_of,
 )
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
+from durable_retry.intake.intake import http_admission
+from durable_retry.rules.facts import SubmissionOutcome, TargetType
+from durable_retry.rules.operations.envelope import SubmissionHeaders
+from durable_retry.rules.operations.keys import workflow_id, workflow_id_for
+from durable_retry.rules.operations.submission import DIFFERENT_KEYS
 from durable_retry.runtime.concurrency import read_beside
-from durable_retry.services.intake import http_admission
 from durable_retry.settings.configuration import app_settings
 
 batch_routes = Routes("batches")

@@ -26,18 +26,18 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.base.answers import read_or
+from durable_retry.base.json_forms import JsonShape
 from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.document import SagaDocument, saga_document
 from durable_retry.features.workflows.rules.shapes import Saga, SagaState, SagaStep
-from durable_retry.stores.instance_lists import TABLE
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.instance_lists import TABLE
+from durable_retry.hub.instances import Instance
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import MAX_BYTES, size_bytes
+from durable_retry.storage import contents, tables
 
 
 def saga_progress(saga: Saga) -> dict[str, Any]:

@@ -9,21 +9,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import CAUSES, Page, reason_of
-from durable_retry.engine.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
-from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.validation import (
+from durable_retry.attempt.results import whole_result
+from durable_retry.base.answers import CAUSES, Page, reason_of
+from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
+from durable_retry.base.json_forms import UnreadableRecordError, from_rfc3339, to_rfc3339
+from durable_retry.base.validation import (
     InvalidInputError,
     Problem,
     pointer_of,
     validated,
 )
-from durable_retry.engine.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
-from durable_retry.engine.facts import SubmissionOutcome
-from durable_retry.engine.operations.completion import Completion, values_at
-from durable_retry.engine.operations.keys import workflow_id_for
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.dead_letters.actions import archive
+from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.features.workflows import saga_store as store
 from durable_retry.features.workflows.batches import WorkflowRequest, fingerprint_of_request
 from durable_retry.features.workflows.names import SAGA
@@ -58,14 +55,17 @@ from durable_retry.features.workflows.saga_store import (
     saga_of,
     write_restart,
 )
+from durable_retry.hub.instance_lists import list_created, note_created
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake.intake import http_admission
+from durable_retry.operations.status import find_status, fingerprint_of
+from durable_retry.rules.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
+from durable_retry.rules.facts import SubmissionOutcome
+from durable_retry.rules.operations.completion import Completion, values_at
+from durable_retry.rules.operations.keys import workflow_id_for
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.dead_letters.records import archive
-from durable_retry.services.intake import http_admission
-from durable_retry.stores.dead_letters.records import find_dead_letter
-from durable_retry.stores.instance_lists import list_created, note_created
-from durable_retry.stores.operations.results import whole_result
-from durable_retry.stores.operations.status import find_status, fingerprint_of
-from durable_retry.stores.task_hub import TaskHub
 
 
 async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:

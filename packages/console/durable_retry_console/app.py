@@ -5,9 +5,9 @@ from typing import Final
 
 import azure.durable_functions as df
 
-from durable_retry.deferred import deferred
+from durable_retry.hub.binding import add_activity
 from durable_retry.plugins import Collection, Orchestration, Plugin
-from durable_retry.runtime.binding import add_activity
+from durable_retry.runtime.deferred import deferred
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer
+from durable_retry.base.answers import Answer
 
 _KEYS_SHOWN: Final = 5
 

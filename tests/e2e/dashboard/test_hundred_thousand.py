@@ -14,9 +14,9 @@ import pytest
 from azure.data.tables import TableServiceClient
 from playwright.sync_api import Browser, expect
 
-from durable_retry.engine.base.json_forms import from_microseconds
-from durable_retry.engine.base.names import OperationState
-from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.base.json_forms import from_microseconds
+from durable_retry.base.names import OperationState
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.finding.operations import MAX_READ
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries_at_end
 from onebox.hub.archive import unpack

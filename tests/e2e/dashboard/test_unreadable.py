@@ -5,14 +5,14 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Route, expect
 
-from durable_retry.engine.base.answers import marked
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import EventState
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.record import Status, unreadable_record
-from durable_retry.engine.operations.completion import unreadable_document
+from durable_retry.base.answers import marked
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.masking import MASKED
+from durable_retry.base.names import EventState
 from durable_retry.features.outbox.rules import unreadable_event
+from durable_retry.rules.dead_letters.document import DeadLetterDocument
+from durable_retry.rules.dead_letters.record import Status, unreadable_record
+from durable_retry.rules.operations.completion import unreadable_document
 from tests.support.browser import Window
 from tests.support.builders import NOON
 

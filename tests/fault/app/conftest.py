@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from tests.support.azurite import Storage, use_account
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from activities.workflows import batch_close, batch_step
-from durable_retry.engine.base.names import DeadLetterReason, OperationState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import DeadLetterReason, OperationState
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.workflows.batch_store import (
     Batch,
     Item,
@@ -23,8 +22,9 @@ from durable_retry.features.workflows.batch_store import (
     keep_batch,
 )
 from durable_retry.features.workflows.rules.shapes import BatchProgress
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.operations.operation import OperationInput
 from orchestrators.batch import batch
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import an_operation

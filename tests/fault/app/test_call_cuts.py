@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from activities.calls import look_at_call, start_call
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import TaskHub
 from orchestrators.call import call_operation
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON

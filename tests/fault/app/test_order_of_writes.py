@@ -14,7 +14,7 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from scripts.processes import eventually
 from tests.fault.app.crash.held_life import HeldLife
 from tests.support.app import System

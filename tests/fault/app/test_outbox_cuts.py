@@ -17,14 +17,14 @@ from azure.storage.queue import QueueClient
 
 from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
-from durable_retry.engine.base.names import DeadLetterReason, EventState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import KeptDeadLetter
+from durable_retry.base.names import DeadLetterReason, EventState
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.outbox.event_store import events_of, mark_pending
 from durable_retry.features.outbox.index_store import list_ended, list_notes, read_note
 from durable_retry.features.outbox.rules import OutboxEvent
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage
 from tests.support.builders import NOON, a_life

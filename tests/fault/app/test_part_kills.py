@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry import clock
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.attempt import results
+from durable_retry.dead_letters.index import read_summary
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import left_over
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
-from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import left_over
-from durable_retry.stores.operations import results
-from durable_retry.stores.storage.tables import rows_after, tables_between
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status
+from durable_retry.runtime import clock
+from durable_retry.storage.tables import rows_after, tables_between
 from onebox.hub import FaultPoint
 from tests.fault.app.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
 from tests.fault.app.crash.flows import FLOWS, dependencies, flow_of

@@ -11,15 +11,15 @@ import pytest
 from durabletask.client import OrchestrationStatus
 
 from activities.workflows import submit
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.base.names import Category, OperationState
 from durable_retry.features.workflows.rules.document import saga_document
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.features.workflows.saga_store import document_of_saga, saga_progress
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.instances import Instance
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import MAX_BYTES, size_bytes
 from orchestrators.saga import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from activities.workflows import begin_restart, end_restart, submit
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import Category, OperationState
 from durable_retry.features.workflows import saga_store as sagas
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
@@ -20,8 +18,10 @@ from durable_retry.features.workflows.saga_store import (
     latest_restart,
     write_restart,
 )
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.storage import clients as storage_clients
 from orchestrators.saga import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from tests.fault.app.crash.held_life import HeldLife
 from tests.support.azurite import Storage
 

@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 from unittest.mock import Mock, patch
 
-from durable_retry.engine.base.names import ENDED_EVENT, Category, DeadLetterReason, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
-from durable_retry.services.operations import KeyReused, Replayed, Started, SubmitResult
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.names import ENDED_EVENT, Category, DeadLetterReason, OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import KeyReused, Replayed, Started, SubmitResult
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History
 from tests.support.builders import NOON
 from tests.support.cuts import CutError, PartStage
 
@@ -22,7 +22,7 @@ type Fate = Callable[[OperationInput], OperationState]
 
 @dataclass
 class PartHub:
-    """Takes operations over as `services.operations` does.
+    """Takes operations over as `operations.actions` does.
 
     Attributes:
         fate: How each operation ends.
@@ -82,8 +82,8 @@ class PartHub:
     def in_place(self) -> Iterator[None]:
         with (
             patch("durable_retry.features.workflows.batches.submit", self.submit),
-            patch("durable_retry.services.calls.submit", self.submit),
-            patch("durable_retry.services.calls.find_status", self.find_status),
+            patch("durable_retry.operations.calls.submit", self.submit),
+            patch("durable_retry.operations.calls.find_status", self.find_status),
             patch.object(TaskHub, "read_instance", self.read_instance),
         ):
             yield

@@ -2,11 +2,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable_retry.engine.config.dependencies_file import Config, parse_config
-from durable_retry.services.attempt.http_client import close_clients
+from durable_retry.attempt.http_client import close_clients
+from durable_retry.circuit.cache import close_circuits
+from durable_retry.hub import task_hub
+from durable_retry.rules.config.dependencies_file import Config, parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores import task_hub
-from durable_retry.stores.circuit.cache import close_circuits
 from tests.support.target import Target
 
 DEPENDENCIES = """

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry import clock
-from durable_retry.engine.base.names import Category, EventState
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.config.dependency import signing_key
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.base.names import Category, EventState
+from durable_retry.base.text import Secret
 from durable_retry.features.outbox.rules import StoredEvent, envelope_of, envelope_text, signature
 from durable_retry.features.outbox.sending import deliver
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependency import signing_key
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import encodes_queue_messages, find_dependency, using
 from scripts.processes import free_port
 from tests.support.azurite import Storage, use_account
@@ -133,7 +133,7 @@ async def test_a_message_is_a_cloud_event_as_host_json_wants_it_encoded(storage:
 async def test_a_message_in_base64_is_what_a_default_trigger_reads(
     storage: Storage, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.stores.storage.queues.encodes_queue_messages", lambda: True)
+    monkeypatch.setattr("durable_retry.storage.queues.encodes_queue_messages", lambda: True)
     event = an_event(key, queue="encoded")
     await delivered(event)
     with QueueClient.from_connection_string(storage.connection_string, "encoded") as client:
@@ -167,7 +167,7 @@ async def test_an_account_that_does_not_answer_is_transient(
     )
     use_account(monkeypatch, nowhere)
     monkeypatch.setattr(
-        "durable_retry.stores.storage.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1}
+        "durable_retry.storage.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1}
     )
     outcome = await delivered(an_event(key, queue="nowhere"))
     assert outcome.category is Category.TRANSIENT

@@ -10,21 +10,21 @@ from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel, ValidationError
 
 import durable_retry
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.attempt import functions
+from durable_retry.attempt.admission import health_shown_by
+from durable_retry.attempt.attempt import make_attempt
+from durable_retry.attempt.functions import Interruption
+from durable_retry.attempt.http_client import sending_over
+from durable_retry.base.names import Category
 from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient, registry
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.services.attempt import functions
-from durable_retry.services.attempt.admission import health_shown_by
-from durable_retry.services.attempt.attempt import make_attempt
-from durable_retry.services.attempt.functions import Interruption
-from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import tables
+from durable_retry.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target

@@ -13,16 +13,16 @@ from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestE
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.attempt.admission import health_shown_by
+from durable_retry.attempt.attempt import make_attempt
+from durable_retry.attempt.call import Calls, StepInterrupted
+from durable_retry.attempt.functions import Interruption
+from durable_retry.attempt.results import steps_shown
+from durable_retry.base.names import Category, OperationState
 from durable_retry.handlers import Call, Rejected, Throttled, Transient, registry
-from durable_retry.services.attempt.admission import health_shown_by
-from durable_retry.services.attempt.attempt import make_attempt
-from durable_retry.services.attempt.call import Calls, StepInterrupted
-from durable_retry.services.attempt.functions import Interruption
-from durable_retry.stores.operations.results import steps_shown
-from durable_retry.stores.storage import tables
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.policy import Timeouts
+from durable_retry.storage import tables
 from tests.support.builders import an_operation
 from tests.support.target import Target
 

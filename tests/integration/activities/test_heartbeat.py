@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 import durable_retry
-from durable_retry import clock
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.steps import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote, RememberedStep
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.attempt import results
+from durable_retry.attempt.attempt import make_attempt
+from durable_retry.attempt.call import Calls
+from durable_retry.base.names import Category, OperationState
 from durable_retry.handlers import Call, registry
-from durable_retry.services.attempt.attempt import make_attempt
-from durable_retry.services.attempt.call import Calls
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.steps import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote, RememberedStep
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.policy import Timeouts
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations import results
-from durable_retry.stores.storage import tables
+from durable_retry.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 

@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from activities.operation import attempt
-from durable_retry import clock
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import RetryState, after
-from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.runtime.turns import attempt_answer_of
-from durable_retry.services.attempt import attempt as attempt_module
-from durable_retry.services.attempt import http_request as http_attempt
-from durable_retry.services.attempt.attempt import make_attempt
+from durable_retry.attempt import attempt as attempt_module
+from durable_retry.attempt import http_request as http_attempt
+from durable_retry.attempt.attempt import make_attempt
+from durable_retry.base.names import Category
+from durable_retry.hub.turns import attempt_answer_of
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import RetryState, after
+from durable_retry.rules.retry.policy import Timeouts
+from durable_retry.runtime import clock
 from scripts.processes import ROOT, free_port
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation

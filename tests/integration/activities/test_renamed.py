@@ -7,20 +7,20 @@ import pytest
 
 from activities.operation import attempt
 from activities.outbox import publish
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.snapshot import Permitted
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.limits.limiter import Slot
-from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.loop import RetryState
+from durable_retry.attempt.http_client import sending_over
+from durable_retry.circuit import cache
 from durable_retry.features.outbox import sending as outbox
 from durable_retry.features.outbox.rules import delivery_of
-from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.limits.limiter import Slot
+from durable_retry.rules.operations.operation import AttemptCall
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import RetryState
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit import cache
-from durable_retry.stores.task_hub import TaskHub
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
 from tests.support.builders import NOON, an_operation
 

@@ -10,14 +10,23 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Permitted
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.limits.limiter import (
+from durable_retry.attempt import admission, writes
+from durable_retry.attempt.attempt import attempt_operation, make_attempt
+from durable_retry.attempt.call_transport import CallTransport
+from durable_retry.attempt.functions import Interruption
+from durable_retry.attempt.http_client import sending_over
+from durable_retry.attempt.http_pool import PROGRESS
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.names import Category
+from durable_retry.circuit import cache
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.handlers import Call, Rejected, Transient, registry
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.limits.limiter import (
     Leaving,
     Limiter,
     Slot,
@@ -26,24 +35,14 @@ from durable_retry.engine.limits.limiter import (
     give_back,
     leave,
 )
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import BlockedStep, NeedsProbe
-from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call, Rejected, Transient, registry
-from durable_retry.services.attempt import admission
-from durable_retry.services.attempt.attempt import attempt_operation, make_attempt
-from durable_retry.services.attempt.call_transport import CallTransport
-from durable_retry.services.attempt.functions import Interruption
-from durable_retry.services.attempt.http_client import sending_over
-from durable_retry.services.attempt.http_pool import PROGRESS
-from durable_retry.stores.circuit import cache
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.operations import writes
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.operations.operation import AttemptCall
+from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import BlockedStep, NeedsProbe
+from durable_retry.rules.retry.policy import Timeouts
+from durable_retry.runtime import clock
+from durable_retry.storage import tables
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
 from tests.support.builders import NOON, an_operation
 from tests.support.tables import TablesInMemory
@@ -324,7 +323,7 @@ async def test_our_own_storage_that_fails_after_what_took_effect_does_not_repeat
         raise ServiceRequestError("away")
 
     with monkeypatch.context() as fault:
-        fault.setattr("durable_retry.services.attempt.handler.change_step", away)
+        fault.setattr("durable_retry.attempt.handler.change_step", away)
         outcome = await run(order)
         assert outcome.category is Category.AMBIGUOUS
         assert "ServiceRequestError" in (outcome.error or "")

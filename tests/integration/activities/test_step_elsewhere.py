@@ -10,27 +10,27 @@ import httpx
 import pytest
 
 import durable_retry
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.snapshot import Permitted, Refused, throttled
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.operations.status import OperationDocument, running_document
-from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import BlockedStep
+from durable_retry.attempt.admission import attempt_if_admitted
+from durable_retry.attempt.attempt import attempt_operation
+from durable_retry.attempt.http_client import sending_over
+from durable_retry.attempt.results import steps_shown
+from durable_retry.base.names import Category, OperationState
+from durable_retry.circuit import cache
+from durable_retry.circuit.entity import AdmissionSettings
 from durable_retry.handlers import Call, registry
-from durable_retry.services.attempt.admission import attempt_if_admitted
-from durable_retry.services.attempt.attempt import attempt_operation
-from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import with_parts
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.snapshot import Permitted, Refused, throttled
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.operation import AttemptCall
+from durable_retry.rules.operations.status import OperationDocument, running_document
+from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import BlockedStep
 from durable_retry.settings.configuration import find_dependency, using
-from durable_retry.stores.circuit import cache
-from durable_retry.stores.circuit.entity import AdmissionSettings
-from durable_retry.stores.operations.results import steps_shown
-from durable_retry.stores.operations.status import with_parts
-from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.tables import TablesInMemory
 

@@ -20,17 +20,17 @@ import pytest
 
 import durable_retry
 from activities.operation import commit
-from durable_retry import clock
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.keys import Life, Met
-from durable_retry.engine.operations.operation import AttemptCall, OperationInput
+from durable_retry.attempt import attempt as attempts
+from durable_retry.attempt import writes
+from durable_retry.attempt.attempt import make_attempt
+from durable_retry.attempt.http_client import sending_over
 from durable_retry.handlers import Call, Outcome, TableWrite, Transient, registry
-from durable_retry.services.attempt import attempt as attempts
-from durable_retry.services.attempt.attempt import make_attempt
-from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.keys import Life, Met
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations import writes
-from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.storage import clients as storage_clients
 from tests.support.builders import NOON, an_operation, followed_by
 from tests.support.stage import Stage
 from tests.support.tables import TablesInMemory
@@ -180,11 +180,11 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "lives of a moment": ("a request", lambda: patch.object(Life, "meet", _meets_nobody)),
     "commits by run": (
         "a request with a key",
-        lambda: patch("durable_retry.services.operations.take_commit", _takes_its_own),
+        lambda: patch("durable_retry.operations.actions.take_commit", _takes_its_own),
     ),
     "steps by run": (
         "a handler",
-        lambda: patch("durable_retry.services.attempt.handler.count_start", _in_its_own_run),
+        lambda: patch("durable_retry.attempt.handler.count_start", _in_its_own_run),
     ),
     "a run forgotten": (
         "a handler",

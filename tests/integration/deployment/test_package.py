@@ -57,7 +57,7 @@ def test_the_description_of_the_api_is_shipped(indexed: dict[str, Any]) -> None:
 
 
 def test_loading_pays_for_no_identity(indexed: dict[str, Any]) -> None:
-    assert "durable_retry.stores.storage.clients" in indexed["loaded"]
+    assert "durable_retry.storage.clients" in indexed["loaded"]
     assert "azure.identity" not in indexed["loaded"]
 
 

@@ -27,8 +27,8 @@ import grpc
 import pytest
 from durabletask.testing import create_test_backend
 
-from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.history import AttemptOutcome
 from scripts.package import write
 from scripts.processes import ROOT, free_port
 from tests.integration.deployment.function_rpc import EVENT_STREAM, PACKAGE, make_messages

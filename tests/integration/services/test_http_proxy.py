@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.services.attempt import http_client
-from durable_retry.services.attempt.http_client import Request, close_clients, send
-from durable_retry.services.attempt.http_pool import SendProgress, proxy_for
+from durable_retry.attempt import http_client
+from durable_retry.attempt.http_client import Request, close_clients, send
+from durable_retry.attempt.http_pool import SendProgress, proxy_for
+from durable_retry.rules.config.dependencies_file import parse_config
 from tests.integration.services.test_http_transport import OK, Server, serving
 from tests.support.certificates import make_self_signed
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.services.attempt.http_client import Request, close_clients, send
-from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
+from durable_retry.attempt.http_client import Request, close_clients, send
+from durable_retry.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
+from durable_retry.rules.config.dependency import Dependency
 from tests.support.certificates import make_self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -318,7 +318,7 @@ async def test_a_connect_that_takes_too_long_is_a_connect_timeout(monkeypatch: p
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("durable_retry.services.attempt.http_pool.start_connection", never)
+    monkeypatch.setattr("durable_retry.attempt.http_pool.start_connection", never)
     sending = SendProgress()
     async with using() as client:
         with pytest.raises(httpx.ConnectTimeout):

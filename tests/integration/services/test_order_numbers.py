@@ -9,16 +9,16 @@ from uuid import uuid4
 import pytest
 from azure.core.exceptions import AzureError
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.operations.keys import operation_id_for
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.order.lanes import find_unseen
 from durable_retry.features.order.rules.members import order_of
 from durable_retry.features.order.store import TABLE, lane_id, remove_old_tails, take_number
-from durable_retry.services.operations import Replayed, Started, submit
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.hub.task_hub import close_clients
+from durable_retry.operations.actions import Replayed, Started, submit
+from durable_retry.rules.operations.keys import operation_id_for
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
+from durable_retry.storage import tables
 from tests.support.builders import an_operation, failing, in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from azure.core.exceptions import AzureError
 
-from durable_retry.engine.base.answers import CAUSES
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.attempt.results import store_apart
+from durable_retry.base.answers import CAUSES
+from durable_retry.base.names import OperationState
 from durable_retry.features.workflows import batches as workflows
-from durable_retry.services.operations import Replayed
-from durable_retry.stores.operations.results import store_apart
-from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import Replayed
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.storage import contents, tables
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")

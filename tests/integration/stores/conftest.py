@@ -2,9 +2,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.hub.task_hub import close_clients
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.facts import TargetType
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.facts import TargetType
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import tables
 from durable_retry_console.activity import changes, store
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.activity.store import ActivityWriter, list_activity, remove_activity_before

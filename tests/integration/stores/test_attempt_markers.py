@@ -7,9 +7,7 @@ from unittest.mock import Mock
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.engine.operations.keys import Life, apart_ms
-from durable_retry.engine.operations.steps import OvertakenError
-from durable_retry.stores.operations.writes import (
+from durable_retry.attempt.writes import (
     Marked,
     Starts,
     count_start,
@@ -17,7 +15,9 @@ from durable_retry.stores.operations.writes import (
     take_commit,
     write_outcome,
 )
-from durable_retry.stores.storage import tables
+from durable_retry.rules.operations.keys import Life, apart_ms
+from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.storage import tables
 from tests.support.builders import NOON, a_life
 
 pytestmark = pytest.mark.usefixtures("storage")

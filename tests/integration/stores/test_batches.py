@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.base.names import OperationState
 from durable_retry.features.workflows.batch_store import (
     TABLE,
     Batch,
@@ -23,9 +22,10 @@ from durable_retry.features.workflows.batch_store import (
 )
 from durable_retry.features.workflows.batches import start_batch_items
 from durable_retry.features.workflows.removal import remove_batches
-from durable_retry.services.upkeep.removal import Past
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.storage import tables
+from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")

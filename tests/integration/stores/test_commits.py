@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.operations.steps import OvertakenError
+from durable_retry.attempt import commits
+from durable_retry.attempt.commits import INDEX_TABLE, TABLE, commit_success
+from durable_retry.base.errors import StorageRefusedError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
-from durable_retry.services.upkeep.removal import Past, remove_old_commits
-from durable_retry.stores.operations import commits
-from durable_retry.stores.operations.commits import INDEX_TABLE, TABLE, commit_success
-from durable_retry.stores.storage import tables
-from durable_retry.stores.storage.lists import SHARDS
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.storage import tables
+from durable_retry.storage.lists import SHARDS
+from durable_retry.upkeep.removal import Past, remove_old_commits
 from tests.support.builders import NOON, a_success
 
 pytestmark = pytest.mark.usefixtures("storage")

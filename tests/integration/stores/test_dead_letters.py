@@ -4,16 +4,36 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import DeadLetterReason, Priority
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
-from durable_retry.engine.dead_letters.record import (
+from durable_retry.base.answers import Page
+from durable_retry.base.errors import StorageRefusedError
+from durable_retry.base.masking import MASKED
+from durable_retry.base.names import DeadLetterReason, Priority
+from durable_retry.dead_letters import index
+from durable_retry.dead_letters import index as dead_letter_index
+from durable_retry.dead_letters import list as dead_letter_list
+from durable_retry.dead_letters import records as dead_letters
+from durable_retry.dead_letters.index import (
+    FORGOTTEN_SECONDS,
+    KEPT_SECONDS,
+    MOST_COUNTED,
+    open_counts,
+    read_summary,
+)
+from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.dead_letters.records import (
+    change_dead_letter,
+    find_dead_letter,
+    keep_message,
+    keep_operation,
+    left_over,
+    move_dead_letter,
+)
+from durable_retry.features.debounce.rules import Debounce
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependency import MOST_DEAD_LETTERS
+from durable_retry.rules.dead_letters.document import DeadLetterDocument
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
+from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
     Replay,
     Status,
@@ -23,30 +43,10 @@ from durable_retry.engine.dead_letters.record import (
     replayed,
     restored,
 )
-from durable_retry.features.debounce.rules import Debounce
+from durable_retry.runtime import clock
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters import index
-from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.dead_letters import list as dead_letter_list
-from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.index import (
-    FORGOTTEN_SECONDS,
-    KEPT_SECONDS,
-    MOST_COUNTED,
-    open_counts,
-    read_summary,
-)
-from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
-from durable_retry.stores.dead_letters.records import (
-    change_dead_letter,
-    find_dead_letter,
-    keep_message,
-    keep_operation,
-    left_over,
-    move_dead_letter,
-)
-from durable_retry.stores.storage import tables
+from durable_retry.storage import tables
 from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
 from tests.support.builders import NOON, an_entry, in_order
 from tests.support.tables import refuse_large_rows

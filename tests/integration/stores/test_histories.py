@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.services.histories import list_histories
-from durable_retry.services.operations import submit
-from durable_retry.stores import task_hub as hub_module
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.validation import InvalidInputError
+from durable_retry.hub import task_hub as hub_module
+from durable_retry.operations.actions import submit
+from durable_retry.operations.histories import list_histories
 from durable_retry.testing.replay import RecordedHistory, replayed
 from orchestrators.operation import operation
 from tests.replay.with_a_wait import with_a_wait

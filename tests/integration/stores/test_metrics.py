@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock
-from durable_retry.stores.storage import tables
+from durable_retry.runtime import clock
+from durable_retry.storage import tables
 from durable_retry_console.metrics import store as metrics
 from durable_retry_console.metrics.counts import of_attempt, of_limits
 from durable_retry_console.metrics.minutes import Minutes

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.services.operations import submit
-from durable_retry.stores import task_hub as instance_pages
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import Selection
+from durable_retry.base.names import Category, OperationState
+from durable_retry.hub import task_hub as instance_pages
+from durable_retry.hub.task_hub import Selection
+from durable_retry.operations.actions import submit
+from durable_retry.operations.status import find_status
 from durable_retry_console.index.preview import OperationPreview, preview_of
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import EventState
+from durable_retry.attempt.commits import (
+    TABLE as OUTBOX_TABLE,
+)
+from durable_retry.attempt.commits import (
+    CommitLocation as OutboxLocation,
+)
+from durable_retry.attempt.commits import (
+    commit_success,
+    own_location,
+)
+from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import (
     events_of,
     find_event,
@@ -18,20 +28,10 @@ from durable_retry.features.outbox.index_store import list_ended, read_note
 from durable_retry.features.outbox.removal import remove_sent_events
 from durable_retry.features.outbox.rules import EventFilter
 from durable_retry.features.outbox.sending import list_events
-from durable_retry.services.upkeep.removal import Past
-from durable_retry.stores.operations.commits import (
-    TABLE as OUTBOX_TABLE,
-)
-from durable_retry.stores.operations.commits import (
-    CommitLocation as OutboxLocation,
-)
-from durable_retry.stores.operations.commits import (
-    commit_success,
-    own_location,
-)
-from durable_retry.stores.storage import tables
-from durable_retry.stores.storage.lists import SHARDS
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.storage import tables
+from durable_retry.storage.lists import SHARDS
+from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, a_success
 
 pytestmark = pytest.mark.usefixtures("storage")

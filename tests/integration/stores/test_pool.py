@@ -13,9 +13,9 @@ import pytest
 from azure.core.exceptions import AzureError
 
 from durable_retry.settings.storage_account import STORAGE
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import queues, tables
-from durable_retry.stores.storage.clients import run_in_pool
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import queues, tables
+from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.index.store import OperationList, buckets
 from durable_retry_console.metrics.counts import from_text
 from durable_retry_console.metrics.store import TABLE as METRICS

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.services.attempt import attempt
-from durable_retry.stores.operations import results
-from durable_retry.stores.operations.results import remove_results, store_apart, with_stored
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
+from durable_retry.attempt import attempt, results
+from durable_retry.attempt.results import remove_results, store_apart, with_stored
+from durable_retry.base.errors import StorageRefusedError
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.circuit import breaker as breaker_rules
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.config.dependencies_file import Config
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.services.circuits import forget_idle_circuits, open_keys
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit.cache import circuit_of, close_circuits
+from durable_retry.circuit.circuits import forget_idle_circuits, open_keys
+from durable_retry.circuit.entity import CircuitEntity, SharedCircuit
+from durable_retry.rules.circuit import breaker as breaker_rules
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependencies_file import Config
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit.cache import circuit_of, close_circuits
-from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from scripts.processes import free_port
 from tests.support.azurite import Storage
 from tests.support.builders import NOON

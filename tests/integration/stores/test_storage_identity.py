@@ -17,8 +17,8 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.queue import QueueServiceClient
 
 from durable_retry.settings import storage_account
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import queues, tables
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import queues, tables
 from tests.support.azurite import Storage
 from tests.support.certificates import make_self_signed
 

@@ -12,8 +12,8 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 from azure.core.paging import PageIterator
 
-from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
-from durable_retry.stores.storage import contents, tables
+from durable_retry.base.errors import ContendedError, StorageRefusedError
+from durable_retry.storage import contents, tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 

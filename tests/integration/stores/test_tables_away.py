@@ -1,7 +1,7 @@
 import pytest
 
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from tests.support.azurite import Storage, use_account
 
 

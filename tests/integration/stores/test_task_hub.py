@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.operations.operation import CONTENT_BYTES
-from durable_retry.services.attempt import attempt
-from durable_retry.services.operations import Replayed, Started, submit
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.status import document_of, find_status
-from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry.attempt import attempt
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.operations.actions import Replayed, Started, submit
+from durable_retry.operations.entities import read_record
+from durable_retry.operations.status import document_of, find_status
+from durable_retry.rules.operations.operation import CONTENT_BYTES
 from scripts.processes import free_port
 from tests.support.builders import an_operation, followed_by
 from tests.support.hub import TaskHubStage, binding_for

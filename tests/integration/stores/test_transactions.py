@@ -7,8 +7,8 @@ import pytest
 from azure.core import MatchConditions
 from azure.data.tables import TableClient, UpdateMode
 
-from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.stores.storage import tables
+from durable_retry.base.errors import StorageRefusedError
+from durable_retry.storage import tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 

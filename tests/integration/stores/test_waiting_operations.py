@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import WAKE_WAITING, EventState
-from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import WAKE_WAITING, EventState
+from durable_retry.circuit.entity import start_release, waiting_page
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules import StoredEvent
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit.entity import start_release, waiting_page
-from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators import wake_waiting as release_waiting
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -66,8 +66,8 @@ async def state_of(hub: TaskHubStage, operation_id: str) -> str | None:
 async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_nobody_else(
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.services.circuits.PAGES_PER_STEP", 1)
-    monkeypatch.setattr("durable_retry.stores.task_hub.LIGHT_ROWS", ROWS)
+    monkeypatch.setattr("durable_retry.circuit.circuits.PAGES_PER_STEP", 1)
+    monkeypatch.setattr("durable_retry.hub.task_hub.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
     task_hub.answer = held_up_once

@@ -17,7 +17,7 @@ EXPORT = """
 import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-from durable_retry.engine.facts import AttemptEnded, OperationEnded
+from durable_retry.rules.facts import AttemptEnded, OperationEnded
 from durable_retry.settings.app import receivers_in
 from durable_retry.telemetry import start_telemetry
 start_telemetry(receivers_in(os.environ))

@@ -11,10 +11,10 @@ import azure.functions as func
 import pytest
 
 from durable_retry.api import table
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.routing import collections, routes_of
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for, task_hub_stage
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import archived
+from durable_retry.base.text import Secret
+from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.dead_letters.records import keep_operation, move_dead_letter
 from durable_retry.features.outbox.rules import signature
-from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import archived
+from durable_retry.runtime import clock
 from durable_retry_console.alerts import board, health, sending
 from durable_retry_console.alerts import watch as alerts
 from durable_retry_console.alerts.rules import Alert, Failure, HealthMetric, alert_changes

@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.config.dependencies_file import Config
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status, archived
-from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations import submit
-from durable_retry.settings.configuration import dependencies, using
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import (
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import Category
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.index import read_summary
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import (
     find_dead_letter,
     find_dead_letters,
     keep_operation,
     move_dead_letter,
 )
-from durable_retry.stores.operations.status import find_status
+from durable_retry.operations.actions import submit
+from durable_retry.operations.status import find_status
+from durable_retry.replay.actions import replay_dead_letter
+from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependencies_file import Config
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status, archived
+from durable_retry.rules.dead_letters.replay import ReplayBody
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import dependencies, using
 from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, bulk_page
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import RECHECK, held_until

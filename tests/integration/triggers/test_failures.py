@@ -11,30 +11,30 @@ from azure.core.exceptions import HttpResponseError
 from durabletask import task
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import clock
-from durable_retry.engine.base.names import ATTEMPT, ENDED_EVENT, OPERATION, OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import dead_letter_id_of
-from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import start_input
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
+from durable_retry.base.names import ATTEMPT, ENDED_EVENT, OPERATION, OperationState
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import keep_operation
 from durable_retry.features.workflows.names import BATCH, SAGA
-from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations import Replayed, submit
-from durable_retry.services.upkeep import failures
-from durable_retry.services.upkeep.failures import Recovery, recover
-from durable_retry.services.upkeep.histories import purge_others
-from durable_retry.services.upkeep.removal import Past
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.operations.actions import Replayed, submit
+from durable_retry.operations.entities import read_record
+from durable_retry.operations.lone_records import KNOWN_TO_ALL_AFTER
+from durable_retry.operations.status import MOST_RESTARTS, document_of, find_status
+from durable_retry.replay.actions import replay_dead_letter
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import dead_letter_id_of
+from durable_retry.rules.dead_letters.replay import ReplayBody
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import start_input
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.lone_records import KNOWN_TO_ALL_AFTER
-from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
-from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry.upkeep import failures
+from durable_retry.upkeep.failures import Recovery, recover
+from durable_retry.upkeep.histories import purge_others
+from durable_retry.upkeep.removal import Past
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing

@@ -9,16 +9,9 @@ from unittest.mock import AsyncMock
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.dead_letters.record import archived
-from durable_retry.features.outbox import sending as outbox
-from durable_retry.plugins import Plugin, plugins
-from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.upkeep import rounds as maintenance
-from durable_retry.services.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
-from durable_retry.settings.app import RetentionSettings
-from durable_retry.stores.dead_letters.records import (
+from durable_retry.attempt.commits import commit_success
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.dead_letters.records import (
     Intent,
     Purpose,
     begin_change,
@@ -27,8 +20,15 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.features.outbox import sending as outbox
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import Plugin, plugins
+from durable_retry.replay.actions import finish_replay
+from durable_retry.rules.dead_letters.record import archived
+from durable_retry.runtime import clock
+from durable_retry.settings.app import RetentionSettings
+from durable_retry.upkeep import rounds as maintenance
+from durable_retry.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
 from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage
 

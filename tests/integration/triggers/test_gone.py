@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.facts import StartUnanswered
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
-from durable_retry.services.operations import Replayed, submit
+from durable_retry.base.names import OperationState
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.hub.task_hub import close_clients
+from durable_retry.operations.actions import Replayed, submit
+from durable_retry.operations.entities import read_record
+from durable_retry.operations.status import find_status
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.facts import StartUnanswered
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import close_clients
 from durable_retry.telemetry.facts import report
 from durable_retry_console.index.notes import note_document, write_noted
 from durable_retry_console.index.reconcile import GONE, SETTLED_AFTER, add_lost

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from docs.sizing import IDLE
-from durable_retry import clock
+from durable_retry.attempt.commits import commit_success
+from durable_retry.dead_letters.records import keep_operation
 from durable_retry.features.outbox.sending import sweep
-from durable_retry.services.upkeep.failures import recover
-from durable_retry.services.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
-from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operations.commits import commit_success
+from durable_retry.runtime import clock
+from durable_retry.upkeep.failures import recover
+from durable_retry.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
 from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
 from tests.support.asked import Asked, counting
 from tests.support.azurite import Storage, use_account

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.services.operations import submit
-from durable_retry.services.upkeep import removal as retention
-from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
-from durable_retry.services.upkeep.rounds import (
+from durable_retry.attempt import writes
+from durable_retry.attempt.writes import Marked, insert_marker, write_outcome
+from durable_retry.operations.actions import submit
+from durable_retry.storage import rounds, tables
+from durable_retry.upkeep import removal as retention
+from durable_retry.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
+from durable_retry.upkeep.rounds import (
     ROUND_EVERY,
     RetentionKind,
     RetentionPart,
@@ -17,9 +20,6 @@ from durable_retry.services.upkeep.rounds import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.stores.operations import writes
-from durable_retry.stores.operations.writes import Marked, insert_marker, write_outcome
-from durable_retry.stores.storage import rounds, tables
 from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -33,8 +33,8 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.stores.operations.writes.TABLE", f"Markers{suffix}")
-    monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
+    monkeypatch.setattr("durable_retry.attempt.writes.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.storage.rounds.TABLE", f"Upkeep{suffix}")
 
 
 async def names() -> list[str]:

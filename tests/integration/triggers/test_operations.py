@@ -6,14 +6,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import ListedOperation
-from durable_retry.services.intake import http_admission
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake.intake import http_admission
+from durable_retry.intake.routes import submit_operation
+from durable_retry.operations.routes import cancel_operation, get_operation, retry_operation_now
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import ListedOperation
 from durable_retry.settings.configuration import app_settings
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http.health import get_health
-from durable_retry.triggers.http.operations import cancel_operation, get_operation, retry_operation_now
-from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry.upkeep.routes import get_health
 from durable_retry_console.finding.routes import list_operations
 from scripts.processes import free_port
 from tests.support.builders import failing

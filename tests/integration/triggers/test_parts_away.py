@@ -6,12 +6,12 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.api import table
-from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.http.routes import AWAY
+from durable_retry.hub.task_hub import close_clients
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import queues
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import queues
 from scripts.processes import free_port
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.azurite import use_account

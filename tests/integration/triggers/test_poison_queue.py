@@ -8,13 +8,13 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.services import queue as operations_queue
-from durable_retry.services.intake import intake
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.intake import queue as operations_queue
+from durable_retry.intake.intake import intake
+from durable_retry.intake.queue_triggers import operations_poison
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.settings.intake import intake_settings
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.storage.queues import delete_taken, take_left
-from durable_retry.triggers.queue import operations_poison
+from durable_retry.storage.queues import delete_taken, take_left
 from tests.support.azurite import Storage
 
 DELIVERIES = 4

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.hub import TaskHubStage

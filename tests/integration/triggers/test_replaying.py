@@ -9,36 +9,36 @@ import azure.functions as func
 import pytest
 
 from activities.outbox import outbox_give_up, outbox_pending
-from durable_retry import clock
-from durable_retry.engine.base.errors import KeyTakenError, TaskHubUnavailableError
-from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
-from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.features.outbox import replay as event_replay
-from durable_retry.features.outbox.event_store import events_of
-from durable_retry.features.outbox.rules import OutboxEvent
-from durable_retry.features.outbox.sending import resend
-from durable_retry.services.dead_letters import replay as replaying
-from durable_retry.services.dead_letters.records import replays_of
-from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations import submit
-from durable_retry.services.upkeep.rounds import finish_left_over
-from durable_retry.stores.dead_letters.index import open_counts, read_summary
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import (
+from durable_retry.attempt.commits import commit_success
+from durable_retry.base.errors import KeyTakenError, TaskHubUnavailableError
+from durable_retry.base.names import Category, DeadLetterReason, EventState
+from durable_retry.base.validation import InvalidInputError
+from durable_retry.dead_letters.actions import replays_of
+from durable_retry.dead_letters.index import open_counts, read_summary
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import (
     find_dead_letter,
     keep_message,
     keep_operation,
     left_over,
 )
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http.replays import replay_one_dead_letter
+from durable_retry.features.outbox import replay as event_replay
+from durable_retry.features.outbox.event_store import events_of
+from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.sending import resend
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import submit
+from durable_retry.operations.status import find_status
+from durable_retry.replay import actions as replaying
+from durable_retry.replay.actions import replay_dead_letter
+from durable_retry.replay.routes import replay_one_dead_letter
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.replay import ReplayBody
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.runtime import clock
+from durable_retry.storage import tables
+from durable_retry.upkeep.rounds import finish_left_over
 from durable_retry_console.index import store as operation_index
 from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.cuts import CutError, cut_at_the_start

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.runtime import sharing
-from durable_retry.services.operations import submit
+from durable_retry.base.names import Category
+from durable_retry.dead_letters.records import keep_operation
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.operations.actions import submit
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.runtime import clock, sharing
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk.actions import start_bulk_action
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.intake import Arrival, Backpressure, LagThresholds
-from durable_retry.engine.operations.keys import (
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.dead_letters.records import keep_message
+from durable_retry.hub import task_hub
+from durable_retry.hub.task_hub import Selection, TaskHub
+from durable_retry.intake import intake as intake_module
+from durable_retry.intake.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.operations.actions import submit
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.intake import Arrival, Backpressure, LagThresholds
+from durable_retry.rules.operations.keys import (
     EXPLICIT_SCOPE,
     EnvelopeName,
     envelope_key,
     operation_id_for,
 )
-from durable_retry.services import intake as intake_module
-from durable_retry.services.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
-from durable_retry.services.operations import submit
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
-from durable_retry.stores import task_hub
-from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.task_hub import Selection, TaskHub
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
 

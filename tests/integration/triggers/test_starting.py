@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.runtime import sharing
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http.health import get_health
-from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake.routes import submit_operation
+from durable_retry.operations.status import find_status
+from durable_retry.runtime import clock, sharing
+from durable_retry.upkeep.routes import get_health
 from durable_retry_console.alerts.watch import read_health_metrics
 from durable_retry_console.index import health
 from durable_retry_console.index.health import LOOKED_AT, seconds_without_a_start

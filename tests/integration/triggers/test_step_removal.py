@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.dead_letters.record import Replay, dead_letter_id_of
-from durable_retry.engine.operations.steps import Execution, begin
-from durable_retry.services.operations import submit
-from durable_retry.services.upkeep import removal as retention
-from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_steps
-from durable_retry.services.upkeep.rounds import run_maintenance
-from durable_retry.stores.dead_letters.records import change_dead_letter, keep_operation
-from durable_retry.stores.operations.results import change_step, steps_shown
+from durable_retry.attempt.results import change_step, steps_shown
+from durable_retry.base.names import OperationState
+from durable_retry.dead_letters.records import change_dead_letter, keep_operation
+from durable_retry.operations.actions import submit
+from durable_retry.rules.dead_letters.record import Replay, dead_letter_id_of
+from durable_retry.rules.operations.steps import Execution, begin
+from durable_retry.runtime import clock
+from durable_retry.upkeep import removal as retention
+from durable_retry.upkeep.removal import MARKERS_KEPT, Past, remove_steps
+from durable_retry.upkeep.rounds import run_maintenance
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 

@@ -19,8 +19,8 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import (
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import (
     CALL,
     DUE_AT,
     OPERATION,
@@ -31,29 +31,29 @@ from durable_retry.engine.base.names import (
     RETENTION,
     OperationState,
 )
-from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.operations.operation import start_input
-from durable_retry.engine.queue_checks import QueueChecks
-from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import delivery_of, event_id_for
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
-from durable_retry.runtime.turns import MOST_ASKED
-from durable_retry.services.upkeep import failures, rounds
-from durable_retry.services.upkeep.failures import Recovery, recover
-from durable_retry.services.upkeep.queue_checks import look_at_checks
-from durable_retry.services.upkeep.stuck import Standstill, stuck_instances
+from durable_retry.hub.instances import Instance
+from durable_retry.hub.orchestrations import orchestrations, watched_names
+from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.hub.turns import MOST_ASKED
+from durable_retry.operations.status import MOST_RESTARTS, document_of
+from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.operations.operation import start_input
+from durable_retry.rules.queue_checks import QueueChecks
+from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.settings.configuration import using
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.operations.status import MOST_RESTARTS, document_of
-from durable_retry.stores.orchestrations import orchestrations, watched_names
-from durable_retry.stores.stuck import change_checks, read_stuck
-from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry.upkeep import failures, rounds
+from durable_retry.upkeep.failures import Recovery, recover
+from durable_retry.upkeep.queue_checks import look_at_checks
+from durable_retry.upkeep.stuck import Standstill, stuck_instances
+from durable_retry.upkeep.stuck_rows import change_checks, read_stuck
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput

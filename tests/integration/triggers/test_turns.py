@@ -6,8 +6,8 @@ from typing import Final
 from durabletask import history
 
 from docs.sizing import COUNTED_REQUESTS
-from durable_retry import clock
-from durable_retry.services.operations import submit
+from durable_retry.operations.actions import submit
+from durable_retry.runtime import clock
 from scripts.processes import ROOT
 from tests.support.builders import an_operation
 from tests.support.hub import TaskHubStage

@@ -13,21 +13,21 @@ from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import api
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.order.store import lane_id
 from durable_retry.features.outbox.sending import sweep
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.handlers import registry
+from durable_retry.hub.instance_lists import note_created
+from durable_retry.hub.orchestrations import listed_names
+from durable_retry.operations.actions import submit
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import of_operation
 from durable_retry.runtime import sharing
-from durable_retry.services.operations import submit
-from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.settings.configuration import using
-from durable_retry.stores.instance_lists import note_created
-from durable_retry.stores.orchestrations import listed_names
+from durable_retry.upkeep.histories import remove_record
 from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts

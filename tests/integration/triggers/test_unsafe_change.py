@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OPERATION
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.stores import task_hub as hub
+from durable_retry.base.names import OPERATION
+from durable_retry.hub import task_hub as hub
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.runtime import clock
 from orchestrators import operation as orchestrator
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing

@@ -11,32 +11,12 @@ from typing import Any
 import pytest
 from durabletask.client import EntityQuery
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status, archived, restored
-from durable_retry.features.outbox.index_store import note_pending
-from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.operations import submit
-from durable_retry.services.upkeep import removal as retention
-from durable_retry.services.upkeep import rounds as maintenance
-from durable_retry.services.upkeep.rounds import (
-    ROUND_EVERY,
-    RetentionKind,
-    RetentionPart,
-    finish_left_over,
-    look_at,
-    remove_past,
-    run_maintenance,
-)
-from durable_retry.settings.app import RetentionSettings
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.index import due
-from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import (
+from durable_retry.attempt.commits import commit_success, own_location
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.index import due
+from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.dead_letters.records import (
     Intent,
     Purpose,
     begin_change,
@@ -45,10 +25,30 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
-from durable_retry.stores.operations.commits import commit_success, own_location
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.features.outbox.index_store import note_pending
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import submit
+from durable_retry.operations.entities import read_record
+from durable_retry.replay.actions import finish_replay
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status, archived, restored
+from durable_retry.runtime import clock
+from durable_retry.settings.app import RetentionSettings
+from durable_retry.storage import tables
+from durable_retry.upkeep import removal as retention
+from durable_retry.upkeep import rounds as maintenance
+from durable_retry.upkeep.rounds import (
+    ROUND_EVERY,
+    RetentionKind,
+    RetentionPart,
+    finish_left_over,
+    look_at,
+    remove_past,
+    run_maintenance,
+)
 from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts
 from durable_retry_console.alerts.settings import AlertSettings

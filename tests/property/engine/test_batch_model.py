@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import OperationState
+from durable_retry.base.names import OperationState
 from durable_retry.features.workflows.rules.document import batch_state_of, counts_of
 from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchState
 

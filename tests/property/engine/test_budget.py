@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.circuit.messages import snapshot_of
-from durable_retry.engine.circuit.reporters import ReportBuffer, Reporters
-from durable_retry.engine.circuit.retry_budget import (
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.messages import snapshot_of
+from durable_retry.rules.circuit.reporters import ReportBuffer, Reporters
+from durable_retry.rules.circuit.retry_budget import (
     CREDIT_SECONDS,
     Budget,
     BudgetAllowed,
@@ -18,7 +18,7 @@ from durable_retry.engine.circuit.retry_budget import (
     budget_allows,
     budget_snapshot,
 )
-from durable_retry.engine.circuit.snapshot import Snapshot
+from durable_retry.rules.circuit.snapshot import Snapshot
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS
 

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl, advanced
-from durable_retry.engine.circuit.calls import CallHealth, ProbeResult, Report
-from durable_retry.engine.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
-from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl, advanced
+from durable_retry.rules.circuit.calls import CallHealth, ProbeResult, Report
+from durable_retry.rules.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.reporters import QUIET_CALLS, ReportBuffer
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.reporters import QUIET_CALLS, ReportBuffer
 from tests.support.builders import after
 from tests.support.circuit import Desk, with_settings
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.json_forms import to_ms
-from durable_retry.engine.limits.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
-from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
-from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
-from durable_retry.engine.limits.share import BURST
+from durable_retry.base.json_forms import to_ms
+from durable_retry.rules.limits.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
+from durable_retry.rules.limits.limiter import Limiter, SlotRequest, acquire
+from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from durable_retry.rules.limits.share import BURST
 from tests.support.builders import NOON
 from tests.support.limited_crowd import AZURE, Backend, Crowd
 

@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape, quoteattr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.credentials import Credentials
-from durable_retry.engine.base.masking import MASKED
+from durable_retry.base.credentials import Credentials
+from durable_retry.base.masking import MASKED
 
 CREDENTIALS: Final = st.from_regex(r"[!-)+-~]([ !-)+-~]{4,80})[!-)+-~]", fullmatch=True)
 """They are visible ASCII, as header values are, without the mask's own character."""

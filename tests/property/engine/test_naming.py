@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.operations.keys import EnvelopeName, envelope_key, source_name
-from durable_retry.engine.operations.request import parse_operation
+from durable_retry.rules.operations.keys import EnvelopeName, envelope_key, source_name
+from durable_retry.rules.operations.request import parse_operation
 
 ANY_TEXT = st.text(st.characters(), max_size=40)
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.documents import read_json
-from durable_retry.engine.base.json_forms import from_newest_first, from_rfc3339, optional_from_rfc3339
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import (
+from durable_retry.base.documents import read_json
+from durable_retry.base.json_forms import from_newest_first, from_rfc3339, optional_from_rfc3339
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.base.validation import (
     InvalidInputError,
     header_name_problem,
     header_value_problem,
@@ -25,17 +25,17 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     pointer_problem,
 )
-from durable_retry.engine.config.dependencies_file import ConfigError, parse_config
-from durable_retry.engine.dead_letters.record import failure_group
-from durable_retry.engine.operations.envelope import parse_key
-from durable_retry.engine.operations.keys import canonical_json, fingerprint, operation_id_for
-from durable_retry.engine.operations.request import parse_operation
-from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
-from durable_retry.engine.retry.history import History
-from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from durable_retry.features.schedules.rules import Ncrontab, parse_ncrontab
 from durable_retry.features.workflows.rules.references import Reference
-from durable_retry.services.queue import decoded
+from durable_retry.intake.queue import decoded
+from durable_retry.rules.config.dependencies_file import ConfigError, parse_config
+from durable_retry.rules.dead_letters.record import failure_group
+from durable_retry.rules.operations.envelope import parse_key
+from durable_retry.rules.operations.keys import canonical_json, fingerprint, operation_id_for
+from durable_retry.rules.operations.request import parse_operation
+from durable_retry.rules.operations.status import MAX_BYTES, fitted_status, size_bytes
+from durable_retry.rules.retry.history import History
+from durable_retry.rules.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from durable_retry_console.finding.question import IndexCursor, cursor_content
 from tests.support.builders import NOON, a_record
 

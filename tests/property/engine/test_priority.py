@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.base.names import Priority
+from durable_retry.rules.limits.settings import LimitSettings
 from tests.support.limited_crowd import Crowd
 
 ONE = LimitSettings(max_concurrency=1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire, is_live
+from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord, complete, expire, is_live
 from tests.support.builders import after
 
 TTL_SECONDS = 50

@@ -7,9 +7,7 @@ and read again between any two actions; a duplicate is an action whose completio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.names import Category, OperationState
 from durable_retry.features.workflows.rules.document import saga_document
 from durable_retry.features.workflows.rules.shapes import (
     Do,
@@ -21,6 +19,8 @@ from durable_retry.features.workflows.rules.shapes import (
     SagaStep,
     Undo,
 )
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
 from tests.support.builders import NOON, an_operation
 
 FATES = st.sampled_from(["succeeds", "refused", "exhausted", "ambiguous", "cancelled", "never_tried"])

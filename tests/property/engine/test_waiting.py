@@ -8,13 +8,13 @@ from statistics import mean
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
-from durable_retry.engine.retry.constraints import latest_start
-from durable_retry.engine.retry.decide import (
+from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
+from durable_retry.rules.retry.constraints import latest_start
+from durable_retry.rules.retry.decide import (
     DeadLetter,
     Done,
     Wait,
@@ -23,9 +23,9 @@ from durable_retry.engine.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, History
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.engine.retry.retry_after import RetryHint
+from durable_retry.rules.retry.history import AttemptOutcome, History
+from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
+from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support.builders import NOON, a_record, after, an_operation, an_outcome
 
 YEAR = 31_536_000.0

@@ -9,8 +9,8 @@ from math import ceil
 from random import Random
 from typing import Final, Self
 
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.config.dependencies_file import Config, parse_config
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.config.dependencies_file import Config, parse_config
 
 NEIGHBOUR: Final = "payments"
 """It has no limits, and nothing ever happens to it."""

@@ -5,17 +5,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
-from durable_retry import clock
-from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.circuit.retry_budget import BudgetAllowed, budget_allows
-from durable_retry.engine.limits import limiter
-from durable_retry.engine.operations.waits import Pause
-from durable_retry.engine.queue_checks import Expected
-from durable_retry.engine.retry.decide import DeadLetter
-from durable_retry.services.attempt import http_request
-from durable_retry.services.upkeep.stuck import StuckLook
-from durable_retry.stores.circuit import cache
-from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.attempt import http_request
+from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.circuit import cache
+from durable_retry.circuit.cache import CircuitCache
+from durable_retry.rules.circuit.retry_budget import BudgetAllowed, budget_allows
+from durable_retry.rules.limits import limiter
+from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.queue_checks import Expected
+from durable_retry.rules.retry.decide import DeadLetter
+from durable_retry.runtime import clock
+from durable_retry.upkeep.stuck import StuckLook
 from orchestrators import operation
 from orchestrators.run import Run
 
@@ -55,9 +55,7 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "starts_stay_within_the_rate": lambda: patch.object(CircuitCache, "within_limits", _within_any),
     "calls_stay_within_the_limit": lambda: patch.object(CircuitCache, "within_limits", _within_any),
     "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
-    "unsafe_requests_arrive_once": lambda: patch(
-        "durable_retry.services.attempt.attempt.insert_marker", _is_new
-    ),
+    "unsafe_requests_arrive_once": lambda: patch("durable_retry.attempt.attempt.insert_marker", _is_new),
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),

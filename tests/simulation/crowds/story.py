@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
-from durable_retry import clock
-from durable_retry.engine.config.dependencies_file import Config
+from durable_retry.attempt.http_client import close_clients
+from durable_retry.circuit.cache import close_circuits
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import registry
-from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.services.upkeep.failures import recover
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependencies_file import Config
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.upkeep.failures import recover
 from tests.simulation import virtual_loop
 from tests.simulation.app import App, Order, posted
 from tests.simulation.chances import CALM, Scale

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
-from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage, ReportMessage
-from durable_retry.engine.circuit.snapshot import Permitted, Refused
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
-from durable_retry.engine.facts import CircuitChanged
+from durable_retry.base.json_forms import union_from_json
+from durable_retry.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
+from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage, ReportMessage
+from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.circuit.transitions import ManualAction, ProbeRequest
+from durable_retry.rules.facts import CircuitChanged
+from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker, blueprint
 from tests.support.builders import after

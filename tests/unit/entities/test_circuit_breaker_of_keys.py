@@ -7,14 +7,14 @@ from typing import Any
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
-from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, FORGET, KEY_CHANGED, MANUAL_CONTROL, REPORT
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.key_changes import KeyChange
-from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.facts import CircuitChanged
-from durable_retry.stores.entity_ids import circuit_id
+from durable_retry.base.names import CIRCUIT_BREAKER, FORGET, KEY_CHANGED, MANUAL_CONTROL, REPORT
+from durable_retry.hub.entity_ids import circuit_id
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.key_changes import KeyChange
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.facts import CircuitChanged
+from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import after

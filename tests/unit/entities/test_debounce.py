@@ -5,9 +5,9 @@ from typing import Any
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
-from durable_retry import clock
 from durable_retry.app import harden_runtime
 from durable_retry.features.debounce.rules import KEPT_FOR, DebounceRequest
+from durable_retry.runtime import clock
 from entities.debounce import Debounce
 from tests.support.builders import NOON, after
 

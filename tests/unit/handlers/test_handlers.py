@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.handlers import Call, Event, Outcome, TableWrite, registry
 from durable_retry.handlers.registry import (
     Handler,

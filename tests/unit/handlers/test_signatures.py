@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.handlers import Call, Outcome
 from durable_retry.handlers.signatures import (
     SignatureError,

@@ -13,9 +13,9 @@ from durable_retry import api
 from durable_retry.http.answers import UnauthorizedError
 from durable_retry.http.callers import Caller, caller_of, key_of
 from durable_retry.http.routes import Route
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.settings.callers import CallerKey, CallerSettings, Role, caller_settings
 from durable_retry.settings.group import SettingsError
-from durable_retry.stores.task_hub import TaskHub
 
 HASH = sha256(b"a key").hexdigest()
 AUTH = {"WEBSITE_AUTH_ENABLED": "True"}

@@ -5,9 +5,9 @@ import azure.functions as func
 import pytest
 
 from durable_retry.api import table
-from durable_retry.engine.base.validation import validated
-from durable_retry.engine.facts import PersonActed, TargetType
+from durable_retry.base.validation import validated
 from durable_retry.http.callers import ANYBODY, Act, report_act
+from durable_retry.rules.facts import PersonActed, TargetType
 from durable_retry.telemetry import facts
 from durable_retry.telemetry.facts import subscribe
 

@@ -11,9 +11,9 @@ import pytest
 from durable_retry.api import table
 from durable_retry.http.dispatch import pattern_of, responder
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import REST
 from durable_retry.routing import collections, routes_of
-from durable_retry.stores.task_hub import TaskHub
 from onebox.http.routes import RouteTemplate, split_path
 
 ROUTES: Final = table()

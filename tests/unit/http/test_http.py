@@ -6,8 +6,8 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.api import table
-from durable_retry.engine.base.errors import OverloadedError, TaskHubUnavailableError
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
+from durable_retry.base.errors import OverloadedError, TaskHubUnavailableError
+from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT
 from durable_retry.http.routes import (
@@ -20,7 +20,7 @@ from durable_retry.http.routes import (
     Routes,
     read_body,
 )
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)
 

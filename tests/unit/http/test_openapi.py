@@ -11,17 +11,17 @@ from pydantic import TypeAdapter
 
 from durable_retry import api
 from durable_retry.api import described, table
-from durable_retry.engine.base.answers import ProblemDocument
-from durable_retry.engine.base.validation import validated
-from durable_retry.engine.operations.request import OperationRequest, members_by_feature, split_members
+from durable_retry.base.answers import ProblemDocument
+from durable_retry.base.validation import validated
 from durable_retry.http.descriptions import MEMBERS
 from durable_retry.http.dispatch import responder
 from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, features
 from durable_retry.routing import collections
+from durable_retry.rules.operations.request import OperationRequest, members_by_feature, split_members
 from durable_retry.settings.configuration import Registration
-from durable_retry.stores.task_hub import TaskHub
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

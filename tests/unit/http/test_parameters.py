@@ -3,7 +3,7 @@ from enum import StrEnum
 
 import pytest
 
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.http.parameters import CREATED_AFTER, CURSOR, KEY, LIMIT, cursor, one_of
 from durable_retry.http.routes import read_query
 

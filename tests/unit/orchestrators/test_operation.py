@@ -7,14 +7,14 @@ from typing import Any, Final
 import pytest
 from durabletask.internal import helpers
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.facts import OperationEnded, WaitEnded
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import CONTENT_BYTES
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import Category
+from durable_retry.base.trace_context import TraceContext
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
+from durable_retry.rules.facts import OperationEnded, WaitEnded
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import CONTENT_BYTES
+from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, followed_by, in_order, outcome

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from orchestrators.batch import batch
 from tests.support.builders import NOON, Activities, an_operation, failing, followed_by
 from tests.support.stage import Stage

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.operations.operation import CONTENT_BYTES
-from durable_retry.engine.retry.loop import NeedsProbe
-from durable_retry.runtime.turns import renamed_in
+from durable_retry.hub.turns import renamed_in
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.operations.operation import CONTENT_BYTES
+from durable_retry.rules.retry.loop import NeedsProbe
 from orchestrators.outbox import outbox
 from tests.support.builders import Activities, an_operation, failing, outcome
 from tests.support.cuts import PartStage

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category, OrderOnFailure
-from durable_retry.engine.facts import WaitEnded
+from durable_retry.base.names import Category, OrderOnFailure
 from durable_retry.features.order.rules.lane import Lane, LaneMessage
+from durable_retry.rules.facts import WaitEnded
 from orchestrators import run
 from orchestrators.order_lane import pass_turn
 from orchestrators.run import LAPS_PER_HISTORY

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category, EventState
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import NeedsProbe
+from durable_retry.base.names import Category, EventState
 from durable_retry.features.outbox.rules import StoredEvent, event_id_for
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.retry.loop import NeedsProbe
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, after, outcome
 from tests.support.cuts import PartStage

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_EVENT, GONE, Category
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.admission import WITHOUT_THE_CIRCUIT
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe
-from durable_retry.stores.entity_ids import circuit_id
+from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.names import CIRCUIT_EVENT, GONE, Category
+from durable_retry.hub.entity_ids import circuit_id
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT
+from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 

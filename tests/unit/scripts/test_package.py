@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from durable_retry.api import documents
-from durable_retry.stores.task_hub import LIGHT_ROWS
+from durable_retry.hub.task_hub import LIGHT_ROWS
 from scripts.package import (
     PATCHES,
     ROOT,
@@ -96,13 +96,13 @@ def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
 
 def test_a_deployed_module_is_not_compiled_when_it_is_imported(tmp_path: Path) -> None:
     write(tmp_path / "app", "storage")
-    module = tmp_path / "app" / "durable_retry" / "clock.py"
+    module = tmp_path / "app" / "durable_retry" / "runtime" / "clock.py"
     module.write_text("compiled = 'here'")
     run = subprocess.run(
         [
             sys.executable,
             "-c",
-            "import durable_retry.clock as m; print(m.__file__, m.now.__code__.co_filename)",
+            "import durable_retry.runtime.clock as m; print(m.__file__, m.now.__code__.co_filename)",
         ],
         cwd=tmp_path / "app",
         capture_output=True,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config.dependencies_file import Config
+from durable_retry.base.validation import Problem
+from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.settings import configuration
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import (

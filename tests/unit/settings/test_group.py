@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from durable_retry.engine.base.validation import Problem
+from durable_retry.base.validation import Problem
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.group import SettingsError, SettingsGroup, setting
 

@@ -172,7 +172,7 @@ def test_an_identity_has_one_credential(identity: Identity, kind: type) -> None:
 def test_a_connection_string_pays_for_no_identity() -> None:
     program = (
         "import sys\n"
-        "from durable_retry.stores.storage import clients, queues\n"
+        "from durable_retry.storage import clients, queues\n"
         "clients.table_service(), queues._queue_service()\n"
         "sys.exit('azure.identity' in sys.modules)\n"
     )

@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 from azure.durable_functions.testing import execute_entity
 
-from durable_retry import clock
-from durable_retry.engine.base.names import REPORT, Category, OperationState, Priority
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
-from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.history import AttemptOutcome, History
+from durable_retry.base.names import REPORT, Category, OperationState, Priority
+from durable_retry.base.trace_context import TraceContext
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.rules.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.history import AttemptOutcome, History
+from durable_retry.runtime import clock
 from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.facts import report
 from entities.circuit_breaker import CircuitBreaker

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
+from durable_retry.runtime import clock
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import Metric, MetricKind
 from durable_retry_console.alerts import gauges

@@ -8,9 +8,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from durable_retry.engine.base.names import Category
-from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.services.attempt.http_client import TracedTransport
+from durable_retry.attempt.http_client import TracedTransport
+from durable_retry.base.names import Category
+from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.telemetry import spans
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Recorded, an_end, ids

@@ -1,4 +1,4 @@
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.testing.fakes import with_placeholders
 
 FILE = """

@@ -7,8 +7,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
-from durable_retry.engine.base.json_forms import is_none
+from durable_retry.base.answers import Answer, Instant, Unreadable, left_out
+from durable_retry.base.json_forms import is_none
 from durable_retry.features.order.rules.lane import Lane, Place
 
 SHOWN_PLACES: Final = 200

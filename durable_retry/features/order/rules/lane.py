@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
-from durable_retry.engine.base.text import counted
+from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
+from durable_retry.base.text import counted
 
 MOST_PLACES: Final = 20_000
 """Places that a lane keeps, about 1.3 MB: a message of the durable client takes 4 MiB. Who comes when it is

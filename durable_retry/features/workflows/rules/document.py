@@ -6,13 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable, is_empty, left_out
-from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import StatusCounts
+from durable_retry.base.answers import Answer, Instant, Unreadable, is_empty, left_out
+from durable_retry.base.json_forms import is_none
+from durable_retry.base.names import Category, OperationState
+from durable_retry.base.text import counted
 from durable_retry.features.workflows.rules.shapes import (
     BatchState,
     Do,
@@ -25,6 +22,9 @@ from durable_retry.features.workflows.rules.shapes import (
     SagaStep,
     Undo,
 )
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import StatusCounts
 
 
 class BatchCounts(StatusCounts):

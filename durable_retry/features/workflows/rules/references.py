@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
-from durable_retry.engine.base.documents import Path, named_problems, walked
-from durable_retry.engine.base.validation import (
+from durable_retry.base.documents import Path, named_problems, walked
+from durable_retry.base.validation import (
     InvalidInputError,
     Key,
     Problem,
@@ -24,8 +24,8 @@ from durable_retry.engine.base.validation import (
     refuse,
     refuse_surplus_keys,
 )
-from durable_retry.engine.dead_letters.record import KeptDeadLetter
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
+from durable_retry.rules.operations.operation import OperationInput
 
 MEMBER: Final = "$result"
 

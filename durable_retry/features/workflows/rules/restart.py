@@ -21,13 +21,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
-from durable_retry.engine.dead_letters.replay import NoteText
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, visible
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.answers import Answer
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.features.workflows.rules.references import SAGA_SOURCE
 from durable_retry.features.workflows.rules.shapes import (
     ConfirmedEffect,
@@ -37,6 +33,10 @@ from durable_retry.features.workflows.rules.shapes import (
     SagaState,
     SagaStep,
 )
+from durable_retry.rules.dead_letters.replay import NoteText
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.keys import ScopedKey, operation_id_for, visible
+from durable_retry.rules.operations.operation import OperationInput
 
 RESTARTABLE = frozenset({SagaState.COMPENSATED, SagaState.COMPENSATION_FAILED})
 """The states in which a saga can be restarted."""

@@ -16,7 +16,7 @@ What was compensated, or could not be, is run again on request: `features.workfl
 A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
 is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
 is the next value. References between steps are in `references`, and the operations inside are validated by
-`engine.operations.request`.
+`rules.operations.request`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.documents import json_problems
-from durable_retry.engine.base.json_forms import JsonShape, is_none
-from durable_retry.engine.base.validation import Key, Strict
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.base.documents import json_problems
+from durable_retry.base.json_forms import JsonShape, is_none
+from durable_retry.base.validation import Key, Strict
 from durable_retry.features.workflows.rules.references import MissingResultError, Reference, filled
+from durable_retry.rules.operations.completion import Completion
+from durable_retry.rules.operations.operation import OperationInput
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100

@@ -14,12 +14,12 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.facts import TargetType
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.facts import TargetType
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.configuration import dependencies
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
 from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known

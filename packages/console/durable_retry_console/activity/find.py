@@ -1,7 +1,7 @@
 """Reading the activity, this process's latest entries with it."""
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.stores.storage.clients import run_in_pool
+from durable_retry.base.answers import Page
+from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.activity.store import WRITER, list_activity
 

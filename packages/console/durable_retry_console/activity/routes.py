@@ -4,7 +4,7 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry.engine.base.answers import Page
+from durable_retry.base.answers import Page
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes

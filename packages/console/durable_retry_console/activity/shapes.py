@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
-from durable_retry.engine.base.text import mentions
-from durable_retry.engine.facts import TargetType
+from durable_retry.base.answers import Answer, Instant, left_out
+from durable_retry.base.text import mentions
+from durable_retry.rules.facts import TargetType
 
 
 class ActivityKind(StrEnum):

@@ -15,10 +15,10 @@ from datetime import datetime
 from functools import partial
 from typing import Final, override
 
-from durable_retry.engine.base.answers import Page, read_or
-from durable_retry.engine.base.errors import ContendedError
-from durable_retry.engine.base.json_forms import newest_first
-from durable_retry.stores.storage import contents, tables
+from durable_retry.base.answers import Page, read_or
+from durable_retry.base.errors import ContendedError
+from durable_retry.base.json_forms import newest_first
+from durable_retry.storage import contents, tables
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.background import BackgroundWriter
 

@@ -4,10 +4,10 @@ from datetime import datetime
 from hashlib import sha256
 from urllib.parse import quote
 
-from durable_retry import clock
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.breaker import AUTOMATIC, FREE
-from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.base.text import counted
+from durable_retry.rules.circuit.breaker import AUTOMATIC, FREE
+from durable_retry.rules.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import api_path
 from durable_retry.telemetry.facts import subscribe
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from durable_retry import clock
+from durable_retry.runtime import clock
 from durable_retry_console.alerts.document import (
     AlertBoard,
     AlertDocument,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.base.answers import Answer, Instant, left_out
 from durable_retry_console.alerts.rules import DeliveryState
 
 

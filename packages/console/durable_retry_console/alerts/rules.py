@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import JsonShape, to_rfc3339
+from durable_retry.base.json_forms import JsonShape, to_rfc3339
 
 DEAD_LETTERS: Final = "dead_letters"
 DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"

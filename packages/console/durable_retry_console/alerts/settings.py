@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS, WebhookSecretError, signing_key
+from durable_retry.base.text import Secret
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.rules.config.dependency import MOST_DEAD_LETTERS, WebhookSecretError, signing_key
 from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 

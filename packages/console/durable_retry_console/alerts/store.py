@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-from durable_retry.engine.base.errors import ContendedError
-from durable_retry.engine.base.json_forms import newest_first
-from durable_retry.stores.storage import contents, tables
+from durable_retry.base.errors import ContendedError
+from durable_retry.base.json_forms import newest_first
+from durable_retry.storage import contents, tables
 from durable_retry_console.alerts.rules import Alert
 
 TABLE: Final = "Alerts"

@@ -21,25 +21,25 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.dead_letters.document import DeadLetterSummary
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.circuit.circuits import open_keys
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.index import read_summary
+from durable_retry.dead_letters.list import count_dead_letters
 from durable_retry.features.order.lanes import find_blocked
 from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.outbox.sending import was_swept_empty
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.dead_letters.document import DeadLetterSummary
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.services.circuits import open_keys
-from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.configuration import app_settings, dependencies
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.stuck import Stuck
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
+from durable_retry.upkeep.stuck import stuck_instances
+from durable_retry.upkeep.stuck_rows import Stuck
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to

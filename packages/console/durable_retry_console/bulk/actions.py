@@ -14,17 +14,17 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page, read_or
-from durable_retry.engine.base.errors import InstanceEndedError
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import turn_names_of
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
-from durable_retry.stores.instance_lists import list_created, note_created
-from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
-from durable_retry.stores.task_hub import Selection, TaskHub
+from durable_retry.base.answers import Page, read_or
+from durable_retry.base.errors import InstanceEndedError
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import turn_names_of
+from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.hub.instance_lists import list_created, note_created
+from durable_retry.hub.instances import ENDED_BADLY, Instance
+from durable_retry.hub.task_hub import Selection, TaskHub
+from durable_retry.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.runtime import clock
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT
@@ -136,7 +136,7 @@ def _unreadable_action(instance: Instance, reason: str) -> BulkActionDocument:
 
 
 def _is_stopped(instance: Instance) -> bool:
-    """Whether the platform ended it: `services.upkeep.failures` starts one anew that failed."""
+    """Whether the platform ended it: `upkeep.failures` starts one anew that failed."""
     is_given_up = restarts_of(instance) >= MOST_RESTARTS
     return instance.runtime_status in ENDED_BADLY and (
         is_given_up or instance.runtime_status is OrchestrationStatus.TERMINATED

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
 from durable_retry_console.bulk.actions import matching_page
 from durable_retry_console.bulk.ends import count_ends
 from durable_retry_console.bulk.items import act_on_some

@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Final
 
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.workflows.batches import find_batch
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.bodies import BulkActionBody
 
 _READS_AT_ONCE: Final = 16

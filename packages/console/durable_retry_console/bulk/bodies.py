@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal, override
 
 from pydantic import AfterValidator, Field
 
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, PriorityName
-from durable_retry.engine.base.validation import (
+from durable_retry.base.names import Category, DeadLetterReason, OperationState, PriorityName
+from durable_retry.base.validation import (
     InstantText,
     InvalidInputError,
     Label,
@@ -17,9 +17,9 @@ from durable_retry.engine.base.validation import (
     checked,
     with_example,
 )
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.replay import ReplayOptions
-from durable_retry.engine.operations.waits import PauseOptions
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.replay import ReplayOptions
+from durable_retry.rules.operations.waits import PauseOptions
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 
 

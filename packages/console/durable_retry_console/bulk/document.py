@@ -6,14 +6,14 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out, read_or
-from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import EventState, OperationState
-from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.dead_letters.record import EditedValue
-from durable_retry.engine.operations.waits import PauseOptions
+from durable_retry.base.answers import Answer, Instant, Unreadable, left_out, read_or
+from durable_retry.base.json_forms import is_none
+from durable_retry.base.masking import MASKED
+from durable_retry.base.names import EventState, OperationState
+from durable_retry.base.text import cut_text
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.rules.dead_letters.record import EditedValue
+from durable_retry.rules.operations.waits import PauseOptions
 from durable_retry_console.bulk.shapes import BulkAction, BulkFailure, BulkInput, BulkProgress, BulkState
 
 

@@ -8,13 +8,13 @@ from collections import Counter
 from functools import partial
 from typing import Any, Final
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import FINISHED, EventState, OperationState
+from durable_retry.base.answers import Page
+from durable_retry.base.names import FINISHED, EventState, OperationState
+from durable_retry.dead_letters.records import find_dead_letters
 from durable_retry.features.outbox.event_store import find_event
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.stores.dead_letters.records import find_dead_letters
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.replay import part_of
 from durable_retry_console.bulk.shapes import BulkAction

@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from durable_retry.engine.base.errors import (
+from durable_retry.base.errors import (
     NoSuchDeadLetterError,
     NoSuchOperationError,
     WrongOperationStateError,
 )
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.circuit.snapshot import CLOCKS_APART
-from durable_retry.engine.dead_letters.record import WrongStatusError
-from durable_retry.engine.operations.waits import Pause
+from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.dead_letters.actions import annotate, archive
+from durable_retry.dead_letters.records import find_dead_letter
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations import actions as operations
+from durable_retry.operations.status import find_status
+from durable_retry.rules.circuit.snapshot import CLOCKS_APART
+from durable_retry.rules.dead_letters.record import WrongStatusError
+from durable_retry.rules.operations.waits import Pause
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services import operations
-from durable_retry.services.dead_letters.records import annotate, archive
-from durable_retry.stores.dead_letters.records import find_dead_letter
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.document import GONE, BulkItem, ItemOutcome
 from durable_retry_console.bulk.replay import apart, replay_some
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction, BulkFailure

@@ -12,11 +12,11 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import (
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import (
     DUE_AT,
 )
-from durable_retry.runtime.turns import Alarm, Signals, Turns, call_until_success, wait_out
+from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success, wait_out
 from durable_retry_console.bulk.names import (
     BULK_ACTION,
     BULK_BATCH,

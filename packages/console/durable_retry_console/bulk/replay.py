@@ -13,8 +13,7 @@ from typing import Final, cast
 
 from azure.core.exceptions import AzureError
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import (
+from durable_retry.base.errors import (
     ContendedError,
     KeyTakenError,
     NoSuchDeadLetterError,
@@ -24,13 +23,23 @@ from durable_retry.engine.base.errors import (
     TaskHubUnavailableError,
     UnreadableDeadLetterError,
 )
-from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.circuit.messages import snapshot_of
-from durable_retry.engine.circuit.snapshot import Snapshot
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import (
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
+from durable_retry.features.outbox.rules import event_id_in
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.replay.actions import (
+    finish_replay,
+    prepare,
+    replay_dead_letter,
+)
+from durable_retry.rules.circuit.messages import snapshot_of
+from durable_retry.rules.circuit.snapshot import Snapshot
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import (
     EditedValue,
     FullError,
     KeptDeadLetter,
@@ -38,19 +47,10 @@ from durable_retry.engine.dead_letters.record import (
     Status,
     WrongStatusError,
 )
-from durable_retry.engine.dead_letters.replay import ReplayBody, ReplayOptions
-from durable_retry.features.outbox.rules import event_id_in
+from durable_retry.rules.dead_letters.replay import ReplayBody, ReplayOptions
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.dead_letters.replay import (
-    finish_replay,
-    prepare,
-    replay_dead_letter,
-)
 from durable_retry.settings.configuration import find_dependency, masking_of
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput
 
@@ -196,7 +196,7 @@ async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, action_id:
     """Return the item of a dead letter that is not open: this bulk action or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start
-    is made here: `triggers.timers` would make it minutes later, after the bulk action ended.
+    is made here: `upkeep.timers` would make it minutes later, after the bulk action ended.
     """
     if await part_of(action_id, record.id) is None:
         return BulkItem.skipped(record.id, why)

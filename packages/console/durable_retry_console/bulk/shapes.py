@@ -7,8 +7,8 @@ from enum import StrEnum
 from math import ceil
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import OperationState, TurnNames
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.names import OperationState, TurnNames
 
 MAX_BATCH: Final = 25
 """Items that one activity acts on: far below `functionTimeout`, and the rate stays smooth."""

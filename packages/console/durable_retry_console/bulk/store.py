@@ -3,7 +3,7 @@
     PK <id of the action>   RK <newest first>-<place in its batch>
 
 An activity writes the items of its batch in one transaction after it did them. Its keys come from its input,
-so an activity that runs again replaces what it wrote before. `services.upkeep.removal` removes the
+so an activity that runs again replaces what it wrote before. `upkeep.removal` removes the
 rows after the history of the action.
 """
 
@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.json_forms import newest_first
-from durable_retry.stores.instance_lists import TABLE
-from durable_retry.stores.storage import tables
+from durable_retry.base.answers import read_or
+from durable_retry.base.json_forms import newest_first
+from durable_retry.hub.instance_lists import TABLE
+from durable_retry.storage import tables
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 
 

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.json_forms import microseconds
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.services.dead_letters.records import shown_letter
-from durable_retry.stores.dead_letters.index import Tally, count_group, open_counts
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.base.answers import Page
+from durable_retry.base.json_forms import microseconds
+from durable_retry.dead_letters.actions import shown_letter
+from durable_retry.dead_letters.index import Tally, count_group, open_counts
+from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.runtime import clock
 from durable_retry_console.causes.shapes import (
     Cause,
     CauseDocument,

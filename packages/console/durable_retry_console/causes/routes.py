@@ -6,15 +6,15 @@ from typing import Annotated, Final
 import azure.functions as func
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.validation import Strict, with_example
-from durable_retry.engine.dead_letters.replay import NoteText
-from durable_retry.engine.facts import TargetType
+from durable_retry.base.answers import Page
+from durable_retry.base.validation import Strict, with_example
+from durable_retry.dead_letters.routes import NoteBody, refused_changes
 from durable_retry.http.answers import NotFoundError, json_answer
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import LIMIT, cursor, one_of
 from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, page, shown
-from durable_retry.triggers.http.dead_letters import NoteBody, refused_changes
+from durable_retry.rules.dead_letters.replay import NoteText
+from durable_retry.rules.facts import TargetType
 from durable_retry_console.causes.groups import (
     GroupPosition,
     NoSuchCauseError,

@@ -12,11 +12,11 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
-from durable_retry.engine.base.json_forms import JsonShape, is_none
-from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError, KeptDeadLetter, Note
+from durable_retry.base.answers import Answer, Instant, Unreadable, left_out
+from durable_retry.base.json_forms import JsonShape, is_none
+from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.rules.dead_letters.document import DeadLetterDocument
+from durable_retry.rules.dead_letters.record import MAX_NOTES, FullError, KeptDeadLetter, Note
 from durable_retry_console.limit_keys import LimitKeyCounts
 
 

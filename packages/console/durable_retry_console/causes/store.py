@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from durable_retry.stores.dead_letters.index import TABLE
-from durable_retry.stores.storage import contents, tables
+from durable_retry.dead_letters.index import TABLE
+from durable_retry.storage import contents, tables
 from durable_retry_console.causes.shapes import Cause
 
 _PARTITION: Final = "cause"

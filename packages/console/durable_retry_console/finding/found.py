@@ -6,14 +6,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import UNREADABLE, Answer, Instant, Unreadable
-from durable_retry.engine.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
-from durable_retry.engine.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
-from durable_retry.engine.dead_letters.record import KeptDeadLetter
-from durable_retry.engine.facts import TargetType
-from durable_retry.engine.operations.status import last_error
-from durable_retry.engine.retry.history import PastAction
+from durable_retry.base.answers import UNREADABLE, Answer, Instant, Unreadable
+from durable_retry.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
+from durable_retry.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
 from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
+from durable_retry.rules.facts import TargetType
+from durable_retry.rules.operations.status import last_error
+from durable_retry.rules.retry.history import PastAction
 from durable_retry_console.activity.shapes import ActivityItem
 
 NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)

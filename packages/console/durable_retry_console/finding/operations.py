@@ -1,6 +1,6 @@
 """Find operations: by key, id and shared names at once, by anything else in the index, the newest first.
 
-A key has a few scopes (`engine.operations.operation`), and each gives one id: reading those costs the same
+A key has a few scopes (`rules.operations.operation`), and each gives one id: reading those costs the same
 however many operations there are, and so does a correlation id, an order key or a debounce key, which have
 rows of their own.
 
@@ -18,15 +18,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from durable_retry.engine.base.answers import UNREADABLE
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import from_microseconds, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
-from durable_retry.engine.operations.status import ListedOperation
+from durable_retry.base.answers import UNREADABLE
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import from_microseconds, from_rfc3339, to_rfc3339
+from durable_retry.base.names import FINISHED, HELD_UP, OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import named_ids
+from durable_retry.operations.status import find_status
+from durable_retry.rules.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.operations import named_ids
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.finding.found import NAMES
 from durable_retry_console.finding.question import (
     BadCursorError,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.documents import read_json
-from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
-from durable_retry.engine.base.names import OperationState, TurnNames
-from durable_retry.engine.base.text import mentions
-from durable_retry.engine.operations.status import last_error
+from durable_retry.base.documents import read_json
+from durable_retry.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.base.names import OperationState, TurnNames
+from durable_retry.base.text import mentions
+from durable_retry.rules.operations.status import last_error
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
 from durable_retry_console.index.store import NAMED, OperationEntry
 

@@ -4,10 +4,9 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.status import ListedOperation
+from durable_retry.base.answers import Page
+from durable_retry.base.names import OperationState, Priority
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.http.answers import Refusals, json_answer
 from durable_retry.http.parameters import (
     CORRELATION_ID,
@@ -22,7 +21,8 @@ from durable_retry.http.parameters import (
     text,
 )
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
+from durable_retry.rules.operations.status import ListedOperation
 from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.operations import MAX_READ, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question

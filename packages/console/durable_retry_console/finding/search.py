@@ -13,19 +13,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import TURN_NAMES, EventState, OperationState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.base.answers import Page
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import TURN_NAMES, EventState, OperationState
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.outbox.event_store import find_event, list_pending
 from durable_retry.features.outbox.index_store import list_ended
 from durable_retry.features.workflows.batches import batches_of_key, list_batches
 from durable_retry.features.workflows.rules.document import SagaDocument
 from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
-from durable_retry.services.operations import named_ids
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import named_ids
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
+from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.bulk.actions import list_bulk_actions

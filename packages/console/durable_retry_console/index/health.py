@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OperationState
-from durable_retry.services.health import HealthPart, seen_lately
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.names import OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import find_status
+from durable_retry.runtime import clock
+from durable_retry.upkeep.health import HealthPart, seen_lately
 from durable_retry_console.alerts.settings import alert_settings
 from durable_retry_console.index import notes
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339, microseconds
-from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, TURN_NAMES, OperationState
-from durable_retry.engine.facts import (
+from durable_retry.base.json_forms import from_rfc3339, microseconds
+from durable_retry.base.names import FINISHED, HELD_UP, PAUSE_EVENT, TURN_NAMES, OperationState
+from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
     AttemptHeld,
@@ -30,9 +29,10 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitBegun,
 )
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import last_error
-from durable_retry.engine.retry.history import WaitKind, kind_after
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import last_error
+from durable_retry.rules.retry.history import WaitKind, kind_after
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.telemetry.facts import subscribe
 from durable_retry_console.index.store import (

@@ -7,10 +7,10 @@ from typing import Any
 from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
-from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.documents import json_object
-from durable_retry.engine.base.names import OperationState, turn_names_of
-from durable_retry.stores.operations.status import ACTIVE
+from durable_retry.base.answers import read_or
+from durable_retry.base.documents import json_object
+from durable_retry.base.names import OperationState, turn_names_of
+from durable_retry.operations.status import ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

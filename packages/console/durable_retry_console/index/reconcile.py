@@ -24,23 +24,23 @@ from typing import Final, Self
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import marked, read_or
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason, OperationState
-from durable_retry.engine.facts import OperationEnded
-from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
-from durable_retry.engine.operations.status import checked_document, last_error
+from durable_retry.base.answers import marked, read_or
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.names import FINISHED, OPERATION, DeadLetterReason, OperationState
+from durable_retry.dead_letters.records import keep_message
+from durable_retry.hub.task_hub import Selection, TaskHub
+from durable_retry.operations.entities import complete_record, read_record
+from durable_retry.operations.lone_records import let_answer_alone
+from durable_retry.operations.status import find_status
+from durable_retry.rules.facts import OperationEnded
+from durable_retry.rules.operations.completion import unreadable_completion, unreadable_document
+from durable_retry.rules.operations.status import checked_document, last_error
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.upkeep.rounds import STEP_SECONDS
 from durable_retry.settings.app import retention_settings
-from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.operations.entities import complete_record, read_record
-from durable_retry.stores.operations.lone_records import let_answer_alone
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.storage import rounds
-from durable_retry.stores.task_hub import Selection, TaskHub
+from durable_retry.storage import rounds
 from durable_retry.telemetry.facts import report
+from durable_retry.upkeep.rounds import STEP_SECONDS
 from durable_retry_console.index.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry_console.index.preview import preview_of
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets, close_gap, gaps

@@ -29,7 +29,7 @@ from hashlib import sha256
 from itertools import batched, groupby
 from typing import Annotated, Final
 
-from durable_retry.engine.base.json_forms import (
+from durable_retry.base.json_forms import (
     Form,
     JsonRow,
     from_microseconds,
@@ -38,9 +38,9 @@ from durable_retry.engine.base.json_forms import (
     newest_first,
     to_rfc3339,
 )
-from durable_retry.engine.base.names import FINISHED, OperationState, Priority
-from durable_retry.engine.base.text import may_mention
-from durable_retry.stores.storage import contents, tables
+from durable_retry.base.names import FINISHED, OperationState, Priority
+from durable_retry.base.text import may_mention
+from durable_retry.storage import contents, tables
 
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"

@@ -11,9 +11,9 @@ from itertools import accumulate
 from math import isfinite, log2
 from typing import Final
 
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.retry.history import WaitKind
+from durable_retry.base.names import Priority
 from durable_retry.features.debounce.rules import DebounceOutcome
+from durable_retry.rules.retry.history import WaitKind
 
 type Counts = dict[str, float]
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.names import Priority
+from durable_retry.base.answers import Answer, Instant
+from durable_retry.base.names import Priority
 from durable_retry_console.metrics.counts import BY_PRIORITY, Counts, labelled, percentile_ms
 
 

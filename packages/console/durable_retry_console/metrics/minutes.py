@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from durable_retry import clock
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.breaker import FREE
-from durable_retry.engine.facts import (
+from durable_retry.base.names import Priority
+from durable_retry.base.text import counted
+from durable_retry.features.debounce.rules import debounce_outcome
+from durable_retry.rules.circuit.breaker import FREE
+from durable_retry.rules.facts import (
     AttemptEnded,
     CircuitChanged,
     DeliveryEnded,
@@ -24,8 +24,8 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
-from durable_retry.engine.operations.status import lasted_seconds
-from durable_retry.features.debounce.rules import debounce_outcome
+from durable_retry.rules.operations.status import lasted_seconds
+from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
 from durable_retry_console.metrics.counts import (

@@ -5,11 +5,11 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry import clock
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import instant, text
 from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.metrics.document import MetricsDocument

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Final
 
-from durable_retry import clock
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.runtime import clock
 from durable_retry.settings.app import retention_settings
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.metrics.counts import Counts, add, summed
 from durable_retry_console.metrics.document import (
     DependencyMetrics,

@@ -16,7 +16,7 @@ from itertools import batched, groupby
 from operator import methodcaller
 from typing import Final, override
 
-from durable_retry.stores.storage import contents, tables
+from durable_retry.storage import contents, tables
 from durable_retry_console.background import BackgroundWriter
 from durable_retry_console.metrics.counts import Counts, from_text
 from durable_retry_console.metrics.minutes import MINUTES, Minutes, Unsaved

@@ -6,15 +6,15 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.names import EventState
+from durable_retry.attempt.commits import INDEX_TABLE
+from durable_retry.base.answers import Answer
+from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_ended, list_notes
 from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.stores.operations.commits import INDEX_TABLE
-from durable_retry.stores.storage import tables
-from durable_retry.stores.storage.lists import partitions
+from durable_retry.storage import tables
+from durable_retry.storage.lists import partitions
 from durable_retry_console.alerts.settings import alert_settings
 
 _SHOWN: Final = 8

@@ -10,18 +10,19 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 from pydantic import Field
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.dead_letters.document import DeadLetterSummary
+from durable_retry.base.answers import Answer, Instant
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit import routes as circuits
+from durable_retry.dead_letters import routes as dead_letters
+from durable_retry.dead_letters.actions import summarize
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
-from durable_retry.runtime.binding import TaskHub
+from durable_retry.hub.binding import TaskHub
+from durable_retry.rules.dead_letters.document import DeadLetterSummary
+from durable_retry.runtime import clock
 from durable_retry.runtime.sharing import shared
-from durable_retry.services.dead_letters.records import summarize
-from durable_retry.services.health import Health, read_health
-from durable_retry.triggers.http import circuits, dead_letters
+from durable_retry.upkeep.health import Health, read_health
 from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.causes.groups import largest_groups
 from durable_retry_console.causes.shapes import LargestGroups

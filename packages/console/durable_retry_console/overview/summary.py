@@ -17,24 +17,24 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry import clock
-from durable_retry.engine.base.answers import Answer, Instant, left_out
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import optional_from_rfc3339
-from durable_retry.engine.base.names import FINISHED, OperationState
-from durable_retry.engine.operations.status import (
+from durable_retry.base.answers import Answer, Instant, left_out
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import optional_from_rfc3339
+from durable_retry.base.names import FINISHED, OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.status import document_of
+from durable_retry.rules.operations.status import (
     UNFINISHED,
     StatusCounts,
     UnfinishedCounts,
     by_status,
     is_finished,
 )
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
 from durable_retry.settings.configuration import dependencies
-from durable_retry.stores.operations.status import document_of
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import clients as storage_clients
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.index.notes import write_noted
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets

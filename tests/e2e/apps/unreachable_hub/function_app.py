@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
 
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.operation import OperationInput
 
 ROOT = Path(__file__).parents[4]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
+from durable_retry.attempt.commits import TABLE as OUTBOX_TABLE
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.rules import StoredEvent, number_of, operation_id_of
-from durable_retry.stores.operations.commits import TABLE as OUTBOX_TABLE
-from durable_retry.stores.storage.tables import rows_after
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
+from durable_retry.storage.tables import rows_after
 from tests.fault.app.crash.places import Place
 from tests.fault.app.crash.small_app import SmallApp
 from tests.support.http import call

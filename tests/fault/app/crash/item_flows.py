@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from durable_retry.engine.operations.keys import operation_id_for
 from durable_retry.features.workflows.routes import submit_batch, submit_saga
-from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry.intake.routes import submit_operation
+from durable_retry.rules.operations.keys import operation_id_for
 from tests.fault.app.crash.flow import QUEUE, Expected, Flow, accepted, body, operation_id
 from tests.fault.app.crash.small_app import SmallApp
 

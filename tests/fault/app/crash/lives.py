@@ -19,11 +19,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, Never
 
-from durable_retry import clock
 from durable_retry.features.outbox.sending import SWEPT_AFTER, sweep
-from durable_retry.services.upkeep.rounds import SETTLED_AFTER, finish_left_over
-from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.hub.task_hub import close_clients
+from durable_retry.operations.entities import read_record
+from durable_retry.runtime import clock
+from durable_retry.upkeep.rounds import SETTLED_AFTER, finish_left_over
 from onebox.hub import FaultPoint
 from onebox.hub.listing import InstanceFilter
 from tests.fault.app.crash.flows import FLOWS, flow_of

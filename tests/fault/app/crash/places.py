@@ -1,6 +1,6 @@
 """The places where an app can be killed: behind every write that it makes outside of its own process.
 
-They are found in the code, so that a new write is a place by itself: whatever `stores.storage.tables` and the
+They are found in the code, so that a new write is a place by itself: whatever `storage.tables` and the
 durable client have that does not only read, a message to a queue, and a request to a dependency.
 """
 
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from azure.durable_functions import DurableFunctionsClient
 
-from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores.storage import lists, queues, tables
+from durable_retry.attempt import http_client as downstream
+from durable_retry.storage import lists, queues, tables
 from durable_retry_console.index import store as operation_index
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "run_in_pool", "change_row")

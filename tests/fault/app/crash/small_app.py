@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, override
 
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
 from onebox.clock import SystemClock
 from onebox.faults import no_faults
 from onebox.hub import FaultPoints, Hub, HubSettings

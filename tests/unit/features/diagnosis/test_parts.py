@@ -8,14 +8,14 @@ from unittest.mock import Mock
 import pytest
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import deferred
-from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.diagnosis import parts
 from durable_retry.features.diagnosis.parts import find_diagnosis, start_diagnosis
 from durable_retry.features.diagnosis.rules import PartState
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.storage import queues, tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.instances import Instance
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.runtime import deferred
+from durable_retry.storage import queues, tables
 
 HUB = TaskHub("{}")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ async def parts_while_storage_hangs(monkeypatch: pytest.MonkeyPatch) -> dict[str
 @pytest.mark.parametrize(
     ("name", "state", "detail"),
     [
-        ("durable_retry.services.queue", PartState.OK, None),
+        ("durable_retry.intake.queue", PartState.OK, None),
         ("no_such_package.here", PartState.FAILED, "no_such_package.here: No module named 'no_such_package'"),
     ],
 )

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import to_ms
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order import lanes as looks
 from durable_retry.features.order.lanes import find_blocked, look_at_lanes
 from durable_retry.features.order.rules.document import BlockedLanes
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
 from tests.support.builders import NOON, after, an_entry
 from tests.support.tables import TablesInMemory
 

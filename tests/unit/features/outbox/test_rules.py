@@ -10,14 +10,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import EventState
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
-from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.history import History, PastWait, WaitKind
-from durable_retry.engine.retry.loop import RetryState
-from durable_retry.engine.retry.policy import PRESETS
+from durable_retry.base.names import EventState
+from durable_retry.base.text import Secret
+from durable_retry.base.trace_context import TraceContext
 from durable_retry.features.outbox.rules import (
     Delivery,
     EventFilter,
@@ -36,6 +31,11 @@ from durable_retry.features.outbox.rules import (
     signed_headers,
     unreadable_event,
 )
+from durable_retry.rules.config.dependency import WebhookSecretError, signing_key
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.history import History, PastWait, WaitKind
+from durable_retry.rules.retry.loop import RetryState
+from durable_retry.rules.retry.policy import PRESETS
 from tests.support.builders import NOON, PAYMENTS, after
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.schedules.rules import (
     MAX_CAUGHT_UP,
     NcrontabError,

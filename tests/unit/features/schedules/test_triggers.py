@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry import triggers
-from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.features.schedules.settings import schedules
 from durable_retry.features.schedules.triggers import SOURCES, last_fire
+from durable_retry.intake import blueprints
+from durable_retry.intake.blueprints import source_blueprints
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import Registration, using
 from durable_retry.settings.group import SettingsError
 
@@ -40,9 +41,9 @@ def test_without_a_schedule_there_is_no_timer() -> None:
 
 
 def test_an_app_that_names_the_timer_needs_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triggers, "registration", lambda: Registration(sources=frozenset({"timer"})))
+    monkeypatch.setattr(blueprints, "registration", lambda: Registration(sources=frozenset({"timer"})))
     with pytest.raises(SettingsError, match="timer needs the app setting SCHEDULED_OPERATIONS"):
-        triggers.blueprints()
+        source_blueprints()
 
 
 def test_each_schedule_has_a_timer_that_the_platform_repeats_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

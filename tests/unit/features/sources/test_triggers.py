@@ -8,10 +8,11 @@ import azure.durable_functions as df
 import azure.functions as func
 import pytest
 
-from durable_retry import triggers
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.base.trace_context import TraceContext
 from durable_retry.features.sources.settings import SourceSettings, source_settings
 from durable_retry.features.sources.triggers import SOURCES, event_hubs_arrivals, kafka_arrivals
+from durable_retry.intake import blueprints
+from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.settings.configuration import Registration
 from durable_retry.settings.group import SettingsError
 from tests.unit.features.sources.test_settings import CONNECTED
@@ -107,8 +108,8 @@ def test_kafka_is_spoken_to_as_its_settings_say(monkeypatch: pytest.MonkeyPatch)
 
 def names_of(monkeypatch: pytest.MonkeyPatch, *sources: str) -> set[str | None]:
     """The functions of an app that names its sources."""
-    monkeypatch.setattr(triggers, "registration", lambda: Registration(sources=frozenset(sources)))
-    builders = (builder for blueprint in triggers.blueprints() for builder in blueprint._function_builders)
+    monkeypatch.setattr(blueprints, "registration", lambda: Registration(sources=frozenset(sources)))
+    builders = (builder for blueprint in source_blueprints() for builder in blueprint._function_builders)
     return {builder._function.get_function_name() for builder in builders}
 
 

@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.engine.base.documents import MAX_DEPTH, read_checked
-from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.base.documents import MAX_DEPTH, read_checked
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.features.workflows.batch_store import Item
 from durable_retry.features.workflows.batches import WorkflowRequest, batch_items, fingerprint_of_request
 from durable_retry.features.workflows.rules import references
 from durable_retry.features.workflows.rules.references import SagaRequest
 from durable_retry.features.workflows.rules.shapes import BatchRequest
 from durable_retry.features.workflows.sagas import saga_steps
-from durable_retry.services.intake import MAX_DETAIL_CHARS
+from durable_retry.intake.intake import MAX_DETAIL_CHARS
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import app_settings, using
 from tests.support.builders import NOON
 

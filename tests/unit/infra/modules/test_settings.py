@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
 from tests.unit.infra.bicep import BicepFile

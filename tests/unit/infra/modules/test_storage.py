@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_retry.engine.base.names import OPERATIONS_QUEUE
+from durable_retry.base.names import OPERATIONS_QUEUE
 from tests.unit.infra.bicep import BicepFile
 
 ROOT = Path(__file__).parents[4]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable_retry.engine.facts import TargetType
+from durable_retry.rules.facts import TargetType
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from tests.support.builders import NOON
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.runtime import clock
 from durable_retry.telemetry import facts
 from durable_retry.telemetry.facts import report
 from durable_retry_console.activity import watch

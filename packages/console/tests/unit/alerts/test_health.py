@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.calls import CallHealth
-from durable_retry.engine.circuit.snapshot import Permitted
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.features.order.rules.document import BlockedLanes
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import using
-from durable_retry.stores.stuck import StuckInstance
+from durable_retry.upkeep.stuck_rows import StuckInstance
 from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes

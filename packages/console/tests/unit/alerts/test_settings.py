@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from durable_retry.engine.base.text import Secret
+from durable_retry.base.text import Secret
 from durable_retry.settings.group import SettingsError
 from durable_retry_console.alerts.settings import AlertSettings
 

@@ -7,9 +7,9 @@ import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
-from durable_retry import clock
-from durable_retry.engine.base.names import Priority
-from durable_retry.stores.task_hub import InstancePage, TaskHub
+from durable_retry.base.names import Priority
+from durable_retry.hub.task_hub import InstancePage, TaskHub
+from durable_retry.runtime import clock
 from durable_retry_console.bulk import actions
 from durable_retry_console.bulk.actions import count_matches, unfinished_page
 from durable_retry_console.bulk.shapes import UnfinishedFilter

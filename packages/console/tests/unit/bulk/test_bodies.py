@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError, validated
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 from tests.support.builders import NOON, after

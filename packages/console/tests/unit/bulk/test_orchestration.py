@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import NUDGE_EVENT
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import NUDGE_EVENT
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry_console.bulk.names import BULK_PAGE, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.orchestration import bulk_action
 from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, ItemOutcome
 from durable_retry_console.bulk.shapes import (
     KEPT_FAILURES,

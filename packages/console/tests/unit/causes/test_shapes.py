@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError, of_operation
+from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.rules.dead_letters.record import MAX_NOTES, FullError, of_operation
 from durable_retry_console.causes.shapes import Cause, CauseStatus, DeadLetterGroup, DeadLetterSample
 from tests.support.builders import NOON, after, an_entry
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import azure.functions as func
 import pytest
 
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.dashboard import routes as dashboard
 from durable_retry_console.dashboard.routes import FOLDER, PAGE, static_files
 from onebox.storage.installation import find_node

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
-from durable_retry.engine.operations.status import ListedOperation, last_error
-from durable_retry.services.calls import CALL_SOURCE
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState, Priority
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.calls import CALL_SOURCE
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
+from durable_retry.rules.operations.status import ListedOperation, last_error
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from durable_retry_console.finding import operations as operation_search
 from durable_retry_console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question

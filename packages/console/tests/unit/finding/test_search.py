@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import EventState, Priority
-from durable_retry.engine.facts import TargetType
+from durable_retry.base.answers import Page
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import EventState, Priority
+from durable_retry.dead_letters.list import DeadLetterPage
 from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.features.workflows.rules.shapes import BatchState
-from durable_retry.services.operations import named_ids
-from durable_retry.stores.dead_letters.list import DeadLetterPage
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.operations.actions import named_ids
+from durable_retry.rules.facts import TargetType
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.finding import search as module

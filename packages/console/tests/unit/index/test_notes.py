@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category, OperationState, Priority
-from durable_retry.engine.facts import (
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import Category, OperationState, Priority
+from durable_retry.features.debounce.rules import Debounce
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.facts import (
     AttemptEnded,
     DeadLetterKept,
     OperationEnded,
@@ -20,15 +21,14 @@ from durable_retry.engine.facts import (
     SubmissionOutcome,
     Submitted,
 )
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
-from durable_retry.features.debounce.rules import Debounce
-from durable_retry.services.health import HealthPart
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from durable_retry.telemetry.facts import report
+from durable_retry.upkeep.health import HealthPart
 from durable_retry_console.index import notes as operation_notes
 from durable_retry_console.index.health import index_part
 from durable_retry_console.index.notes import note_document, write_noted

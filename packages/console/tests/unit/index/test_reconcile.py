@@ -8,12 +8,12 @@ import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage.rounds import Round, write_round
-from durable_retry.stores.task_hub import InstancePage, Selection, TaskHub
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState
+from durable_retry.hub.task_hub import InstancePage, Selection, TaskHub
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
+from durable_retry.storage.rounds import Round, write_round
 from durable_retry_console.index import reconcile
 from durable_retry_console.index.reconcile import LOST_AFTER, add_lost
 from durable_retry_console.index.store import (

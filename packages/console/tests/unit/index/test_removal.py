@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
-from durable_retry.services.upkeep.removal import Past
-from durable_retry.stores.instances import Instance
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.base.names import OperationState
+from durable_retry.hub.instances import Instance
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History
+from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
+from durable_retry.upkeep.removal import Past
 from durable_retry_console.index import removal
 from durable_retry_console.index.removal import PARTS_OF_OPERATIONS, remove_old
 from durable_retry_console.index.store import (

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from durable_retry.engine.base.names import Priority
+from durable_retry.base.names import Priority
 from durable_retry.features.debounce.rules import DebounceOutcome
 from durable_retry_console.metrics.counts import (
     LAST_BUCKET,

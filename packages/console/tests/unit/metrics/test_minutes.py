@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.facts import (
+from durable_retry.base.names import OperationState, Priority
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.facts import (
     CircuitChanged,
     LimitsRead,
     OperationEnded,
@@ -17,8 +16,9 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History, WaitKind
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.retry.history import History, WaitKind
+from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import report
 from durable_retry_console.metrics.counts import Counts, from_text, labelled
 from durable_retry_console.metrics.minutes import (

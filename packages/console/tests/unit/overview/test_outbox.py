@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.attempt.commits import commit_success
 from durable_retry.features.outbox.event_store import find_event, mark_failed, mark_pending, mark_sent
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.overview import outbox
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
 from tests.support.builders import NOON, a_success

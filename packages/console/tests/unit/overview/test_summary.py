@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock
-from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES

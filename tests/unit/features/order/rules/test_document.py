@@ -1,4 +1,4 @@
-from durable_retry.engine.base.json_forms import to_ms
+from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order.rules.document import SHOWN_PLACES, ListedOrderLane, OrderLane
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left
 from tests.support.builders import NOON, after

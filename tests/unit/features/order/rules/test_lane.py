@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.json_forms import to_ms
+from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order.rules import lane as lanes
 from durable_retry.features.order.rules.lane import (
     KEPT_IN_TAIL,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import OrderOnFailure
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.keys import ScopedKey
-from durable_retry.engine.operations.operation import OperationInput, operation_from
-from durable_retry.engine.operations.request import parse_operation, parts_of_replay
+from durable_retry.base.names import OrderOnFailure
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.order.rules.members import Order, blocks_its_order, order_of
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.keys import ScopedKey
+from durable_retry.rules.operations.operation import OperationInput, operation_from
+from durable_retry.rules.operations.request import parse_operation, parts_of_replay
 from tests.support.builders import NOON, PAYMENTS, an_operation, in_order
 
 SKIPPING = replace(PAYMENTS, order_on_failure="skip")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.base.names import Category, OperationState
 from durable_retry.features.workflows.rules.document import counts_of, saga_document, why_batch_failed
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.rules.operations.completion import Completion
 from tests.support.builders import NOON, an_operation
 
 DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED

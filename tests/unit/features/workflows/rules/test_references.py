@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.dead_letters.record import of_operation
-from durable_retry.engine.retry.history import PastAttempt
+from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.features.workflows.rules.references import (
     MissingResultError,
     Reference,
@@ -17,6 +15,8 @@ from durable_retry.features.workflows.rules.references import (
     references_of,
     refuse_unfilled,
 )
+from durable_retry.rules.dead_letters.record import of_operation
+from durable_retry.rules.retry.history import PastAttempt
 from tests.support.builders import NOON, an_operation
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.base.names import Category, OperationState
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.workflows.rules.document import saga_document
 from durable_retry.features.workflows.rules.restart import (
     RestartBody,
@@ -16,6 +15,7 @@ from durable_retry.features.workflows.rules.restart import (
     without_effect,
 )
 from durable_retry.features.workflows.rules.shapes import Do, Effect, Over, Saga, SagaState, SagaStep
+from durable_retry.rules.operations.completion import Completion
 from tests.support.builders import NOON, an_operation
 
 NAMES = ("reserve", "announce", "charge", "ship")

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.documents import MAX_DEPTH
-from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import MAX_VALUES_CHARS, Completion
+from durable_retry.base.documents import MAX_DEPTH
+from durable_retry.base.names import Category, OperationState
 from durable_retry.features.workflows.rules.document import SagaDocument
 from durable_retry.features.workflows.rules.references import MissingResultError
 from durable_retry.features.workflows.rules.shapes import (
@@ -19,6 +18,7 @@ from durable_retry.features.workflows.rules.shapes import (
     SagaStep,
     Undo,
 )
+from durable_retry.rules.operations.completion import MAX_VALUES_CHARS, Completion
 from tests.support.builders import NOON, an_operation
 
 

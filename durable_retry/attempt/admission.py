@@ -1,0 +1,370 @@
+"""The admission of an attempt, or of a step, to its dependency, and its report to the circuit.
+
+An attempt of a handler is admitted to the dependency of the handler. A step that names another dependency is
+admitted there, too: what blocks it ends the attempt (`StepBlockedError`), which is not counted. The
+orchestration waits, or asks that dependency's entities, and makes the attempt again: the handler runs once
+the step is admitted. A handler that has sent what must not be sent twice is not run again for a step, which
+waits in place.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final, assert_never
+
+from durable_retry.attempt.http_request import Plan
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.names import Category
+from durable_retry.base.text import outcome_text, seconds_text
+from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
+from durable_retry.circuit.entity import CircuitEntity, ask_limiter, give_slot_back, leave_limiter
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.limits.limiter import Slot, SlotAnswer, SlotPostponed, SlotRequest, answer_to
+from durable_retry.rules.limits.settings import NeedsSlot
+from durable_retry.rules.limits.share import is_valid
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import Blocked, BlockedStep, NeedsProbe, slot_request
+from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import find_dependency
+
+type AttemptFunction = Callable[[], Awaitable[AttemptOutcome]]
+
+
+class StepBlockedError(Exception):
+    """A step may not start yet; `step` says what blocks it."""
+
+    def __init__(self, step: BlockedStep) -> None:
+        super().__init__(f"a step at {step.dependency} may not start yet")
+        self.step = step
+
+
+_LOOK_SECONDS: Final = 0.25
+"""Between two looks for a slot of which a step is held in place; the circuit is read once a second."""
+
+
+@dataclass(slots=True)
+class StepGate:
+    """Admits the steps of one attempt to dependencies other than the operation's.
+
+    Attributes:
+        hub: Where the circuits are; None admits everything.
+        held: What an earlier request has reached; None for nothing.
+    """
+
+    hub: TaskHub | None
+    operation: OperationInput
+    number: int
+    held: StepAdmission | None = None
+    lines: int = 0  # steps that were held in place and have asked a limiter
+    _entered: tuple[str, CircuitCache, Permitted] | None = None
+
+    @asynccontextmanager
+    async def held_open(self) -> AsyncIterator[None]:
+        """Run a handler in the block, once the step is admitted that an earlier execution could not begin.
+
+        So a wait of any length costs the handler one more run. A permit that no step takes is given back.
+
+        Raises:
+            StepBlockedError: The step has to wait on.
+        """
+        dependency = None if self.held is None else find_dependency(self.held.dependency)
+        if dependency is not None and self._asks(dependency) and not await self._is_let_past(dependency):
+            admission = held_admission(self.held, dependency.name)
+            self._entered = dependency.name, *await self._enter(dependency, admission)
+        try:
+            yield
+        finally:
+            if self._entered is not None:
+                _, circuit, permitted = self._entered
+                await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+
+    def _asks(self, dependency: Dependency) -> bool:
+        """Whether a step needs admission there."""
+        is_own = dependency.name == self.operation.dependency
+        return self.hub is not None and not is_own and dependency.needs_admission
+
+    async def _is_let_past(self, dependency: Dependency) -> bool:
+        """Whether somebody lets the step past its circuit; StepBlockedError while a pause holds it up."""
+        if self.hub is None or not held_admission(self.held, dependency.name).is_canary:
+            return False
+        paused = await pause_of(self.hub, dependency, self.operation)
+        if paused is not None:
+            raise StepBlockedError(BlockedStep(dependency.name, paused))
+        return True
+
+    async def run(
+        self,
+        plan: Plan,
+        call: Callable[[], Awaitable[Any]],
+        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
+        must_hold: Callable[[], bool],
+    ) -> Any:
+        """Return what a step's call returns, if the dependency of its plan admits it.
+
+        Args:
+            plan: Of the step.
+            call: Calls its function.
+            outcome_of: Says what an error of it means.
+            must_hold: Whether the handler must not run again for its sake: then the step waits here, for as
+                long as the attempt leaves it time.
+
+        Raises:
+            StepBlockedError: It has to wait.
+            Exception: What the call raised.
+        """
+        dependency = plan.dependency
+        if not self._asks(dependency) or await self._is_let_past(dependency):
+            return await call()
+        line = _Line(self, dependency.name)
+        try:
+            circuit, answer = await self._place(plan, must_hold, line)
+            return await self._called(circuit, answer, plan, call, outcome_of)
+        finally:
+            await line.leave()
+
+    async def _called(
+        self,
+        circuit: CircuitCache,
+        answer: Permitted,
+        plan: Plan,
+        call: Callable[[], Awaitable[Any]],
+        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
+    ) -> Any:
+        dependency = plan.dependency
+        try:
+            result = await call()
+        except Exception as error:
+            await _report(circuit, answer, dependency.retry, outcome_of(plan, error))
+            raise
+        except BaseException:
+            timed_out = plan.limit.seconds_left <= 0
+            late = plan.outcome(category=Category.TRANSIENT, error="not finished in time", counted=timed_out)
+            await _report(circuit, answer, dependency.retry, late)
+            raise
+        await _report(circuit, answer, dependency.retry, plan.outcome())
+        return result
+
+    async def _place(
+        self, plan: Plan, must_hold: Callable[[], bool], line: "_Line"
+    ) -> tuple[CircuitCache, Permitted]:
+        entered = self._entered
+        if entered is not None and entered[0] == plan.dependency.name:
+            self._entered = None
+            return entered[1:]
+        admission = held_admission(self.held, plan.dependency.name)
+        while True:
+            try:
+                return await self._enter(plan.dependency, admission)
+            except StepBlockedError as error:
+                blocked: Blocked | SlotAnswer | None = error.step.blocked
+                left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                if isinstance(blocked, NeedsSlot) and must_hold():
+                    blocked = await line.asked(blocked, admission, left)
+                    left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                seconds = _seconds_in_place(blocked)
+                if not must_hold() or seconds is None or seconds >= left:
+                    raise
+                admission = _admission_after(admission, blocked)
+            await asyncio.sleep(seconds)
+
+    async def _enter(
+        self, dependency: Dependency, admission: AdmissionState
+    ) -> tuple[CircuitCache, Permitted]:
+        assert self.hub is not None  # noqa: S101 - see `_asks`
+        circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
+        if isinstance(answer, Permitted):
+            return circuit, answer
+        raise StepBlockedError(BlockedStep(dependency.name, answer))
+
+
+@dataclass(slots=True)
+class _Line:
+    """A step's place at a limiter, which it asks by signals: held in place, no orchestration asks for it."""
+
+    gate: StepGate
+    dependency: str
+    _asked: SlotRequest | None = None
+
+    async def asked(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
+        """Return the answer of the limiter, which lets it go if it fails; None where none comes in time."""
+        assert self.gate.hub is not None  # noqa: S101 - see `StepGate._asks`
+        now = clock.now()
+        until = now + timedelta(seconds=seconds)
+        request = slot_request(self.gate.operation, self.gate.number, admission, needed, now)
+        if self._asked is None:
+            self.gate.lines += 1
+        # Steps that run at once have a slot each, and it asks again before its time is over.
+        name = f"{request.lease_id}.{self.gate.lines}" if self._asked is None else self._asked.lease_id
+        self._asked = replace(request, lease_id=name, latest_seconds=seconds - _LOOK_SECONDS)
+        answer, entity = None, CircuitEntity(self.gate.hub, self.dependency)
+        try:
+            await ask_limiter(self.gate.hub, self.dependency, self._asked)
+            while answer is None and clock.now() < until:
+                await asyncio.sleep(_LOOK_SECONDS)
+                answer = answer_to(await entity.limiter(), self._asked, clock.now())
+        except TaskHubUnavailableError:
+            return Slot(turn_seconds=0.0, fail_open=True)
+        return answer
+
+    async def leave(self) -> None:
+        """Give back what it has asked for."""
+        if self._asked is not None and self.gate.hub is not None:
+            slot = Slot(self._asked.lease_id, self._asked.asked_at)
+            with suppress(TaskHubUnavailableError):
+                await leave_limiter(self.gate.hub, self.dependency, self._asked.lease_id, is_gone=True)
+                await give_slot_back(self.gate.hub, self.dependency, slot)
+
+
+def _seconds_in_place(blocked: Blocked | SlotAnswer | None) -> float | None:
+    """Return after how long a step that is held in place asks again; None where an orchestration has to."""
+    match blocked:
+        case Refused() | BudgetPostponed():
+            return max(_LOOK_SECONDS, (blocked.until - clock.now()).total_seconds())
+        case SlotPostponed():
+            return blocked.seconds
+        case Slot():
+            return 0.0
+        case NeedsSlot() | NeedsProbe() | None:
+            return None
+        case _ as never:
+            assert_never(never)
+
+
+def _admission_after(admission: AdmissionState, blocked: Blocked | SlotAnswer | None) -> AdmissionState:
+    """Return what a step has reached that is held in place: nothing is counted for it twice."""
+    now = clock.now()
+    match blocked:
+        case BudgetPostponed():
+            return replace(admission, promised_at=blocked.until if blocked.reserved else None)
+        case Slot() | SlotPostponed():
+            turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
+            if blocked.turn_seconds is not None:
+                turn_at = now + timedelta(seconds=blocked.turn_seconds)
+            held = replace(admission, turn_at=turn_at, slot_since=admission.slot_since or now)
+            return (
+                replace(held, slot=blocked)
+                if isinstance(blocked, Slot)
+                else replace(held, ahead=blocked.ahead)
+            )
+        case _:
+            return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
+
+
+async def attempt_if_admitted(
+    hub: TaskHub,
+    dependency: Dependency | None,
+    operation: OperationInput,
+    *,
+    number: int,
+    admission: AdmissionState,
+    attempt: AttemptFunction,
+) -> AttemptOutcome | Blocked:
+    """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
+
+    Args:
+        dependency: What it calls; None when it is not configured any more: then the attempt says so.
+    """
+    if dependency is None or not dependency.needs_admission:
+        return await attempt()
+    if admission.is_canary:
+        return await pause_of(hub, dependency, operation) or await attempt()
+    circuit, answer = await enter_circuit(hub, dependency, operation, number, admission)
+    if not isinstance(answer, Permitted):
+        return answer
+    return await _reported_outcome(circuit, answer, operation.policy, attempt)
+
+
+async def _reported_outcome(
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptFunction
+) -> AttemptOutcome:
+    try:
+        outcome = await attempt()
+    except BaseException:
+        # Our own storage failed, or the host cancelled the activity: that says nothing about the dependency,
+        # but the lease of a probe must be returned.
+        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+        raise
+    if outcome.is_elsewhere:
+        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+        return outcome
+    pause = await _report(circuit, permitted, policy, outcome)
+    is_longer = outcome.category is not None and pause is not None and pause > policy.max_retry_after_seconds
+    return replace(outcome, pause_seconds=pause) if is_longer else outcome
+
+
+async def _report(
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
+) -> float | None:
+    """Report an attempt to its circuit; return for how many seconds it pauses that, None for not."""
+    settings = circuit.settings
+    pause = pause_requested_by(outcome, policy, settings.circuit)
+    await circuit.leave(
+        permitted,
+        health_shown_by(outcome, of_key=settings.limit_key is not None),
+        duration_seconds=outcome.duration_ms / 1000,
+        throttled_until=None if pause is None else clock.now() + timedelta(seconds=pause),
+        throttled_by=None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
+        failure=failure_of(outcome),
+    )
+    return pause
+
+
+def health_shown_by(outcome: AttemptOutcome, *, of_key: bool = False) -> CallHealth:
+    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side.
+
+    `of_key` as in `call_health`.
+    """
+    if outcome.refuses_credential:
+        return CallHealth.UNAUTHORIZED
+    if outcome.is_our_bug or not outcome.counted:
+        return CallHealth.SILENT
+    return call_health(outcome.category, outcome.status_code, of_key=of_key, is_ruled=outcome.is_ruled)
+
+
+def failure_of(outcome: AttemptOutcome) -> str | None:
+    """Return what went wrong in an attempt, such as `503: upstream connect error`; None for a success."""
+    if outcome.category is None:
+        return None
+    return outcome_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
+
+
+def pause_asked_by(outcome: AttemptOutcome, pause_seconds: float, limit_key: str | None = None) -> str:
+    """Return what asked for a pause and for how long, for a person: `429 (Retry-After 1800 s)`."""
+    asked = "its handler" if outcome.status_code is None else str(outcome.status_code)
+    asked = "its rate limit" if outcome.category is None else asked
+    if limit_key is not None:
+        asked = f"{asked} for {limit_key}"
+    hint = outcome.retry_hint
+    if hint is None:
+        return asked
+    kept = f", kept for {seconds_text(pause_seconds)}" if pause_seconds < hint.delay_seconds else ""
+    return f"{asked} ({hint.source} {seconds_text(hint.delay_seconds)}{kept})"
+
+
+def pause_requested_by(
+    outcome: AttemptOutcome, policy: RetryPolicy, circuit: CircuitSettings
+) -> float | None:
+    """Return for how many seconds the dependency asked all callers to pause; None when it did not.
+
+    A success asks for it too, where its headers say that nothing is left of the rate limit: the next call
+    would be refused.
+
+    The pause is as long as asked, at most `max_pause_seconds`, or as an operation itself would wait where
+    that is longer. There is none when the policy does not respect `Retry-After`, or without a circuit.
+    """
+    hint = outcome.retry_hint
+    if outcome.category not in {Category.THROTTLED, None} or hint is None or not hint.is_usable:
+        return None
+    if not (policy.respect_retry_after and circuit.enabled):
+        return None
+    return min(hint.delay_seconds, max(policy.max_retry_after_seconds, circuit.max_pause_seconds))

@@ -1,0 +1,219 @@
+"""The commit of an operation, one transaction: its result, a handler's table writes, and rows of features.
+
+    row `commit-<run id>`      insert: a repeated commit of the same run finds it and changes nothing
+    row `fence-<operation id>` beside a handler's rows: the highest run that has committed them
+    a handler's own rows       with the handler's modes
+    rows of features           inserted, such as those of events, see `plugins.Plugin.commit`
+
+A marker says before which run commits, see `writes.take_commit`. One that was let through
+may be overtaken right after, and for that is the fence. It is inserted, since an operation has one run as a
+rule. When it exists, it is read, and replaced in the version that was read: of two runs of one key the lower
+never commits behind the higher, however late it comes. A commit without a handler's rows has a partition of
+its own for each run, and no fence.
+
+A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
+in the table `Outbox`. A commit to which no feature adds rows is in a list of `OutboxIndex`, so that retention
+finds it:
+
+    PK `committed`  RK <newest first><run id>
+
+It has several partitions, by the run: see `storage.tables`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from durable_retry.base.answers import read_or
+from durable_retry.base.errors import StorageRefusedError
+from durable_retry.base.json_forms import JsonShape, newest_first, to_rfc3339
+from durable_retry.plugins import plugins
+from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.keys import run_of
+from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.runtime.deferred import imported
+from durable_retry.storage import contents, tables
+from durable_retry.storage.lists import partition_of, partitions
+
+TABLE: Final = "Outbox"
+INDEX_TABLE: Final = "OutboxIndex"
+
+COMMITTED: Final = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLocation(JsonShape):
+    """A partition of a table; its JSON form is also a part of rows."""
+
+    table: str
+    partition_key: str
+
+
+def own_location(run_id: str) -> CommitLocation:
+    """Return the location of a commit without a handler's writes."""
+    return CommitLocation(TABLE, run_id)
+
+
+def location_in(row: tables.Row, run_id: str) -> CommitLocation:
+    """Return the location that a row names; where it cannot be read, the one that most runs have."""
+    return read_or(lambda: CommitLocation.from_json(row), lambda _: own_location(run_id))
+
+
+@dataclass(frozen=True, slots=True)
+class OldEntry:
+    """The entry of a list of `OutboxIndex`; its keys."""
+
+    partition: str
+    row_key: str
+    id: str  # of the run, or of what was committed with it
+    location: CommitLocation
+
+
+async def list_older(
+    kind: str, created_before: datetime, limit: int, shard: int, run_of_id: Callable[[str], str] = str
+) -> list[OldEntry]:
+    """Return entries of a list, such as `COMMITTED`, of before an instant, of one shard.
+
+    `run_of_id` returns the run of an entry's id.
+    """
+    partition = partitions(kind)[shard]
+    page = await tables.rows_between(
+        INDEX_TABLE, partition, after=f"{newest_first(created_before)}.", limit=limit
+    )
+
+    def entry(row: tables.Row) -> OldEntry:
+        id_ = str(row["RowKey"]).partition("-")[2]
+        return OldEntry(partition, row["RowKey"], id_, location_in(row, run_of_id(id_)))
+
+    return [entry(row) for row in page.rows]
+
+
+async def drop_entries(entries: Iterable[OldEntry]) -> None:
+    """Delete entries."""
+    keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
+    await tables.delete_rows(INDEX_TABLE, keys)
+
+
+async def commit_success(run_id: str, success: Success, now: datetime) -> None:
+    """Commit a success, its writes all in one table and partition. Idempotent.
+
+    Raises:
+        StorageRefusedError: Storage refuses what the handler writes, and would refuse it again.
+        ValueError: It has events, and the app has no feature that sends them.
+    """
+    location = CommitLocation.from_json(success.writes[0]) if success.writes else own_location(run_id)
+    added = list[tables.Row]()
+    for plugin in plugins():
+        if plugin.commit:
+            added += await imported(plugin.commit)(run_id, location, success, now)
+    if success.events and not added:
+        raise ValueError("nothing was committed: this app has no feature that sends events")
+    if not added:
+        await _note_commit(run_id, location, now)
+    changes = [
+        _commit_row(run_id, location, success.result, now),
+        *(_change_of_write(write) for write in success.writes),
+        *(("create", row) for row in added),
+    ]
+    with tables.refusals():
+        await _transact_commit(run_id, location, changes)
+
+
+async def _note_commit(run_id: str, location: CommitLocation, now: datetime) -> None:
+    keys = {"PartitionKey": partition_of(COMMITTED, run_id), "RowKey": f"{newest_first(now)}-{run_id}"}
+    await tables.merge(INDEX_TABLE, keys | location.to_json())
+
+
+async def _transact_commit(run_id: str, location: CommitLocation, changes: Sequence[tables.Change]) -> None:
+    """Make the changes of a commit together with its fence, unless they were made before."""
+    fence: tables.Versioned | None = None
+    while True:
+        refusal = StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")
+        try:
+            if await tables.transact(location.table, [*changes, *_fence_rows(run_id, location, fence)]):
+                return
+        except StorageRefusedError as error:
+            refusal = error
+        if await _is_committed(run_id, location):
+            return
+        seen = await _read_fence(run_id, location)
+        # The fence did not move, so a row of the handler's own was in the way and would be again.
+        if seen == fence:
+            raise refusal
+        if seen is not None and int(seen.row["run"]) > run_of(run_id):
+            raise OvertakenError(int(seen.row["run"]), run_of(run_id))
+        fence = seen
+
+
+async def remove_commit(run_id: str, location: CommitLocation) -> None:
+    """Delete the commit row, and the fence unless a later run set it; a handler's own rows stay."""
+    await tables.delete(location.table, location.partition_key, _commit_key(run_id))
+    # By its version: a later run that commits at this moment keeps the fence that it has set.
+    fence = await _read_fence(run_id, location)
+    if fence is not None and int(fence.row["run"]) <= run_of(run_id):
+        row_key = _fence_keys(run_id, location)["RowKey"]
+        await tables.delete_version(location.table, location.partition_key, row_key, fence.etag)
+
+
+async def _read_fence(run_id: str, location: CommitLocation) -> tables.Versioned | None:
+    if location == own_location(run_id):
+        return None
+    return await tables.read_version(location.table, *_fence_keys(run_id, location).values())
+
+
+def _fence_rows(
+    run_id: str, location: CommitLocation, before: tables.Versioned | None
+) -> list[tables.Change]:
+    """Return the change that makes a run the latest, if the fence is as it was read; none without a fence."""
+    if location == own_location(run_id):
+        return []
+    # As text: a run's number is too large for a plain integer property.
+    row = {**_fence_keys(run_id, location), "run": str(run_of(run_id))}
+    return [tables.written_over(before, row)]
+
+
+def _fence_keys(run_id: str, location: CommitLocation) -> dict[str, str]:
+    operation_id = run_id.partition(".")[0]
+    return {"PartitionKey": location.partition_key, "RowKey": f"fence-{operation_id}"}
+
+
+async def _is_committed(run_id: str, location: CommitLocation) -> bool:
+    return await tables.read(location.table, location.partition_key, _commit_key(run_id)) is not None
+
+
+def _commit_key(run_id: str) -> str:
+    return f"commit-{run_id}"
+
+
+def _commit_row(
+    run_id: str, location: CommitLocation, result: Mapping[str, Any], now: datetime
+) -> tables.Change:
+    row = {
+        "PartitionKey": location.partition_key,
+        "RowKey": _commit_key(run_id),
+        "committed_at": to_rfc3339(now),
+        **contents.packed("result", json.dumps(result)),
+    }
+    return ("create", row)
+
+
+def _typed(value: Any) -> Any:
+    """Return a property with its type where the SDK would take it for a 32-bit number."""
+    is_long = isinstance(value, int) and not -(2**31) <= value < 2**31
+    return (value, "Edm.Int64") if is_long else value
+
+
+def _change_of_write(write: Mapping[str, Any]) -> tables.Change:
+    values = {name: _typed(value) for name, value in write["values"].items()}
+    row = {**values, "PartitionKey": write["partition_key"], "RowKey": write["row_key"]}
+    match write["mode"]:
+        case "insert":
+            return ("create", row)
+        case "delete":
+            return ("delete", row)
+        case "merge":
+            return ("upsert", row, {"mode": tables.MERGE})
+        case _:
+            return ("upsert", row, {"mode": tables.REPLACE})

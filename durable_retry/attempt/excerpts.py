@@ -1,0 +1,217 @@
+"""What is kept of answers and of errors: no credential of the dependency's, and not more than fits.
+
+A credential is taken out before anything is cut. One that the reading cut is taken out as far as it is there.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from traceback import format_exception
+from typing import Any, Final
+
+from durable_retry.attempt.bodies import body_text, message_in
+from durable_retry.attempt.http_client import BoundedResponse
+from durable_retry.base.credentials import Credentials
+from durable_retry.base.documents import read_answer
+from durable_retry.base.foreign import look, name_of, plain_text, text_of
+from durable_retry.base.text import DATA_PREFIX, Secret
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.completion import MASKED, VALUES, values_at
+
+ERROR_CHARS: Final = 300
+"""The line of an error in a status document has no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The credentials of one dependency; another object of the same name is another configuration."""
+
+    made_for: Dependency
+    credentials: Credentials
+
+
+_known: Final[dict[str, _Known]] = {}
+
+
+def credentials_of(dependency: Dependency) -> Credentials:
+    """Return what authenticates the app at a dependency, and the headers that are secret."""
+    # Made once: every attempt uses them several times.
+    known = _known.get(dependency.name)
+    if known is None or known.made_for is not dependency:
+        values = [value for value in dependency.headers.values() if isinstance(value, Secret)]
+        values += [*dependency.webhook.secrets, *([] if dependency.auth is None else [dependency.auth.value])]
+        known = _known[dependency.name] = _Known(dependency, Credentials(value.reveal() for value in values))
+    return known.credentials
+
+
+def refuse_credentials(document: Any, dependency: Dependency, pointer: str, text: str | None = None) -> None:
+    """Refuse what a handler wants to be stored or sent on with a credential of the dependency's in it.
+
+    Args:
+        text: See `Credentials.without`.
+
+    Raises:
+        InvalidInputError: With the place of each.
+    """
+    _, places = credentials_of(dependency).without(document, text)
+    if places:
+        detail = f"holds the credential of {dependency.name}, which is never stored or sent on"
+        raise InvalidInputError(Problem(pointer + place, detail) for place in places)
+
+
+# Only headers that help a person are stored: others may hold cookies and tokens.
+_KEPT_HEADERS: Final = frozenset(
+    {
+        "content-type",
+        "content-length",
+        "content-language",
+        "etag",
+        "last-modified",
+        "location",
+        "date",
+        "x-request-id",
+        "request-id",
+        "x-ms-request-id",
+        "x-correlation-id",
+        "traceparent",
+    }
+)
+
+_HEADER_CHARS: Final = 1_024
+
+_MOST_PLACES: Final = 20
+_MOST_PLACE_CHARS: Final = 200
+
+
+def kept_result(
+    answer: BoundedResponse, dependency: Dependency, limit_bytes: int, pointers: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
+
+    A body that was cut, in reading or here, carries `"truncated": true`. One that is cut here has the wanted
+    parts of its JSON in `values`. One that is no text is kept in base64, as a data URL, and a `note` says so;
+    another `note` says that the answer's `Content-Encoding` was false. `masked` points at what is not as it
+    came, since a credential stood there.
+
+    Args:
+        limit_bytes: The most of the body that is kept.
+        pointers: JSON pointers into the result as it would be without a limit.
+    """
+    credentials = credentials_of(dependency)
+    head = _head_of(answer)
+    is_cut = answer.is_cut or len(answer.body) > limit_bytes
+    document = _json_of(answer, credentials) if pointers or not is_cut else {}
+    if not is_cut and (document or not answer.body):
+        return _with_head(document, head, credentials)
+    kept = _with_head(_body_of(answer, credentials, limit_bytes), head, credentials)
+    if not document or answer.is_cut:
+        return kept
+    return kept | {VALUES: values_at(_with_head(document, head, credentials), pointers)}
+
+
+def _head_of(answer: BoundedResponse) -> dict[str, Any]:
+    headers = {name: value for name, value in answer.headers.items() if name in _KEPT_HEADERS}
+    head: dict[str, Any] = {"status_code": answer.status_code, "headers": headers}
+    if answer.is_undecoded:
+        head["note"] = "the answer's Content-Encoding is false: the body is what could be decoded"
+    return head
+
+
+def _with_head(
+    content: Mapping[str, Any], head: Mapping[str, Any], credentials: Credentials
+) -> dict[str, Any]:
+    """Return a result of a body without credentials, with the places where they stood."""
+    masked, places = credentials.without(head)
+    headers = {name: value[:_HEADER_CHARS] for name, value in masked["headers"].items()}
+    places = bounded([*content.get(MASKED, ()), *places])
+    return {**content, **masked, "headers": headers} | ({MASKED: places} if places else {})
+
+
+def bounded(places: list[str]) -> list[str]:
+    """Return what `MASKED` lists: places, or the whole result where they are many or long."""
+    is_short = len(places) <= _MOST_PLACES and all(len(place) <= _MOST_PLACE_CHARS for place in places)
+    return places if is_short else [""]
+
+
+def _json_of(answer: BoundedResponse, credentials: Credentials) -> dict[str, Any]:
+    media_type = answer.content_type.partition(";")[0].strip().lower()
+    if not media_type.endswith(("/json", "+json")):
+        return {}
+    text = body_text(answer.body, answer.content_type) or ""
+    try:
+        document = read_answer(text)
+    except InvalidInputError:
+        return {}
+    result, places = credentials.without({"json": document}, text)
+    return {**result, MASKED: places} if places else {**result}
+
+
+def _body_of(answer: BoundedResponse, credentials: Credentials, limit_bytes: int) -> dict[str, Any]:
+    """Return a body as text, or as bytes, up to the limit; a credential that begins before it is whole."""
+    beginning = answer.body[: limit_bytes + credentials.most_chars]
+    is_cut = answer.is_cut or len(beginning) < len(answer.body)
+    text = body_text(beginning, answer.content_type, is_cut=is_cut)
+    if text is None:
+        # Credentials are ASCII, and Latin-1 has a character for every byte.
+        safe = credentials.masked(beginning.decode("latin-1"), is_cut=is_cut)
+        most = limit_bytes // 4 * 3  # what base64 makes of it fits the limit
+        kept = safe.encode("latin-1", errors="replace")
+        body = DATA_PREFIX + base64.b64encode(kept[:most]).decode()
+        is_whole, is_same = not answer.is_cut and len(kept) <= most, kept == beginning
+        result = {"body": body, "note": "the body is no text in UTF-8 or the declared charset"}
+    else:
+        safe = credentials.masked(text, is_cut=is_cut)
+        body = safe.encode(errors="replace")[:limit_bytes].decode(errors="ignore")
+        is_whole, is_same = not answer.is_cut and len(answer.body) <= limit_bytes, safe == text
+        result = {"body": body}
+    more = {} if is_whole else {"truncated": True}
+    return result | more | ({} if is_same else {MASKED: ["/body"]})
+
+
+def error_line(error: BaseException, dependency: Dependency) -> str:
+    """Return an exception's name and message as one line, without secrets."""
+    message = _one_line(safe_text(text_of(error), dependency))
+    line = f"{name_of(error)}: {message}" if message else name_of(error)
+    return line[:ERROR_CHARS]
+
+
+def error_text(body: str, dependency: Dependency) -> str:
+    """Return the beginning of what a refusal says as one line, for a person; "" when it says nothing."""
+    return _one_line(safe_text(message_in(body), dependency))[:_LINE_CHARS]
+
+
+_LINE_CHARS: Final = 200
+
+
+def _one_line(masked: str) -> str:
+    # What is masked already: a header's value ends with its line.
+    return " ".join(masked.split())
+
+
+FAILURE_CHARS: Final = 4_000
+"""An attempt's failure travels with the operation until the next attempt."""
+_FAILURE_FRAMES: Final = 40  # the last ones, about as many as fit: to format thousands would take seconds
+
+
+def refusal_texts(body: str, dependency: Dependency) -> tuple[str, str | None]:
+    """Return what `error_text` returns, and the beginning of the body; None where its line says as much."""
+    message, masked = message_in(body), safe_text(body, dependency)
+    line = _one_line(masked if message == body else safe_text(message, dependency))[:_LINE_CHARS]
+    text = masked.strip()[:FAILURE_CHARS]
+    return line, None if text == line else text
+
+
+def failure_traceback(error: BaseException, dependency: Dependency) -> str:
+    """Return where a handler failed: the end of the traceback, without secrets."""
+    entries = look(lambda: format_exception(error, limit=-_FAILURE_FRAMES), [name_of(error)])
+    last: list[str] = []
+    # Whole entries, and more than is kept: no credential is cut at its beginning.
+    while entries and sum(map(len, last)) < 2 * FAILURE_CHARS:
+        last.append(plain_text(entries.pop()))
+    return safe_text("".join(reversed(last)), dependency)[-FAILURE_CHARS:]
+
+
+def safe_text(text: str, dependency: Dependency) -> str:
+    """Return a text, which may be the beginning of one, without credentials and values of secret names."""
+    return dependency.masking.text(credentials_of(dependency).masked(text, is_cut=True))

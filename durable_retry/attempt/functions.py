@@ -1,0 +1,325 @@
+"""Functions of the app's own: sync ones run in threads, so that they hold up nobody, async ones in tasks.
+
+A task of its own shows what a function lets out: a cancellation in it came from the function, one of the
+caller's task from outside. asyncio raises the `SystemExit` of any task out of the event loop, which ends the
+process; so tasks that a function creates let out a `LetOutError` in its place.
+
+Heartbeats keep an attempt alive, and what they report is stored for the next one:
+
+    heartbeat = Heartbeat(30.0, store, earlier)
+    async with heartbeat.kept_alive(seconds_left):      # TimeoutError without one for 30 s
+        ...  # the function, which calls `heartbeat.report(progress)`, also from a thread
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import Any, Final, override
+
+from durable_retry.base.foreign import look, name_of, plain_json, text_of
+from durable_retry.rules.operations.steps import progress_text
+from durable_retry.runtime import clock
+from durable_retry.runtime.concurrency import LoopOwned
+
+MOST_THREADS: Final = 32
+"""At once in one process; the platform runs at most that many sync functions of its own, too."""
+
+CANCEL_SECONDS: Final = 2.0
+"""For what was cancelled to end; what does not is left behind."""
+
+_free: Final = LoopOwned[asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_THREADS))
+
+
+class NoFreeThreadError(asyncio.CancelledError):
+    """A call was cancelled before a thread was free for it: it has not begun."""
+
+
+class Interruption(BaseException):
+    """Ends an attempt from within its function, for a reason that is not the function's."""
+
+
+class LetOutError(Exception):
+    """A function let out what is no `Exception`, such as `SystemExit`: `let_out`, also the cause."""
+
+    def __init__(self, let_out: BaseException) -> None:
+        super().__init__(f"{name_of(let_out)}: {text_of(let_out)}".removesuffix(": "))
+        self.let_out = self.__cause__ = let_out
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a function ended: what it raised stays a value, which no event loop stumbles over."""
+
+    returned: Any = None
+    raised: BaseException | None = None
+
+
+async def run_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what a function returns.
+
+    Cancelling it leaves behind a thread, which nobody can stop, and a task that does not end within 2 s. A
+    thread counts until it ends.
+
+    Raises:
+        NoFreeThreadError: It was cancelled before it began.
+        asyncio.CancelledError: It was cancelled from outside.
+        Interruption: The function must not go on.
+        LetOutError: The function let out what is no `Exception`.
+        Exception: What the function raised.
+    """
+    if inspect.iscoroutinefunction(function):
+        ended = await _run_in_task(function, args, kwargs)
+    else:
+        ended = await _run_in_thread(function, args, kwargs)
+        if ended.raised is None and look(partial(inspect.isawaitable, ended.returned), otherwise=False):
+            ended = await _run_in_task(_awaited, (ended.returned,), {})
+    if ended.raised is None:
+        return ended.returned
+    raise _as_error(ended.raised)
+
+
+def _as_error(raised: BaseException) -> BaseException:
+    if issubclass(type(raised), Exception):
+        return raised
+    return next(
+        (each for each in members_of(raised) if issubclass(type(each), Interruption)), LetOutError(raised)
+    )
+
+
+def members_of(error: BaseException) -> list[BaseException]:
+    """Return what is inside of a group, however deep, and of a `LetOutError`; else the error itself."""
+    members, pending = [], [error]
+    while pending:
+        member = pending.pop()
+        if issubclass(type(member), BaseExceptionGroup):
+            # By the base class: a subclass may show something else.
+            pending.extend(reversed(BaseExceptionGroup.exceptions.__get__(member)))
+        elif type(member) is LetOutError:
+            pending.append(member.let_out)
+        else:
+            members.append(member)
+    return members
+
+
+_is_in_function: Final = ContextVar("durable_retry_in_function", default=False)
+"""Whether the present task is a function's, or one that it created."""
+
+
+class _GuardedCoroutine(Coroutine[Any, Any, Any]):
+    """A coroutine whose `SystemExit` does not end the process."""
+
+    def __init__(self, inner: Coroutine[Any, Any, Any]) -> None:
+        self.__qualname__ = getattr(inner, "__qualname__", type(inner).__qualname__)
+        self._inner = inner
+
+    @override
+    def send(self, value: Any) -> Any:
+        return self._guarded(self._inner.send, value)
+
+    @override
+    def throw(self, *error: Any) -> Any:
+        return self._guarded(self._inner.throw, *error)
+
+    @override
+    def close(self) -> None:
+        self._inner.close()
+
+    @override
+    def __await__(self) -> Any:
+        return self._inner.__await__()
+
+    def _guarded(self, resume: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return resume(*given)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise LetOutError(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskFactory:
+    """Makes the tasks of an event loop as its factory did before."""
+
+    inner: Any
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        if _is_in_function.get():
+            work = _GuardedCoroutine(work)
+        if self.inner is None:
+            return asyncio.Task(work, loop=loop, **options)
+        return self.inner(loop, work, **options)
+
+
+def _guard_tasks() -> None:
+    loop = asyncio.get_running_loop()
+    factory = loop.get_task_factory()
+    if not isinstance(factory, _TaskFactory):
+        loop.set_task_factory(_TaskFactory(factory))
+
+
+async def _run_in_task(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    _guard_tasks()
+    task = asyncio.create_task(_end_of(function, args, kwargs))
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        if not task.done():
+            raise
+        if isinstance(raised := task.result().raised, asyncio.CancelledError):
+            raise raised from None
+    return task.result()
+
+
+async def _end_of(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    _is_in_function.set(True)
+    try:
+        return _Ended(returned=await function(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001 - it is raised where the function is awaited
+        return _Ended(raised=error)
+
+
+async def _awaited(returned: Any) -> Any:
+    return await returned
+
+
+async def _run_in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    free = _free.get()
+    try:
+        await free.acquire()
+    except asyncio.CancelledError as error:
+        raise NoFreeThreadError from error
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[_Ended] = loop.create_future()
+    context = copy_context()
+    context.run(_is_in_function.set, True)  # noqa: FBT003 - a context variable takes its value so
+
+    def end(result: _Ended) -> None:
+        free.release()
+        if not ended.done():
+            ended.set_result(result)
+
+    def run() -> None:
+        try:
+            result = _Ended(returned=context.run(function, *args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - as above
+            result = _Ended(raised=error)
+        with contextlib.suppress(RuntimeError):  # The loop has ended; nobody waits any more.
+            loop.call_soon_threadsafe(end, result)
+
+    # A daemon: a process that ends does not wait for a function that has been given up.
+    Thread(target=run, daemon=True, name=f"operation {getattr(function, '__name__', '')}").start()
+    return await ended
+
+
+# A store is written at most this often: what a crash loses, at most, against what the writes cost.
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+
+# How often the last report is written at the end, until storage takes it.
+_LAST_TRIES: Final = 3
+
+
+class Heartbeat:
+    """The heartbeats of one attempt.
+
+    Args:
+        seconds: The longest time without one.
+        store: Keeps what was reported last, as JSON text; returns False where it is to be given again.
+        progress: What an earlier attempt reported last; None when none did.
+    """
+
+    def __init__(self, seconds: float, store: Callable[[str], Awaitable[bool]], progress: Any) -> None:
+        self.progress = progress
+        self._seconds, self._store = seconds, store
+        self._loop = asyncio.get_running_loop()
+        self._limit: asyncio.Timeout | None = None
+        self._ends_at = 0.0
+        self._alive_until = clock.monotonic_seconds() + seconds
+        self._latest: str | None = None
+        self._reported = asyncio.Event()
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the attempt lives on without a report."""
+        return self._alive_until - clock.monotonic_seconds()
+
+    def missed(self) -> TimeoutError:
+        """Return the error of an attempt that reported nothing in time."""
+        return TimeoutError(f"no heartbeat within {self._seconds:g} s")
+
+    def report(self, progress: Any) -> None:
+        """Report progress; from the thread of the event loop or any other.
+
+        Raises:
+            InvalidInputError: It has no JSON form, or is too large.
+            TimeoutError: The attempt is over.
+        """
+        text = progress_text(plain_json(progress, "/progress"))
+        if self._limit is None:
+            raise TimeoutError("this attempt is over; another one may run")
+        self._alive_until = clock.monotonic_seconds() + self._seconds
+        self._loop.call_soon_threadsafe(self._note, text, self._loop.time())
+
+    def _note(self, text: str, at: float) -> None:
+        self._latest = text
+        self._reported.set()
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(min(self._ends_at, at + self._seconds))
+
+    def stop(self) -> None:
+        """End the attempt as soon as possible: nothing that it reports counts any more."""
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(self._loop.time())
+
+    @contextlib.asynccontextmanager
+    async def kept_alive(self, seconds_left: float) -> AsyncIterator[asyncio.Timeout]:
+        """Run a block that ends after `seconds_left`, and sooner when heartbeats stay away.
+
+        Raises:
+            TimeoutError: The block took too long.
+        """
+        self._ends_at = self._loop.time() + seconds_left
+        CURRENT.set(self)
+        writer = asyncio.create_task(self._write())
+        try:
+            async with asyncio.timeout(min(seconds_left, self._seconds)) as self._limit:
+                yield self._limit
+        except TimeoutError as error:
+            if self._limit is not None and self._limit.expired() and self._loop.time() < self._ends_at:
+                raise self.missed() from error.__cause__
+            raise
+        finally:
+            self._limit = None
+            writer.cancel()
+            await asyncio.wait([writer])
+            for _ in range(_LAST_TRIES):
+                if await self._is_latest_stored():
+                    break
+
+    async def _write(self) -> None:
+        while True:
+            await self._reported.wait()
+            self._reported.clear()
+            if not await self._is_latest_stored():
+                self._reported.set()
+            await asyncio.sleep(min(self._seconds / 2, _LONGEST_PAUSE_SECONDS))
+
+    async def _is_latest_stored(self) -> bool:
+        """Store the latest report, unless that was done; return whether it is stored now."""
+        text = self._latest
+        if text is None:
+            return True
+        # The end of the attempt cancels the writer in the midst of this; then the report is still there.
+        is_stored = await self._store(text)
+        if is_stored and self._latest is text:
+            self._latest = None
+        return is_stored
+
+
+CURRENT: Final[ContextVar[Heartbeat | None]] = ContextVar("heartbeat", default=None)
+"""The heartbeats of the attempt that runs here; the test kit asks them what a slow answer means."""

@@ -1,0 +1,409 @@
+"""One attempt that is a handler: it is run, and what it returns or raises becomes an outcome."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import httpx
+from azure.core.exceptions import AzureError
+from pydantic import TypeAdapter, ValidationError
+
+from durable_retry.attempt.admission import StepGate
+from durable_retry.attempt.bodies import FailedAnswer, answer_of
+from durable_retry.attempt.call import (
+    Calls,
+    ChangeStep,
+    FailedStep,
+    MissingDependencyError,
+    StepInterrupted,
+)
+from durable_retry.attempt.call_transport import SENT_BEFORE, Seen, UnmarkedError, may_repeat_work
+from durable_retry.attempt.excerpts import (
+    ERROR_CHARS,
+    bounded,
+    credentials_of,
+    error_line,
+    error_text,
+    failure_traceback,
+    refusal_texts,
+    refuse_credentials,
+)
+from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_function
+from durable_retry.attempt.http_client import EscapedBaseUrlError
+from durable_retry.attempt.http_request import Plan, document_of, verdict_on
+from durable_retry.attempt.results import change_step
+from durable_retry.attempt.writes import SENT, Marked, count_start, find_marked
+from durable_retry.base.foreign import look, name_of
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import Category
+from durable_retry.base.text import counted, cut_text
+from durable_retry.base.validation import InvalidInputError
+from durable_retry.handlers import Outcome, Throttled, Transient
+from durable_retry.handlers.registry import Handler
+from durable_retry.handlers.signatures import stored_result
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.completion import MASKED
+from durable_retry.rules.operations.request import event_problems, is_unprotected
+from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
+from durable_retry.rules.retry.classify import (
+    UNAUTHORIZED,
+    Classification,
+    classify_failure,
+    classify_handler_failure,
+    names_of,
+)
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
+from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
+from durable_retry.rules.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
+from durable_retry.rules.retry.rules import ruled_name
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import targets
+from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
+from durable_retry.telemetry.spans import fields_of
+
+# Exceptions that a change of the handler ends, and no repetition.
+_BUGS: Final = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    AssertionError,
+    ImportError,
+    NotImplementedError,
+    RecursionError,
+    ZeroDivisionError,
+    InvalidInputError,  # an event, a write or an outcome that can never be committed
+)
+
+_REFUSED_HERE: Final = (ValidationError, EscapedBaseUrlError)
+"""Exceptions of our own libraries by which a document or an address can never be used."""
+
+_log = logging.getLogger(__name__)
+
+
+async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own parts, in tests
+    plan: Plan,
+    handler: Handler,
+    change: ChangeStep | None = None,
+    gate: StepGate | None = None,
+    stand_ins: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    mark: Callable[[], Awaitable[None]] | None = None,
+) -> AttemptOutcome:
+    """Run a handler once and return the outcome; whatever it raises becomes an outcome.
+
+    Args:
+        change: Keeps its steps; None means in Azure Tables.
+        gate: Admits its steps at other dependencies; None for all of them.
+        stand_ins: See `Calls`.
+        mark: See `Calls`.
+
+    Raises:
+        StepBlockedError: A step must wait, and the handler may be run again.
+        azure.core.exceptions.AzureError: Our own storage failed in a step, and the handler may be run again.
+    """
+    operation = plan.operation
+    in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
+    gate = gate or StepGate(None, operation, plan.number)
+    outcome_of = partial(_outcome_of_error, handler)
+    calls = Calls(plan, change or in_tables, gate, outcome_of, mark, stand_ins=stand_ins)
+    try:
+        try:
+            outcome = await _run_within_time_limit(plan, handler, calls)
+        finally:
+            await calls.end_steps()
+    except BaseException:
+        if calls.stopped is None:
+            raise
+    else:
+        if calls.stopped is None:
+            return outcome
+    if isinstance(calls.stopped, StepStoppedError):
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped), is_elsewhere=True)
+    not_ended = plan.outcome(
+        category=Category.TRANSIENT,
+        error=error_line(calls.stopped, plan.dependency),
+        is_elsewhere=not calls.seen.is_unknown,
+    )
+    if calls.seen.may_have_acted:
+        return _after_what_it_sent(handler, calls.seen, not_ended)
+    if isinstance(calls.stopped, UnmarkedError | MissingDependencyError):
+        missing = isinstance(calls.stopped, MissingDependencyError) or None
+        return replace(not_ended, error=str(calls.stopped), counted=False, missing=missing)
+    raise calls.stopped
+
+
+async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
+    if handler.heartbeat_seconds is not None:
+        await calls.begin_heartbeats(handler.heartbeat_seconds)
+        if plan.limit.seconds_left <= 0:
+            # Our own storage took the time; the handler has not run.
+            detail = "its time was over before the progress of earlier attempts was read"
+            return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
+    try:
+        bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
+    except InvalidInputError as error:
+        return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
+    try:
+        async with calls.time_limit() as limit:
+            try:
+                returned = await run_function(handler.function, *bound.args, **bound.kwargs)
+            except (Exception, StepInterrupted):
+                await calls.finish_steps()
+                raise
+            await calls.finish_steps()
+        return plan.outcome(result=_result_document(returned, handler.signature.result, plan.dependency))
+    except Exception as error:  # noqa: BLE001 - whatever the function let out is its failure: docs/handlers.md
+        if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
+            return ended
+        cut_off = await calls.cut_off() if limit.expired() else None
+        if cut_off is not None and type(error) is TimeoutError and not error.args:
+            error.args = (f"not ended within {plan.limit_text}",)
+        outcome = _outcome_of_raised(handler, calls, error, cut_off)
+    return _after_what_it_sent(handler, calls.seen, outcome)
+
+
+def _outcome_of_raised(
+    handler: Handler, calls: Calls, error: Exception, cut_off: FailedStep | None
+) -> AttemptOutcome:
+    members, outcomes = members_of(error), []
+    for member in members:
+        failed = cut_off or calls.failed_step(member)
+        outcome = replace(
+            _outcome_of_member(handler, failed.plan, member),
+            step=failed.policy,
+            is_elsewhere=failed.plan.dependency is not calls.plan.dependency,
+            failure=_failure_detail(failed, member, member if len(members) == 1 else error),
+        )
+        outcomes.append(outcome)
+        if outcome.is_our_bug:
+            _log_bug(handler, failed.plan, member)
+    outcome = _most_final(outcomes)
+    of_steps = (_retry_hint_of(member) for each in calls.errors for member in members_of(each))
+    return replace(outcome, retry_hint=_longest([outcome.retry_hint, *of_steps]))
+
+
+def _outcome_of_error(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
+    return _most_final([_outcome_of_member(handler, plan, member) for member in members_of(error)])
+
+
+_FINALITY: Final = {Category.TRANSIENT: 0, Category.THROTTLED: 1, Category.AMBIGUOUS: 3}
+"""2 for all others: they will never succeed."""
+
+
+def _finality(outcome: AttemptOutcome) -> int:
+    waits = outcome.refuses_credential
+    return 1 if waits else _FINALITY.get(outcome.category or Category.TRANSIENT, 2)
+
+
+def _most_final(outcomes: list[AttemptOutcome]) -> AttemptOutcome:
+    """Return the outcome of what was raised at once: the most final one, with the longest hint of all."""
+    ordered = sorted(outcomes, key=lambda outcome: -_finality(outcome))
+    if len(ordered) == 1:
+        return ordered[0]
+    lines = "; ".join(dict.fromkeys(outcome.error or "" for outcome in ordered))
+    return replace(
+        ordered[0],
+        error=cut_text(f"{len(ordered)} errors: {lines}", ERROR_CHARS),
+        retry_hint=_longest([outcome.retry_hint for outcome in ordered]),
+    )
+
+
+def _longest(hints: Iterable[RetryHint | None]) -> RetryHint | None:
+    return max(filter(None, hints), key=lambda hint: hint.delay_seconds, default=None)
+
+
+def _failure_detail(failed: FailedStep, member: BaseException, raised: BaseException) -> FailureDetail:
+    dependency, answer = failed.plan.dependency, answer_of(member)
+    return FailureDetail(
+        step=failed.name,
+        body=None if answer is None else refusal_texts(answer.body, dependency)[1],
+        traceback=failure_traceback(raised, dependency),
+    )
+
+
+def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
+    if isinstance(look(lambda: error.__cause__, None), NoFreeThreadError):
+        detail = "no thread was free for a function that is not async"
+        return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
+    if handler.repeatable is False:
+        detail = "its time was over before it ended, and it must not run twice"
+        return plan.outcome(category=Category.AMBIGUOUS, error=detail)
+    return None
+
+
+def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return the outcome of a handler that failed, by what it had sent: the next attempt would send it again.
+
+    What it raised says nothing of a request of which nobody knows what it did. Where a request took effect,
+    the handler alone can say that the same call will never succeed: by `Rejected`.
+    """
+    is_settled = outcome.is_clear_refusal(handler.name) and not seen.is_unknown
+    if outcome.category is Category.AMBIGUOUS or is_settled or not seen.may_have_acted:
+        return outcome
+    sent = "may have taken effect" if seen.is_unknown else "took effect outside of a remembered step"
+    error = f"a request that must not be sent twice {sent}, then: {outcome.error}"
+    return replace(
+        outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None, counted=True
+    )
+
+
+def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) -> AttemptOutcome:
+    request = _request_of(error)
+    if request is None:
+        unprotected = is_unprotected(answer.method, plan.deduplication_header)
+    else:
+        unprotected = may_repeat_work(plan, request)
+    document = partial(document_of, answer.body)
+    verdict = verdict_on(plan, answer.status_code, answer.headers, document, unprotected=unprotected)
+    body = error_text(answer.body, plan.dependency)
+    return verdict.outcome(
+        plan,
+        status_code=answer.status_code,
+        error=f"{name_of(error)}: {body}" if body else error_line(error, plan.dependency),
+    )
+
+
+def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
+    """Return the outcome of an error that is no group; by its own type, since what it shows may lie."""
+    names, line = names_of(error), error_line(error, plan.dependency)
+    if ruled_name(names, plan.dependency.classify) is None:
+        if issubclass(type(error), _REFUSED_HERE):
+            return plan.outcome(category=Category.MALFORMED, error=line)
+        if (answer := answer_of(error)) is not None:
+            return _outcome_of_refusal(plan, error, answer)
+        if issubclass(type(error), _BUGS):
+            line = f"bug in handler {handler.name}: {line}"
+            return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
+    classified = _classify_error(plan, error, names)
+    refuses = classified == UNAUTHORIZED and plan.waits_for_credential
+    hint = _retry_hint_of(error)
+    return plan.outcome(category=classified.category, error=line, retry_hint=hint, counted=not refuses)
+
+
+def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
+    write = partial(
+        _log.error,
+        "handler %s has a bug, seen in %s\n%s",
+        handler.name,
+        plan.operation.operation_id,
+        failure_traceback(error, plan.dependency),
+        extra=fields_of(plan.operation, {}),
+    )
+    look(write, None)
+
+
+def _retry_hint_of(error: BaseException) -> RetryHint | None:
+    if (answer := answer_of(error)) is not None:
+        return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
+    if not issubclass(type(error), Transient | Throttled):
+        return None
+    seconds = look(partial(getattr, error, "retry_after"), None)
+    return None if seconds is None else look(lambda: hint_from_handler(float(seconds)), None)
+
+
+def _request_of(error: BaseException) -> httpx.Request | None:
+    # `request` of an error raises where there is none.
+    request = look(partial(getattr, error, "_request", None), None)
+    return request if issubclass(type(request), httpx.Request) else None
+
+
+def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Classification:
+    """Classify a failure: that of a request by the table of requests, others by what the handler raised.
+
+    Every attempt of a handler counts: what it sent before it failed is not known here.
+    """
+    rules = plan.dependency.classify
+    if not issubclass(type(error), httpx.RequestError | httpx.InvalidURL):
+        return classify_handler_failure(names, rules=rules)
+    request = _request_of(error)
+    unprotected = request is not None and may_repeat_work(plan, request)
+    return classify_failure(names, unprotected=unprotected, rules=rules)
+
+
+def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Dependency) -> dict[str, Any]:
+    """Return a handler's success as plain JSON, its writes and events beside the value for the commit.
+
+    Raises:
+        InvalidInputError: What it returned cannot be stored or sent as it is.
+    """
+    outcome = returned if issubclass(type(returned), Outcome) else Outcome(returned)
+    value, text = stored_result(adapter, outcome.value, "/value")
+    result: dict[str, Any]
+    result, places = credentials_of(dependency).without({"value": value}, text)
+    if places:
+        result[MASKED] = bounded(places)
+    if writes := [write.to_json() for write in outcome.writes]:
+        result["writes"] = writes
+    if events := tuple(outcome.events):
+        problems = list(event_problems(events, "events", targets()))
+        if problems:
+            raise InvalidInputError(problems)
+        result["events"] = [event.to_json() for event in events]
+    for name in result.keys() & {"writes", "events"}:
+        refuse_credentials(result[name], dependency, f"/{name}")
+    return result
+
+
+def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
+    """Return the outcome of an attempt that an earlier execution made, as far as that is known.
+
+    It shows nothing more of the dependency: that execution reported what it saw.
+    """
+    if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
+        until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"
+        return plan.outcome(
+            category=Category.AMBIGUOUS, error=until, counted=False, may_answer_until=marked.ends_at
+        )
+    if marked.outcome is None:
+        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE, is_elsewhere=True)
+    noted = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
+    return in_run_of_plan(noted, marked.run, plan)
+
+
+def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
+    """Return an outcome that says in which run the operation goes on, where that is another start's."""
+    return outcome if run == plan.operation.run else replace(outcome, run=run)
+
+
+def sends_once(plan: Plan, handler: Handler) -> bool:
+    """Whether requests of a handler, which itself may run again, may have to be sent once only."""
+    return handler.repeatable is None and not plan.deduplication_header
+
+
+async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> Plan | AttemptOutcome:
+    """Note that a handler is about to run; return its plan, or the outcome that ends it.
+
+    What an earlier execution marked as sent ends it before the handler runs again; `unsent` executions sent
+    nothing.
+
+    The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
+    its process each time would be run for ever. An attempt that ends is not begun again under its number.
+    Where another start of the same life came first, the plan is in the run of that one. When storage does not
+    answer the handler runs all the same.
+    """
+    operation = plan.operation
+    try:
+        starts = await count_start(operation.life, plan.number, plan.limit.started_at)
+    except OvertakenError as error:
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True)
+    except AzureError as error:
+        _log.warning(
+            "the start of %s, attempt %d, was not noted: %s",
+            operation.run_id,
+            plan.number,
+            type(error).__name__,
+            extra=fields_of(operation, {ATTEMPT_NUMBER: plan.number}),
+        )
+        return plan
+    if starts.count > 1 and sends_once(plan, handler):
+        marked = await find_marked(operation.life, plan.number, SENT, unsent)
+        if marked is not None:
+            return outcome_of_marked(plan, marked)
+    if starts.count < MAX_OWN_FAILURES:
+        return replace(plan, operation=operation.in_run(starts.run))
+    begun = f"handler {handler.name} began this attempt {counted(starts.count - 1, 'time')}"
+    died = f"{begun} and never ended it: its process died"
+    return plan.outcome(category=Category.AMBIGUOUS, error=died, is_elsewhere=True)

@@ -1,0 +1,228 @@
+"""What a run keeps apart from its history: large results, and the remembered steps of handlers.
+
+Large results are stored once: the history, the output and the key's record carry where it is.
+
+    Table `OperationResults<day of the result>t<days that its record lives>`
+    PK <that day>t<those days>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
+
+So removal looks at no operation and at no row: it drops the tables of the days whose records and, by today's
+setting, histories are over. The digest keeps two executions of one attempt apart, of which either may be the
+one that its history knows; the other row is removed with it.
+
+The table `HandlerSteps` has a row for each remembered step of an operation:
+
+    partition   the operation's id
+    row key     number of the run whose steps they are, and the step's name
+
+A row is written in the version that was read (etag), so that of two executions of one step the rules of
+`rules.operations.steps` see each other's writes. Rows are deleted after the operation's record, see
+`upkeep.removal`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from math import ceil
+from operator import itemgetter
+from typing import Any, Final
+
+from durable_retry.base.answers import CAUSES, marked, read_or, reason_of
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.names import OperationState
+from durable_retry.rules.operations.completion import VALUES
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.steps import (
+    HEARTBEAT,
+    HeartbeatNote,
+    RememberedStep,
+    StepNote,
+    StepState,
+    forgotten,
+    shown,
+    shown_heartbeat,
+)
+from durable_retry.runtime import clock
+from durable_retry.storage import contents, lists, tables
+
+TABLE_PREFIX: Final = "OperationResults"
+"""Begins the names of the tables of days."""
+
+STORED: Final = "stored"
+"""Member of a result that names its row, in place of `_LARGE`."""
+
+_LARGE: Final = ("json", "body", "value", VALUES)
+_DAY_SECONDS: Final = 86_400
+_MARGIN: Final = timedelta(days=2)
+"""Upkeep may be late, and a day is not over where clocks are behind."""
+
+_PARTITION: Final = re.compile(r"(\d{4}-\d{2}-\d{2}t\d+)(?:-\d+)?")
+_DAYS: Final = re.compile(r"(\d{8})t(\d+)")
+
+
+async def store_apart(
+    operation: OperationInput, attempt: int, result: Mapping[str, Any], *, most_chars: int, now: datetime
+) -> dict[str, Any]:
+    """Return a result as the history carries it: a large one is stored and named in its place. Idempotent."""
+    large = {name: result[name] for name in _LARGE if name in result}
+    text = json.dumps(large)
+    if len(text) <= most_chars:
+        return dict(result)
+    name = f"{operation.run_id}.{attempt}.{sha256(text.encode()).hexdigest()[:16]}"
+    days = f"{now.date().isoformat()}t{ceil(operation.ttl_seconds / _DAY_SECONDS)}"
+    keys = {"PartitionKey": lists.partition_of(days, operation.operation_id), "RowKey": name}
+    # A row that exists has the same content: its name has the digest.
+    await tables.insert_if_absent(_table_of(keys["PartitionKey"]), keys | contents.packed("result", text))
+    rest = {name: value for name, value in result.items() if name not in _LARGE}
+    return rest | {STORED: [keys["PartitionKey"], keys["RowKey"]]}
+
+
+async def with_stored(result: Any) -> Any:
+    """Return a result with what was stored apart, as people see it.
+
+    In place of that it has `expired` when the row was removed, and `unreadable` when nobody can read it.
+    """
+    try:
+        return await whole_result(result)
+    except CAUSES as error:
+        return {name: value for name, value in result.items() if name != STORED} | marked(reason_of(error))
+
+
+async def whole_result(result: Any) -> Any:
+    """Return a result with what was stored apart; with `expired` in place of that when the row was removed.
+
+    Raises:
+        ValueError: Nobody can read it, or another of `answers.CAUSES`.
+    """
+    if not isinstance(result, Mapping) or STORED not in result:
+        return result
+    rest = {name: value for name, value in result.items() if name != STORED}
+    keys = _keys_of(result[STORED])
+    row = await tables.find(_table_of(keys[0]), *keys)
+    return rest | ({"expired": True} if row is None else dict(json.loads(contents.unpacked("result", row))))
+
+
+def _keys_of(stored: Any) -> tuple[str, str]:
+    partition, name = stored
+    return str(partition), str(name)
+
+
+async def remove_results(now: datetime, kept_for: timedelta) -> int:
+    """Drop the tables that are over, and return how many; `kept_for` is how long histories are kept."""
+    today = now.date()
+    passed = await tables.tables_between(
+        f"{TABLE_PREFIX}0", f"{TABLE_PREFIX}{_compact_day(today.isoformat())}"
+    )
+    over = [table for table in passed if _is_over(table, today, kept_for)]
+    for table in over:
+        await tables.drop_table(table)
+    return len(over)
+
+
+def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
+    """Whether nobody needs a table of a day that has passed."""
+    days = _DAYS.fullmatch(table.removeprefix(TABLE_PREFIX))
+    if days is None:
+        return False
+    kept = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
+    return date.fromisoformat(days[1]) + kept + _MARGIN < today
+
+
+def _table_of(partition: str) -> str:
+    """Return the table of a partition; ValueError for another one, since it becomes part of a name."""
+    days = _PARTITION.fullmatch(partition)
+    if days is None:
+        raise ValueError(f"{partition!r} is no partition of results")
+    return TABLE_PREFIX + _compact_day(days[1])
+
+
+def _compact_day(day: str) -> str:
+    return day.replace("-", "")
+
+
+STEPS_TABLE: Final = "HandlerSteps"
+
+type StepRule = Callable[[RememberedStep | None], RememberedStep]
+"""Returns the record to store, or the same one when nothing changes; raises `StepStoppedError`."""
+
+
+async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> RememberedStep:
+    """Change the record of a step by a rule, and return it as it is stored.
+
+    The rule is called again when another execution wrote meanwhile.
+
+    Raises:
+        StepStoppedError: The rule raised it; nothing is changed then.
+    """
+    keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix_of_run(run)}{name}"}
+    return await tables.change_row(STEPS_TABLE, keys, rule, read=_record_of_row, write=_row_of_step)
+
+
+async def steps_shown(
+    operation_id: str, run: int, state: OperationState
+) -> tuple[list[StepNote], HeartbeatNote | None]:
+    """Return what a status document shows of a run: its steps as they began, and its latest heartbeat.
+
+    Args:
+        run: Under whose number they are stored.
+    """
+    page = await tables.rows_between(
+        STEPS_TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
+    )
+    beats = [row for row in page.rows if str(row["RowKey"]).endswith(f".{HEARTBEAT}")]
+    steps = [
+        read_or(partial(_shown_step, row, state), partial(_unreadable_step, row))
+        for row in page.rows
+        if row not in beats
+    ]
+    # One that cannot be read must not hide the operation.
+    heartbeat = read_or(lambda: shown_heartbeat(_record_of_row(beats[0])), lambda _: None) if beats else None
+    return [step for _, step in sorted(steps, key=itemgetter(0))], heartbeat
+
+
+def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepNote]:
+    record = _record_of_row(row)
+    return record.begun_at, shown(record, state)
+
+
+def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
+    """Return a step that cannot be read by its name, behind all others."""
+    name = str(row["RowKey"]).partition(".")[2]
+    note = StepNote(name=name, status=StepState.UNKNOWN, attempts=0, result=None, unreadable=reason)
+    return datetime.max.replace(tzinfo=UTC), note
+
+
+async def names_of_steps(operation_id: str, run: int) -> list[str]:
+    """Return the names of the steps of a run, in the order in which they began."""
+    page = await tables.rows_between(
+        STEPS_TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
+    )
+    records = contents.readable(STEPS_TABLE, page.rows, _record_of_row)
+    ordered = sorted(records, key=lambda record: record.begun_at)
+    return [record.name for record in ordered if record.name != HEARTBEAT]
+
+
+async def forget_steps_from(operation_id: str, run: int, name: str) -> None:
+    """Have a step, and those that began after it, made again by the next run. Idempotent."""
+    names = await names_of_steps(operation_id, run)
+    for later in names[names.index(name) :] if name in names else []:
+        await change_step(operation_id, run, later, forgotten)
+
+
+def _prefix_of_run(run: int) -> str:
+    # As many digits as keep the rows in the order of the runs.
+    return f"{run:020d}."
+
+
+def _row_of_step(record: RememberedStep) -> tables.Row:
+    return {
+        "changed_at": to_rfc3339(clock.now()),
+        "dead_letter_id": record.dead_letter_id,
+        **contents.packed("record", json.dumps(record.to_json())),
+    }
+
+
+def _record_of_row(row: tables.Row) -> RememberedStep:
+    return RememberedStep.from_json_text(contents.unpacked("record", row))

@@ -1,0 +1,210 @@
+"""What must not be done twice: the markers of attempts and of commits.
+
+A run writes a marker down before it does what must not be done twice.
+
+    partition   who owns them, `OperationInput.owner`; of a commit the operation
+    row key     number of the attempt, or `commit`
+    run         of the run that wrote it, by which another one knows whose it is, see `keys.Life`
+
+A marker of an earlier life is replaced, on condition of the version that was read. One of a later life ends
+the run that meets it.
+
+Those of attempts are for requests that the dependency does not deduplicate, and must be sent once only.
+
+    insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
+          |                        |            |
+       crash: the attempt       crash: the next execution finds a marker without outcome: it waits for as long
+       is made again            as that may come, and is ambiguous then; never sent again
+
+The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
+in every try; what is then read back has the name of this execution. One that cannot read it back sends
+nothing and says so in its answer, so that a later one, in whatever process, may take the marker over.
+
+An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
+execution that inserts the marker may send.
+
+A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
+would otherwise be run for ever. A handler that meets the marker of another start of its life goes on in that
+run, whose steps it then meets. Before its first request that must be sent once only, outside of a step, it
+inserts one more, `SENT`, which means what that of a request means.
+
+The marker of a commit says under which run the operation commits: two starts of one life commit the same,
+and a run that a replay has overtaken commits nothing.
+
+Markers are deleted long after their attempt (`upkeep.removal`): a delayed execution may resume
+after its end and must still find the marker. The last one stays until the operation has ended.
+"""
+
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core.exceptions import AzureError
+
+from durable_retry.base.json_forms import instant_in, to_rfc3339
+from durable_retry.rules.operations.keys import Life, Met
+from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.storage import contents, tables
+
+TABLE: Final = "AttemptMarkers"
+
+_COMMIT: Final = "commit"
+
+SENT: Final = ".sent"
+"""Behind the number of an attempt: the marker of what its handler sends once only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An earlier execution of the same attempt."""
+
+    run: int  # its run
+    outcome: dict[str, Any] | None  # its outcome; None when it was never written
+    ends_at: datetime | None = None  # until when it may write it; None when that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    run: int
+    owner: str  # of a commit; else that of all in its partition
+    execution: str = ""
+    outcome: str = ""
+    ends_at: datetime | None = None
+
+
+def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
+    """Return the marker to store: the one of the same life that is there, or that of this run."""
+    if known is None:
+        return mine
+    match life.meet(known.run, known.owner):
+        case Met.SAME:
+            return known
+        case Met.EARLIER:
+            return mine
+    raise OvertakenError(known.run, life.run)
+
+
+async def insert_marker(
+    life: Life,
+    attempt: int,
+    *,
+    now: datetime,
+    ends_at: datetime | None = None,
+    execution: str = "",
+    unsent: Collection[str] = (),
+    part: str = "",
+) -> Marked | None:
+    """Insert the marker of one attempt, or of a part of it; None when this execution may send it.
+
+    Markers of `unsent` executions, which sent nothing, are taken over.
+
+    Args:
+        ends_at: Until when this execution may write its outcome; None when that is not known.
+        execution: A name that no other has; "" makes one.
+    """
+    keys, execution = _keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
+    row |= {} if ends_at is None else {"ends_at": to_rfc3339(ends_at)}
+    mine = _Marker(life.run, life.owner, execution, ends_at=ends_at)
+
+    def rule(known: _Marker | None) -> _Marker:
+        return mine if known is not None and known.execution in unsent else _kept_or(mine, life, known)
+
+    if not unsent:  # One request, where the change is two.
+        with suppress(AzureError):
+            if await tables.insert_if_absent(TABLE, keys | row):
+                return None
+    read = partial(_read_marker, life.owner)
+    marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
+    return None if marker.execution == execution else _marked(marker)
+
+
+def _marked(marker: _Marker) -> Marked:
+    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None, marker.ends_at)
+
+
+async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marked | None:
+    """Return the earlier execution that inserted a marker in this life; None where none did.
+
+    Raises:
+        OvertakenError: A later life has begun.
+    """
+    row = await tables.read(TABLE, *_keys_of_marker(life.owner, attempt, part).values())
+    if row is None:
+        return None
+    mine, marker = _Marker(life.run, life.owner), _read_marker(life.owner, row)
+    is_over = marker.execution in unsent or _kept_or(mine, life, marker) is mine
+    return None if is_over else _marked(marker)
+
+
+def _read_marker(owner: str, row: tables.Row) -> _Marker:
+    return _Marker(
+        run=int(row.get("run", 0)),
+        owner=str(row.get("owner", owner)),
+        execution=str(row.get("execution")),
+        outcome=contents.unpacked("outcome", row),
+        ends_at=instant_in(row, "ends_at"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How often an attempt of a handler began, and in which run it goes on."""
+
+    count: int  # from 1, the present one included
+    run: int
+
+
+async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
+    """Note in the attempt's marker that a handler is about to run."""
+    row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
+    mine = _Marker(life.run, life.owner)
+    # Inserted before it is read: most attempts begin once, and then this is their only request.
+    while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
+        version = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
+        if version is None:
+            # Removed between the two requests, so it can be inserted after all.
+            continue
+        marker = _read_marker(life.owner, version.row)
+        run, before = _kept_or(mine, life, marker).run, int(version.row.get("starts", 0))
+        starts = Starts(1 if life.meet(marker.run) is Met.EARLIER else before + 1, run)
+        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, version.etag):
+            return starts
+    return Starts(1, life.run)
+
+
+async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
+    """Write down that a run commits; return the run under whose number, which came first in its life."""
+    keys = {"PartitionKey": operation_id, "RowKey": _COMMIT}
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "owner": life.owner}
+    mine = _Marker(life.run, life.owner)
+    if await tables.insert_if_absent(TABLE, keys | row):
+        return life.run
+    taken: _Marker = await tables.change_row(
+        TABLE,
+        keys,
+        partial(_kept_or, mine, life),
+        read=lambda found: _Marker(int(found["run"]), str(found["owner"])),
+        write=lambda _: row,
+    )
+    return taken.run
+
+
+async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any], part: str = "") -> None:
+    """Write an attempt's outcome to its marker, so that a second execution returns the same."""
+    row = _keys_of_marker(owner, attempt, part) | contents.packed("outcome", json.dumps(outcome))
+    await tables.merge(TABLE, row)
+
+
+async def remove_marker(owner: str, attempt: int, part: str = "") -> None:
+    """Delete a marker: nothing took effect, and the attempt is made again under the same number."""
+    await tables.delete(TABLE, *_keys_of_marker(owner, attempt, part).values())
+
+
+def _keys_of_marker(owner: str, attempt: int, part: str = "") -> dict[str, str]:
+    return {"PartitionKey": owner, "RowKey": f"{attempt:010d}{part}"}

@@ -1,0 +1,1 @@
+"""JSON, validation, names, masking: what every rule is made of."""

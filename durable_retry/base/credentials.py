@@ -1,0 +1,231 @@
+r"""Credentials of the app's own, taken out of texts in whatever form they are written there.
+
+    Credentials(["Bearer sesame/open"]).masked('sent "sesame\\/open" and sesame%2Fopen')
+    # sent "***" and ***
+
+A dependency that echoes what it was sent writes it as JSON, HTML or a URL does, and any of these inside of
+another. So a credential is looked for character by character, each in all its forms.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from html.entities import html5
+from typing import Any, Final
+
+from durable_retry.base.documents import changed_json
+from durable_retry.base.text import MASK
+from durable_retry.base.validation import pointer_of
+
+_FEWEST_CHARS: Final = 6
+"""A shorter value protects nothing, and masking it would riddle innocent text."""
+
+_FEWEST_CUT_CHARS: Final = 4
+"""Fewer characters at the end of a cut text say nothing of a credential."""
+
+_SOUGHT_CHARS: Final = 24
+"""So many of a credential are sought by one pattern, the rest by one character after another: a pattern of
+2,000 characters takes seconds to compile."""
+
+_MOST_CHARS_OF_FORM: Final = 48
+"""The longest form of one character, such as `&amp;amp;amp;#x0000002f;`."""
+
+_MOST_DEPTH: Final = 100
+"""Levels of a document that are looked at; what lies deeper is masked."""
+
+_PERCENT: Final = "%(?:25){0,3}"
+_MOST_BACKSLASHES: Final = 32  # of JSON in JSON, five times
+_BACKSLASHES: Final = rf"(?:\\|{_PERCENT}5[cC]){{1,{_MOST_BACKSLASHES}}}"
+_AND: Final = f"(?:&|{_PERCENT}26)"
+_HASH: Final = f"(?:#|{_PERCENT}23)"
+_SEMICOLON: Final = f"(?:;|{_PERCENT}3[bB])"
+"""What the forms are made of, in a URL too."""
+
+_PART: Final = re.compile(r"\\+|[^\\]")
+"""A character, or some backslashes: how many stand for one is not known."""
+
+_ENCODES: Final = re.compile(r"[%\\&+]")
+_CUT_FORM: Final = re.compile(r"(?:%[0-9A-Fa-f]*|\\+[ux]?[0-9A-Fa-f]*|&[#\w;]*)?")
+"""What may be left of a character's form at the end of a cut text."""
+
+
+class Credentials:
+    """The credentials that one dependency is sent.
+
+    Attributes:
+        most_chars: The most that one of them takes in a text, in its longest form.
+    """
+
+    def __init__(self, header_values: Iterable[str]) -> None:
+        texts = {part for value in header_values for part in _parts_of(value) if len(part) >= _FEWEST_CHARS}
+        # The longest first: one may be part of another.
+        self._sought = [_Sought(text) for text in sorted(texts, key=len, reverse=True)]
+        self.most_chars = _MOST_CHARS_OF_FORM * max(map(len, texts), default=0)
+
+    def masked(self, text: str, *, is_cut: bool = False) -> str:
+        """Return a text without them; of JSON, only the texts in it change.
+
+        Args:
+            is_cut: Whether more followed the text: then the beginning of a credential at its end is masked.
+        """
+        masked = self._masked_as_written(text, is_cut=is_cut)
+        if masked == text:
+            return text
+        return changed_json(text, lambda document: self.without(document)[0]) or masked
+
+    def without(self, document: Any, text: str | None = None) -> tuple[Any, list[str]]:
+        """Return a JSON document without them, and JSON pointers to the values that had one.
+
+        Args:
+            text: Its JSON text where that is at hand; to find nothing in it takes a tenth of the time.
+        """
+        if not self._sought or (text is not None and self._masked_as_written(text, is_cut=False) == text):
+            return document, []
+        pointers: list[str] = []
+        return self._without((), document, pointers), pointers
+
+    def _without(self, path: tuple[str | int, ...], value: Any, pointers: list[str]) -> Any:
+        if isinstance(value, Mapping | list) and len(path) > _MOST_DEPTH:
+            pointers.append(pointer_of(*path))
+            return MASK
+        if isinstance(value, Mapping):
+            members = {}
+            for name, member in value.items():
+                members[self._without(path, name, pointers)] = self._without((*path, name), member, pointers)
+            return members
+        if isinstance(value, list):
+            return [self._without((*path, index), item, pointers) for index, item in enumerate(value)]
+        # A credential of digits may come as a number.
+        text = value if isinstance(value, str) else str(value)
+        if (masked := self.masked(text)) == text:
+            return value
+        pointers.append(pointer_of(*path))
+        return masked
+
+    def _masked_as_written(self, text: str, *, is_cut: bool) -> str:
+        is_encoded = _ENCODES.search(text) is not None
+        for sought in self._sought:
+            text = text.replace(sought.text, MASK)
+            if is_encoded:
+                text = sought.out_of(text)
+            if is_cut:
+                text = sought.out_of_end(text)
+        return text
+
+
+def _parts_of(value: str) -> list[str]:
+    """Return the value of a header, and what in it is a credential by itself."""
+    scheme, _, rest = value.partition(" ")
+    parts = [value, rest, value.rpartition(" ")[2]]
+    if scheme.lower() == "basic":
+        pair = _decoded(rest)
+        parts += [pair, pair.partition(":")[2]]
+    if "=" in value and ";" in value:  # cookies
+        parts += [pair.partition("=")[2].strip() for pair in value.split(";")]
+    return parts
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return ""
+
+
+class _Sought:
+    """One credential, in whatever form its characters have."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._forms = [_form_of(part) for part in _PART.findall(text)]
+        self._begin = _pattern_of(text[:_SOUGHT_CHARS])
+        self._cut_begin = _pattern_of(text[:_FEWEST_CUT_CHARS])
+
+    def out_of(self, text: str) -> str:
+        """Return a text without it."""
+        pieces, end = [], 0
+        while begun := self._begin.search(text, end):
+            chars, after = self._follow(text, begin := begun.start())
+            is_whole = chars == len(self._forms)
+            pieces += [text[end:begin], MASK if is_whole else text[begin : begin + 1]]
+            end = after if is_whole else begin + 1
+        return "".join([*pieces, text[end:]])
+
+    def out_of_end(self, text: str) -> str:
+        """Return a text without what is left of it at the end."""
+        for chars in range(len(self.text) - 1, _FEWEST_CUT_CHARS - 1, -1):
+            if text.endswith(self.text[:chars]):
+                return text[:-chars] + MASK
+        window = max(0, len(text) - _MOST_CHARS_OF_FORM * len(self.text))
+        for begun in self._cut_begin.finditer(text, window):
+            _, after = self._follow(text, begun.start())
+            if _CUT_FORM.fullmatch(text, after):
+                return text[: begun.start()] + MASK
+        return text
+
+    def _follow(self, text: str, begin: int) -> tuple[int, int]:
+        """Return how many of its characters stand at a place, and the place behind them."""
+        end = begin
+        for chars, form in enumerate(self._forms):
+            following = form.match(text, end)
+            if following is None:
+                return chars, end
+            end = following.end()
+        return len(self._forms), end
+
+
+def _pattern_of(text: str) -> re.Pattern[str]:
+    return re.compile("".join(map(_form_pattern, _PART.findall(text))))
+
+
+@cache
+def _form_of(part: str) -> re.Pattern[str]:
+    return re.compile(_form_pattern(part))
+
+
+@cache
+def _form_pattern(part: str) -> str:
+    """Return a pattern of a part as JSON, Python, HTML, XML or a URL writes it, and each inside another.
+
+    The forms are tried once at each place (`(?>`), so that no text makes the search slow.
+    """
+    char, count = part[0], len(part)
+    code, bytes_ = ord(char), char.encode()
+    units = [int.from_bytes(char.encode("utf-16-be")[at : at + 2]) for at in range(0, _units_of(char), 2)]
+    names = "".join(f"|{name}" for name in _names_of_entities().get(char, ()))
+    number = f"{_HASH}(?:0{{0,6}}{code}|[xX]0{{0,6}}{_hex_pattern(f'{code:x}')})"
+    escaped = [
+        "".join(rf"{_BACKSLASHES}u{_hex_pattern(f'{unit:04x}')}" for unit in units),
+        "".join(rf"{_BACKSLASHES}x{_hex_pattern(f'{byte:02x}')}" for byte in bytes_),
+    ]
+    plain = [
+        rf"{_AND}(?:amp{_SEMICOLON}){{0,3}}(?:{number}{names}){_SEMICOLON}",
+        "".join(rf"{_PERCENT}{_hex_pattern(f'{byte:02x}')}" for byte in bytes_),
+        re.escape(char),
+        *([r"\+"] if char == " " else []),
+    ]
+    if char == "\\":
+        # One that begins the next character's form is none of these.
+        some = f"(?:{'|'.join([*escaped, *plain])})(?!u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})"
+        return f"(?>(?:{some}){{{count},{count + _MOST_BACKSLASHES}}})"
+    # The backslash in front of / and quotes, and more where JSON stands in JSON.
+    before = "" if char.isalnum() else f"(?:{_BACKSLASHES})?"
+    return f"(?>{'|'.join(escaped)}|{before}(?:{'|'.join(plain)}))"
+
+
+def _units_of(char: str) -> int:
+    return len(char.encode("utf-16-be"))
+
+
+def _hex_pattern(digits: str) -> str:
+    return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
+
+
+@cache
+def _names_of_entities() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name, char in html5.items():
+        if name.endswith(";"):
+            names.setdefault(char, []).append(name[:-1])
+    return names

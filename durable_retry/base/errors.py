@@ -1,0 +1,109 @@
+"""Refusals and failures that more than one layer meets, by what they are about.
+
+    the task hub, tables and queues
+    TaskHubUnavailableError      the task hub did not answer; it may succeed later
+    InstanceEndedError           the orchestration is over
+    StorageRefusedError          the same change would be refused again
+    MessageRefusedError          the same message would be refused again
+    ContendedError               others keep changing the same row
+
+    operations
+    NoSuchOperationError         LookupError
+    WrongOperationStateError     its state does not allow it
+
+    dead letters and their replay; beside rules.dead_letters.record.WrongStatusError and FullError
+    NoSuchDeadLetterError        LookupError
+    UnreadableDeadLetterError    nobody can read the row
+    StillRunningError            its operation is running
+    KeyTakenError                its key stands for another request
+    NothingToReplayError         LookupError
+
+    sagas
+    NoSuchSagaError              LookupError
+    WrongSagaStateError          its state does not allow it
+
+    circuits
+    NoSuchDependencyError        LookupError
+    UnchangeableCircuitError     no manual change is taken
+
+What is wrong with an input is an `base.validation.InvalidInputError`.
+
+That storage does not answer is an `azure.core.exceptions.AzureError`.
+"""
+
+from typing import Final
+
+
+class TaskHubUnavailableError(Exception):
+    """The task hub did not answer, or refused; it may succeed later."""
+
+
+class InstanceEndedError(Exception):
+    """The instance does not take events any more: it has ended, or was purged."""
+
+
+class StorageRefusedError(Exception):
+    """The storage refused a change for what it is; the same change would be refused again."""
+
+
+class MessageRefusedError(Exception):
+    """The service refused this message permanently; sending it again cannot succeed."""
+
+
+class NoSuchDeadLetterError(LookupError):
+    """No dead letter has this id."""
+
+
+class NothingToReplayError(LookupError):
+    """What a dead letter is about is not there any more."""
+
+
+class UnreadableDeadLetterError(Exception):
+    """Nobody can read the dead letter, so nothing is done to it."""
+
+
+class ContendedError(Exception):
+    """Other processes kept changing the same row."""
+
+
+class NoSuchOperationError(LookupError):
+    """There is no operation of this id."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such operation")
+
+
+class WrongOperationStateError(Exception):
+    """The state of the operation does not allow it; the text is a clause that says so."""
+
+
+class NoSuchSagaError(LookupError):
+    """There is no saga of this id."""
+
+
+class WrongSagaStateError(Exception):
+    """The state of the saga does not allow it; the text is a clause that says so."""
+
+
+class OverloadedError(Exception):
+    """A submission is refused for now; the text says why, and the same request may be sent again later."""
+
+
+class KeyTakenError(Exception):
+    """The key stands for another request by now."""
+
+
+class StillRunningError(Exception):
+    """The operation is running, so that this dead letter cannot be replayed now."""
+
+
+class NoSuchDependencyError(LookupError):
+    """There is no dependency of this name."""
+
+
+class UnchangeableCircuitError(Exception):
+    """The circuit takes no manual change as it is; the text is a clause that says why."""
+
+
+REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
+"""A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""

@@ -1,0 +1,1 @@
+"""The circuits of the dependencies."""

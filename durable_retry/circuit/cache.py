@@ -1,0 +1,419 @@
+"""Cached circuit states of this process, one per event loop, task hub and dependency.
+
+A cache holds the last snapshot of the circuit entity and the reports that were not sent yet. It belongs to
+one event loop and is never changed across an await, so it needs no lock for its state; one lock makes
+concurrent callers share a single read of the entity. Its `CircuitReporter` sends the reports.
+
+When the entity cannot be read the cache keeps to the last hold that it read until that ends, then fails open:
+attempts go on without the circuit and are counted.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit.entity import (
+    AdmissionSettings,
+    CircuitEntity,
+    CircuitReporter,
+    SharedCircuit,
+    leave_limiter,
+)
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.messages import snapshot_of
+from durable_retry.rules.circuit.reporters import ReportBuffer
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed, budget_allows, is_kept
+from durable_retry.rules.circuit.snapshot import (
+    AskForProbe,
+    Permit,
+    Permitted,
+    Refused,
+    Snapshot,
+    paused,
+    permit,
+)
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.facts import CircuitBypassed, LimitsRead, RetryPostponed
+from durable_retry.rules.limits.limiter import DOOR_SECONDS
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.rules.limits.share import ALONE, Part, WorkerShare, is_valid
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import Blocked, NeedsProbe, lease_id_of
+from durable_retry.runtime import clock
+from durable_retry.runtime.concurrency import LoopOwned
+from durable_retry.runtime.deferred import imported
+from durable_retry.telemetry.facts import report
+from durable_retry.telemetry.spans import DEPENDENCY
+
+_log = logging.getLogger(__name__)
+
+READ_SECONDS: Final = 1.0
+"""Timeout of a read. Attempts go on without the circuit rather than queue behind a slow read."""
+READ_DELAY: Final = timedelta(seconds=1)
+"""Wait after a failed read before the next one."""
+_WARN_EVERY: Final = timedelta(seconds=10)
+
+
+@dataclass(slots=True)
+class FailOpenCount:
+    """Calls that were made without the circuit because it could not be read."""
+
+    calls: int = 0  # total since this process started
+    warned_at: datetime | None = None  # when the last warning was logged; None while the circuit is readable
+
+
+@dataclass(slots=True)
+class CircuitCache:
+    """The cached circuit of one dependency."""
+
+    settings: AdmissionSettings
+    shared: SharedCircuit  # reads the circuit entity
+    buffer: ReportBuffer  # reports not sent yet; its reporter id is unique to this process start
+    now: Callable[[], datetime] = clock.now
+    snapshot: Snapshot | None = None  # the last one read; None before the first read
+    fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
+    reporting: CircuitReporter = field(init=False)  # sends the buffer
+    share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _read_again_at: datetime | None = None
+    # The circuits of limit keys and when an attempt last asked for each; the latest at the end.
+    keys: "OrderedDict[str, tuple[CircuitCache, datetime]]" = field(default_factory=OrderedDict)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
+
+    def __post_init__(self) -> None:
+        self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
+        self.share = WorkerShare(self.settings.limits)
+        self.buffer.holds_share = self.share.holds_slots
+
+    async def enter(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        limit_key: str | None = None,
+    ) -> Permitted | Blocked:
+        """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
+        while admission.turn_at is not None and (seconds := self._seconds_until_turn(admission)) > 0:
+            await self.sleep(seconds)
+        await self.refresh_snapshot()
+        limit = self.share.settings.max_concurrency
+        if limit and admission.slot is None and self.share.may_wait(self._part, admission.ahead):
+            await self._wait_at_door()
+            await self.refresh_snapshot()
+        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), limit_key=limit_key)
+        await self.reporting.flush()
+        return answer
+
+    async def leave(
+        self,
+        permitted: Permitted,
+        health: CallHealth,
+        *,
+        duration_seconds: float,
+        throttled_until: datetime | None = None,
+        throttled_by: str | None = None,
+        failure: str | None = None,
+    ) -> None:
+        """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
+        if permitted.in_share:
+            self.share.ended()
+        is_on = self.settings.circuit.enabled
+        now = self.now()
+        self.buffer.ended(
+            health if is_on else CallHealth.SILENT,
+            now,
+            epoch=permitted.epoch,
+            duration_seconds=duration_seconds,
+            throttled_until=throttled_until if is_on else None,
+            throttled_by=throttled_by if is_on else None,
+            lease_id=permitted.lease_id,
+            failure=failure,
+        )
+        await self.reporting.flush()
+
+    def _permit_or_refusal(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        now: datetime,
+        *,
+        limit_key: str | None,
+    ) -> Permitted | Blocked:
+        probe_permit = self._probe_permit(operation_id, admission, now)
+        if probe_permit is None:
+            held = self._budget_postponement(operation_id, attempt, admission, now)
+            if held is not None:
+                return held
+        answer = probe_permit or self.circuit_permit(operation_id, now, waiting=admission.waiting)
+        if isinstance(answer, Permitted):
+            limited = self.within_limits(answer, admission, now, limit_key)
+            if isinstance(limited, NeedsSlot):
+                return limited
+            answer = limited
+        match answer:
+            case Permitted():
+                self.buffer.started(attempt, now, promised=is_kept(admission.promised_at, now))
+                if answer.fail_open:
+                    self.fail_open.calls += 1
+                    report(CircuitBypassed(self.settings.dependency))
+            case Refused():
+                if not admission.waiting:
+                    self.buffer.refused(now)
+                return replace(answer, limit_key=self.settings.limit_key)
+            case AskForProbe():
+                self.buffer.asked()
+                return NeedsProbe(self.settings.circuit, self.settings.limit_key)
+        return answer
+
+    def _budget_postponement(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        now: datetime,
+    ) -> BudgetPostponed | None:
+        snapshot = self.snapshot
+        if (
+            attempt == 1
+            or is_kept(admission.promised_at, now)
+            or snapshot is None
+            or snapshot.budget is None
+            or not snapshot.is_valid(now)
+        ):
+            return None
+        taken_as_newcomer = self.buffer.taken_as_newcomer(now)
+        answer = budget_allows(
+            snapshot.budget,
+            now,
+            settings=self.settings.budget,
+            taken_here=self.buffer.here.retries,
+            operation_id=operation_id,
+            taken_as_newcomer=taken_as_newcomer,
+            first_attempts_here=self.buffer.here.first_attempts,
+        )
+        if not isinstance(answer, BudgetPostponed):
+            return None
+        if answer.reserved:
+            self.buffer.postponed(now)
+        elif taken_as_newcomer is not None:
+            self.buffer.announce(now)
+        report(RetryPostponed(self.settings.dependency))
+        return replace(answer, limit_key=self.settings.limit_key)
+
+    def within_limits(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
+    ) -> Permitted | NeedsSlot:
+        """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
+
+        A probe needs none, since all other attempts wait; nor does one that has a slot, in its turn.
+        """
+        limits = self.settings.limits.of_key(limit_key)
+        if permitted.lease_id is not None or not limits.is_on:
+            return permitted
+        if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
+            self.share.note_start(now, has_waited=admission.slot is None)
+            return permitted
+        if admission.slot is not None and limits.rate_per_second <= 0:
+            return permitted
+        report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
+        if self._take_share(limits, admission, now):
+            return replace(permitted, in_share=True)
+        return NeedsSlot(limits)
+
+    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
+        """Start an attempt within this worker's share, once the others know of this worker."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
+            return False
+        if not self.buffer.is_known(now):
+            self.buffer.announce(now)
+            return False
+        self.share.settings = limits
+        return self.share.take(now, self._part, ahead=admission.ahead)
+
+    @property
+    def _part(self) -> Part:
+        budget = None if self.snapshot is None else self.snapshot.budget
+        return ALONE if budget is None else Part(budget.workers, budget.rank)
+
+    async def _wait_at_door(self) -> None:
+        """Wait for a moment until an attempt within the share ends here."""
+        opened = asyncio.Event()
+        self.share.door.append(opened.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DOOR_SECONDS):
+                await opened.wait()
+        if not opened.is_set():
+            self.share.door.remove(opened.set)
+
+    def _seconds_until_turn(self, admission: AdmissionState) -> float:
+        turn_at, now = admission.turn_at, self.now()
+        return self.share.seconds_until(turn_at, now) if is_valid(turn_at, now) else 0.0
+
+    def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
+        """Return the permit of a probe that may go; None without one."""
+        probe = admission.permit
+        if probe is None or self.pause(operation_id, now) is None:
+            return probe
+        # The circuit granted it before the pause was reported.
+        self._give_back(probe, now)
+        return None
+
+    def _give_back(self, probe: Permitted, now: datetime) -> None:
+        self.buffer.ended(
+            CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
+        )
+
+    def at_begin(self, admission: AdmissionState, attempt_seconds: float) -> AdmissionState:
+        """Return what an attempt that begins now has of its admission; a late probe is given back."""
+        now = self.now()
+        begun = admission.at_begin(now, attempt_seconds)
+        if admission.permit is not None and begun.permit is None:
+            self._give_back(admission.permit, now)
+        return begun
+
+    def pause(self, operation_id: str, now: datetime) -> Refused | None:
+        """Return the refusal by a pause that the dependency asked for, whatever else the circuit says."""
+        if not self.settings.circuit.enabled:
+            return None
+        return paused(self.snapshot, now, operation_id=operation_id, here=self.buffer.here)
+
+    def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
+        if not self.settings.circuit.enabled:
+            return Permitted(0)
+        return permit(
+            self.snapshot,
+            now,
+            settings=self.settings.circuit,
+            operation_id=operation_id,
+            waiting=waiting,
+            here=self.buffer.here,
+        )
+
+    async def refresh_snapshot(self) -> None:
+        """Read the circuit if the snapshot is too old. Concurrent callers share one read."""
+        if self._is_fresh():
+            return
+        async with self._reading:
+            if not self._is_fresh():
+                await self.read_snapshot()
+
+    def _is_fresh(self) -> bool:
+        now = self.now()
+        if self._read_again_at is not None and now < self._read_again_at:
+            return True  # A read has just failed; do not make every caller wait for the next timeout.
+        return self.snapshot is not None and self.buffer.is_fresh(self.snapshot, now)
+
+    async def read_snapshot(self) -> None:
+        """Read the circuit. Where that fails the snapshot stays as it is."""
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                breaker = await self.shared.read()
+            snapshot = snapshot_of(
+                breaker,
+                self.now(),
+                settings=self.settings.circuit,
+                budget_settings=self.settings.budget,
+                reader=self.buffer.reporter,
+            )
+        except Exception as error:  # noqa: BLE001 - fail open on any error
+            self._read_again_at = self.now() + READ_DELAY
+            self._warn_failing_open(error)
+            return
+        self._read_again_at = None
+        self._note_readable()
+        self.snapshot = snapshot
+        self.buffer.see(snapshot, reporters=breaker.reporters)
+
+    def _warn_failing_open(self, error: Exception) -> None:
+        now = self.now()
+        if self.fail_open.warned_at is not None and now < self.fail_open.warned_at + _WARN_EVERY:
+            return
+        self.fail_open.warned_at = now
+        _log.warning(
+            "The circuit of %s cannot be read (%s: %s); attempts go on without it, %d did so far.",
+            self.settings.dependency,
+            type(error).__name__,
+            error,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+    def _note_readable(self) -> None:
+        if self.fail_open.warned_at is None:
+            return
+        self.fail_open.warned_at = None
+        _log.warning(
+            "The circuit of %s can be read again; %d attempts went on without it.",
+            self.settings.dependency,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+
+type _Caches = dict[tuple[TaskHub, str], CircuitCache]
+
+_caches: Final = LoopOwned[_Caches](dict)
+_KEY_CIRCUIT_OF: Final = "durable_retry.circuit.key_circuit:key_circuit_of"
+
+
+def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
+    """Return the running loop's circuit of a dependency that `needs_admission`; created on first use.
+
+    That of a limit key where the dependency has one for each.
+    """
+    settings = AdmissionSettings(
+        dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
+    )
+    caches = _caches.get()
+    cache = caches.get((hub, dependency.name))
+    if cache is None or cache.settings != settings:
+        entity, buffer = CircuitEntity(hub, dependency.name), ReportBuffer(uuid.uuid4().hex, settings.circuit)
+        cache = CircuitCache(settings, entity, buffer)
+        caches[hub, dependency.name] = cache
+    if limit_key is None or not dependency.circuit.is_by_key:
+        return cache
+    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(_KEY_CIRCUIT_OF)
+    return of_key(hub, cache, limit_key)
+
+
+async def enter_circuit(
+    hub: TaskHub, dependency: Dependency, operation: OperationInput, attempt: int, admission: AdmissionState
+) -> tuple[CircuitCache, Permitted | Blocked]:
+    """Return an operation's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
+    key = operation.limit_key
+    circuit = circuit_of(hub, dependency, key)
+    if admission.permit is not None or admission.slot is not None:
+        admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
+    answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
+    is_in_share = isinstance(answer, Permitted) and answer.in_share
+    if is_in_share and admission.has_place and admission.slot_since is not None:
+        # Else the limiter would keep a slot for it. Where the message is lost, it does so for three seconds.
+        with suppress(TaskHubUnavailableError):
+            await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))
+    return circuit, answer
+
+
+async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> Refused | None:
+    """Return the pause that holds up even an attempt which is let past its circuit; None without one."""
+    circuit = circuit_of(hub, dependency, operation.limit_key)
+    await circuit.refresh_snapshot()
+    return circuit.pause(operation.operation_id, circuit.now())
+
+
+def close_circuits() -> None:
+    """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
+    for copy in _caches.take().values():
+        for circuit in (copy, *(each for each, _ in copy.keys.values())):
+            circuit.reporting.close()

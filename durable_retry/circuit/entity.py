@@ -1,0 +1,323 @@
+"""The shared circuits in the task hub: the entity `circuit_breaker`, one per dependency, and its waiters.
+
+With `circuit.by = "limit_key"` there is one more for each limit key.
+
+Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations, and events,
+that wait for a circuit are found page by page, and woken. Every call of the hub raises
+`TaskHubUnavailableError` where it does not answer, or does not take what is sent.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, Protocol
+
+from durabletask.client import OrchestrationStatus
+from durabletask.entities import EntityInstanceId
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
+
+from durable_retry.base.answers import read_or
+from durable_retry.base.documents import json_object
+from durable_retry.base.errors import InstanceEndedError
+from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.names import (
+    ACQUIRE,
+    CIRCUIT_BREAKER,
+    CIRCUIT_EVENT,
+    FORGET,
+    GIVE_BACK,
+    LEAVE,
+    MANUAL_CONTROL,
+    RELEASE_WAITING,
+    REPORT,
+    RESET,
+    OperationState,
+)
+from durable_retry.hub.entity_ids import KEY_MARK, circuit_id, limiter_id
+from durable_retry.hub.orchestrations import orchestrations
+from durable_retry.hub.task_hub import ID_PREFIX, Selection, TaskHub
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.calls import Report
+from durable_retry.rules.circuit.messages import ReportMessage
+from durable_retry.rules.circuit.reporters import ReportBuffer
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.limits.limiter import Leaving, Limiter, Slot, SlotRequest
+from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.operations.status import WAITS_FOR
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import function_name, present_name
+from durable_retry.telemetry.spans import DEPENDENCY
+
+_log = logging.getLogger(__name__)
+
+
+class SharedCircuit(Protocol):
+    """One dependency's shared circuit."""
+
+    async def read(self) -> Breaker:
+        """Return its state; the initial one when nothing was ever reported.
+
+        ValueError where a later version of the engine wrote it.
+        """
+
+    async def report(self, message: ReportMessage) -> None:
+        """Send a worker's report. Idempotent: a report sent twice is counted once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitEntity:
+    """The circuit of one dependency in one task hub; a `SharedCircuit`."""
+
+    hub: TaskHub
+    dependency: str  # its name
+    limit_key: str | None = None  # whose circuit it is; None for the dependency's own
+
+    @property
+    def id(self) -> EntityInstanceId:
+        return circuit_id(self.dependency, self.limit_key)
+
+    async def read(self) -> Breaker:
+        """See `SharedCircuit`."""
+        return _breaker_of_text(await self.hub.read_entity(self.id))
+
+    async def readable(self) -> tuple[Breaker, str | None]:
+        """Return its state; the initial one, and why, where what is stored cannot be read."""
+        text = await self.hub.read_entity(self.id)
+        return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (Breaker(), reason))
+
+    async def limiter(self) -> Limiter:
+        """Return the state of the dependency's limiter; the initial one where it cannot be read."""
+        text = await self.hub.read_entity(limiter_id(self.dependency))
+        return read_or(lambda: Limiter.from_json_text(text or "{}"), lambda _: Limiter())
+
+    async def report(self, message: ReportMessage) -> None:
+        """See `SharedCircuit`."""
+        await self.hub.signal_entity(self.id, REPORT, message.to_json())
+
+    async def control(self, action: ManualAction) -> None:
+        """Signal a manual control of the circuit."""
+        await self.hub.signal_entity(self.id, MANUAL_CONTROL, action.to_json())
+
+    async def forget(self) -> None:
+        """Signal that its state may go, if nobody has used it meanwhile."""
+        await self.hub.signal_entity(self.id, FORGET, {})
+
+
+def _breaker_of_text(text: str | None) -> Breaker:
+    return Breaker.from_json_text(text or "{}")
+
+
+async def key_circuits_after(
+    hub: TaskHub, dependency: str, place: str | None
+) -> tuple[list[Breaker], str | None]:
+    """Return a page of the circuits of a dependency's limit keys, but for those that nobody can read.
+
+    With them the place behind the page; None at the end, as at the begin.
+    """
+    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
+    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
+    return [breaker for breaker in read if breaker.limit_key is not None], page.following
+
+
+async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str, *, is_gone: bool | None = None) -> None:
+    """Signal that an attempt which waited for the limiter has started without it, or `is_gone`."""
+    await hub.signal_entity(limiter_id(dependency), LEAVE, Leaving(lease_id, is_gone).to_json())
+
+
+async def ask_limiter(hub: TaskHub, dependency: str, request: SlotRequest) -> None:
+    """Signal a request for a slot; `rules.limits.limiter.answer_to` reads the answer from the state."""
+    await hub.signal_entity(limiter_id(dependency), ACQUIRE, request.to_json())
+
+
+async def give_slot_back(hub: TaskHub, dependency: str, slot: Slot) -> None:
+    """Signal that a slot is free again, or not wanted any more."""
+    await hub.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
+
+
+async def reset_limiter(hub: TaskHub, dependency: str) -> None:
+    """Signal that nobody waits any more, and that no turn is reserved."""
+    await hub.signal_entity(limiter_id(dependency), RESET, {})
+
+
+SEND_SECONDS: Final = 2.0
+
+
+SEND_DELAY: Final = timedelta(seconds=1)
+"""Wait before a failed report is sent again."""
+
+
+_DOUBLINGS: Final = 3
+"""The wait doubles up to eight times the first: a task hub may be gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Admission settings of one dependency."""
+
+    dependency: str
+    circuit: CircuitSettings  # `enabled = false` switches the circuit off; the retry budget stays on
+    budget: RetryBudgetSettings  # a ratio of 0 switches the retry budget off
+    limits: LimitSettings = field(default_factory=LimitSettings)  # attempts at once and starts per second
+    limit_key: str | None = None  # whose circuit it is; None for the dependency's own
+
+
+@dataclass(slots=True)
+class CircuitReporter:
+    """Sends due reports, one at a time."""
+
+    settings: AdmissionSettings  # the dependency's settings; sent along with each report
+    shared: SharedCircuit
+    buffer: ReportBuffer  # reports not sent yet
+    now: Callable[[], datetime] = clock.now
+    _sending: bool = False
+    _unsent: Report | None = None
+    _send_again_at: datetime | None = None
+    _failed_sends: int = 0
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at: datetime | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def flush(self) -> None:
+        """Send the reports that are due; set a timer for the next one."""
+        if self._sending:
+            return  # The running flush checks for more before it ends.
+        self._sending, is_sent, due = True, True, None
+        try:
+            while (due := self.next_report_at()) is not None and is_sent and due <= self.now():
+                is_sent = await self._send_report()
+        finally:
+            self._sending = False
+            if due is not None and (self._timer is None or self._timer_at is None or due < self._timer_at):
+                self.close()
+                self._timer_at = due
+                delay_seconds = max(0.0, (due - self.now()).total_seconds())
+                self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
+
+    def next_report_at(self) -> datetime | None:
+        """Return when the next report is due; None when there is none."""
+        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
+
+    def close(self) -> None:
+        """Cancel the timer. For tests and benchmarks; a host just ends the process."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _send_report(self) -> bool:
+        """Send one report; False when it failed. The same report is then sent again later."""
+        report = self._unsent or self.buffer.take(self.now())
+        self._unsent = report
+        settings = self.settings
+        message = ReportMessage(report, settings.circuit, settings.budget, settings.limit_key)
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self.shared.report(message)
+        except Exception as error:  # noqa: BLE001 - a failed report must not fail the attempt
+            self._wait_to_send(error)
+            return False
+        self._unsent, self._failed_sends = None, 0
+        return True
+
+    def _wait_to_send(self, error: Exception) -> None:
+        wait = SEND_DELAY * 2 ** min(self._failed_sends, _DOUBLINGS)
+        self._failed_sends += 1
+        self._send_again_at = self.now() + wait
+        _log.warning(
+            "A report to the circuit of %s failed (%s: %s); it is sent again in %g s.",
+            self.settings.dependency,
+            type(error).__name__,
+            error,
+            wait.total_seconds(),
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        task = asyncio.get_running_loop().create_task(self.flush())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPage:
+    """One page of running instances."""
+
+    waiting: tuple[str, ...]  # ids of those that wait for the circuit in question
+    following: str | None  # where the next page begins; None after the last one
+
+
+async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> None:
+    """Start the orchestration that wakes waiting operations once the manual control took effect."""
+    given = {"dependency": dependency, "hand": action.to_json()}
+    await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
+
+
+async def waiting_page(
+    hub: TaskHub,
+    dependency: str,
+    since_before: datetime,
+    position: str | None,
+    limit_key: str | None = None,
+) -> WaitingPage:
+    """Read one page of running instances and select those that wait for a circuit.
+
+    First the operations, then what calls dependencies besides, and shows which hold it. Those
+    whose present wait began at `since_before` or later are left out. With a limit key only operations that
+    have it, and all others; without one all, since a hold by hand counts for all keys.
+    """
+    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
+    others = (each.prefix for each in orchestrations().values() if each.calls_dependencies)
+    instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
+    waiting = (
+        instance.instanceId
+        for instance in instances
+        if _instance_waits(instance, dependency, since_before, limit_key)
+    )
+    return WaitingPage(tuple(waiting), following)
+
+
+async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
+    """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
+
+    Waits that began after the change are not ended.
+    """
+    change = {"at": to_rfc3339(changed_at), "dependency": dependency}
+    await asyncio.gather(*(_wake_one(hub, instance_id, change) for instance_id in instance_ids))
+
+
+async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -> None:
+    with suppress(InstanceEndedError):
+        await hub.raise_event(instance_id, CIRCUIT_EVENT, change)
+
+
+def _instance_waits(
+    instance: OrchestrationState, dependency: str, since_before: datetime, limit_key: str | None
+) -> bool:
+    """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
+    status = json_object(instance.customStatus.value) or {}
+    is_operation = instance.instanceId.startswith(ID_PREFIX)
+    # The others do not show the keys of their calls: one more asks its circuit, and waits again.
+    if is_operation and limit_key not in {None, status.get("limit_key")}:
+        return False
+    waits_for = _operation_waits_for if is_operation else _other_waits_for
+    return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
+
+
+def _other_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    since = status.get("held", {}).get(dependency)
+    return since is not None and from_rfc3339(since) < since_before
+
+
+def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    if status.get("status") not in {OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE}:
+        return False
+    if from_rfc3339(status["updated_at"]) >= since_before:
+        return False
+    return present_name(status.get(WAITS_FOR, status["dependency"])) == dependency

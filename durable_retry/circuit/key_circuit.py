@@ -1,0 +1,135 @@
+"""The cached circuit of a limit key.
+
+With `circuit.by = "limit_key"` an operation that has a limit key passes the circuit of that key, which has
+the pauses and the retry budget of the key too. The dependency's own circuit keeps what counts for all keys: a
+hold by hand, and the limits.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.circuit.cache import CircuitCache
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.reporters import ReportBuffer
+from durable_retry.rules.circuit.snapshot import Permit, Permitted, Refused, held_by_hand
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.limits.settings import NeedsSlot
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import Blocked
+
+_KEPT: Final = timedelta(seconds=30)
+"""A circuit is read anew after this even if nothing says that it has changed: a signal may be lost."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyCircuit(CircuitCache):
+    """The cached circuit of one limit key of a dependency."""
+
+    whole: CircuitCache  # the dependency's own circuit
+    _changes_seen: int = 0  # by the dependency's own circuit, before the last read
+    _kept_until: datetime | None = None  # how long that read counts while nothing changes
+
+    def __post_init__(self) -> None:
+        CircuitCache.__post_init__(self)
+        # The limits are the dependency's.
+        self.share = self.whole.share
+
+    async def enter(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        limit_key: str | None = None,
+    ) -> Permitted | Blocked:
+        """See `CircuitCache.enter`; a hold of the whole dependency comes first."""
+        await self.whole.refresh_snapshot()
+        # A retry needs the level of the budget, and who waited the number of those who wait.
+        if attempt == 1 and not admission.waiting:
+            self._keep_snapshot()
+        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission)
+        if answer is None:
+            answer = await CircuitCache.enter(self, operation_id, attempt, admission, limit_key=limit_key)
+        await self.whole.reporting.flush()
+        return answer
+
+    async def read_snapshot(self) -> None:
+        """See `CircuitCache.read_snapshot`."""
+        whole, now = self.whole.snapshot, self.now()
+        await CircuitCache.read_snapshot(self)
+        self._kept_until = None
+        if self._read_again_at is None and whole is not None and whole.is_valid(now):
+            self._changes_seen, self._kept_until = whole.key_changes.count, now + _KEPT
+
+    def _keep_snapshot(self) -> None:
+        """Take a snapshot for one of now where the dependency's own circuit says that nothing has changed."""
+        whole, kept, now = self.whole.snapshot, self.snapshot, self.now()
+        if (
+            whole is not None
+            and whole.is_valid(now)
+            and kept is not None
+            and kept.is_calm
+            and not self.buffer.has_sent_trouble
+            and self._kept_until is not None
+            and now < self._kept_until
+            and not whole.key_changes.concern(self.settings.limit_key or "", self._changes_seen)
+        ):
+            self.snapshot = replace(kept, taken_at=max(kept.taken_at, whole.taken_at))
+
+    def _held_by_hand(self, operation_id: str, admission: AdmissionState) -> Refused | None:
+        whole, now = self.whole, self.now()
+        held = held_by_hand(
+            whole.snapshot,
+            now,
+            settings=whole.settings.circuit,
+            operation_id=operation_id,
+            waiting=admission.waiting,
+            here=whole.buffer.here,
+        )
+        if held is not None and not admission.waiting:
+            whole.buffer.refused(now)
+        return held
+
+    def within_limits(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
+    ) -> Permitted | NeedsSlot:
+        """See `CircuitCache.within_limits`."""
+        return self.whole.within_limits(permitted, admission, now, limit_key)
+
+    def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
+        whole = self.whole.snapshot
+        if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
+            epoch = 0 if self.snapshot is None else self.snapshot.epoch
+            return self.pause(operation_id, now) or Permitted(epoch)
+        return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting)
+
+
+_IN_USE: Final = timedelta(minutes=1)
+"""A key that nobody asked for in this time leaves its place to another one."""
+
+
+def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> CircuitCache:
+    """Return the circuit of a limit key; the dependency's own where too many others are in use."""
+    keys, now = whole.keys, whole.now()
+    circuit, _ = keys.get(limit_key, (None, now))
+    if circuit is None:
+        settings = replace(whole.settings, limit_key=limit_key)
+        if len(keys) >= settings.circuit.max_keys:
+            _, used_at = next(iter(keys.values()))
+            if used_at > now - _IN_USE:
+                return whole
+            keys.popitem(last=False)
+        circuit = KeyCircuit(
+            settings,
+            CircuitEntity(hub, settings.dependency, limit_key),
+            ReportBuffer(uuid.uuid4().hex, settings.circuit),
+            whole.now,
+            whole=whole,
+            sleep=whole.sleep,
+        )
+    keys[limit_key] = circuit, now
+    keys.move_to_end(limit_key)
+    return circuit

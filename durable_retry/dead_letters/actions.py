@@ -1,0 +1,132 @@
+"""What people do with dead letters: look at them, archive, restore, note."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from durable_retry.base.answers import Page, read_or
+from durable_retry.base.errors import NoSuchDeadLetterError
+from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.masking import MASKED
+from durable_retry.base.names import OperationState
+from durable_retry.dead_letters.index import (
+    read_summary,
+)
+from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.dead_letters.records import (
+    change_dead_letter,
+    find_dead_letter,
+    move_dead_letter,
+)
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import features_of
+from durable_retry.rules.dead_letters.document import (
+    DeadLetterDocument,
+    DeadLetterSummary,
+)
+from durable_retry.rules.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
+from durable_retry.rules.dead_letters.record import (
+    KeptDeadLetter,
+    archived,
+    noted,
+    restored,
+    unreadable_record,
+)
+from durable_retry.rules.operations.status import OperationReplay
+from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
+from durable_retry.settings.configuration import masking_of
+
+_MOST_SHOWN: Final = 20
+
+
+async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
+    """Return a dead letter as people see it."""
+    record = await find_dead_letter(dead_letter_id)
+    if record is None:
+        raise NoSuchDeadLetterError(dead_letter_id)
+    return shown_letter(record)
+
+
+async def list_letters(
+    filter_: DeadLetterFilter,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    search: DeadLetterSearch = EVERY,
+) -> Page[DeadLetterDocument]:
+    """Return dead letters that match, the newest first."""
+    page = await list_dead_letters(filter_, limit=limit, cursor=cursor, search=search)
+    return Page[DeadLetterDocument](items=tuple(map(shown_letter, page.records)), next_cursor=page.cursor)
+
+
+async def count_letters(filter_: DeadLetterFilter) -> int:
+    """Count dead letters that match, however many there are."""
+    return await count_dead_letters(filter_)
+
+
+async def summarize() -> DeadLetterSummary:
+    """Return open dead letters in numbers."""
+    return await read_summary(clock.now())
+
+
+async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLetterDocument:
+    """Put a dead letter away, and let those behind it go on; `by` is None when nobody said who asks."""
+    now = clock.now()
+    letter = await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
+    for feature in features_of((letter.operation or {}).get("parts")):
+        if feature.archived:
+            await imported(feature.archived)(hub, letter)
+    return shown_letter(letter)
+
+
+async def restore(dead_letter_id: str) -> DeadLetterDocument:
+    """Bring an archived dead letter back; errors as `archive`."""
+    return shown_letter(await move_dead_letter(dead_letter_id, restored))
+
+
+async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetterDocument:
+    """Add a note to a dead letter; errors as `archive`, or `FullError` when it has no room for one more."""
+    now = clock.now()
+    return shown_letter(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by)))
+
+
+def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
+    """Return a dead letter as people see it, with what stands for it where nobody can read it."""
+
+    def unreadable(why: str) -> DeadLetterDocument:
+        at = to_rfc3339(record.created_at)
+        stand_in = unreadable_record(
+            record.id, why, status=record.status, reason=record.reason, created_at=at
+        )
+        return DeadLetterDocument.of(stand_in, MASKED)
+
+    return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
+
+
+async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
+    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
+
+    Each dead letter names the one whose replay it ended, so one row is read for each.
+
+    Args:
+        document: Its status document; of one whose history was purged only the last dead letter is known.
+    """
+    dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
+    replays: list[OperationReplay] = []
+    for _ in range(_MOST_SHOWN):
+        record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
+        if record is None:
+            break
+        for replay in reversed(record.replays):
+            # The latest replay has the operation's present status.
+            status = None if replays else OperationState(document["status"])
+            shown = OperationReplay.taken_from(
+                replay,
+                dead_letter_id=record.id,
+                reason=record.reason,
+                status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
+                failed_again=replay.dead_letter_id,
+            )
+            replays.append(shown)
+        dead_letter_id = record.replay_of
+    return replays

@@ -1,0 +1,1 @@
+"""The task hub: the durable client, instances, and what orchestrators share."""

@@ -1,0 +1,1 @@
+"""Every way in: HTTP, the queue, and what all sources share."""

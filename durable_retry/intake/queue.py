@@ -1,0 +1,166 @@
+"""Storage queues: put an operation on `operations`, take over messages, and keep those that it gave up."""
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from durable_retry.base.documents import MalformedJsonError, read_json
+from durable_retry.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake.intake import Refusal, intake, keep_refused
+from durable_retry.rules.intake import Arrival
+from durable_retry.rules.operations.envelope import ParsedEnvelope
+from durable_retry.rules.operations.keys import (
+    EXPLICIT_SCOPE,
+    EnvelopeName,
+)
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.submission import Submission, resolve
+from durable_retry.runtime.concurrency import raise_first, settle_all
+from durable_retry.settings.configuration import targets
+from durable_retry.settings.intake import max_dequeue_count
+from durable_retry.storage.queues import TakenMessage, delete_taken, send_message, take_left
+
+# The source of an envelope that is made here.
+_ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
+
+_GIVEN_UP: Final = Refusal(
+    DeadLetterReason.POISON_MESSAGE,
+    "the queue gave it up: every delivery ended before it could be taken over",
+)
+
+# Until a poisoned message is delivered again that storage did not take: time for it to recover.
+_POISON_AGAIN_SECONDS: Final = 60
+
+
+async def enqueue(submission: Submission, now: datetime) -> OperationInput:
+    """Put an operation on the queue, which delivers it until it is started; return what will start."""
+    operation = resolve(submission, targets(), source=QUEUE_SOURCE, now=now)
+    await send_message(OPERATIONS_QUEUE, json.dumps(message_of(submission)))
+    return operation
+
+
+def message_of(submission: Submission) -> dict[str, Any]:
+    """Return the message that the queue's function names in the same way.
+
+    A storage queue has no headers: a name that is no key and the trace context travel in an envelope.
+    """
+    envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
+    body = dict(envelope.payload)
+    given = envelope.name
+    if given is None or name.scope == EXPLICIT_SCOPE:
+        body["key"], given = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
+        if submission.trace is None:
+            return body
+    attributes = {"specversion": "1.0", "id": given.id, "source": given.source, "type": "operation"}
+    trace = {} if submission.trace is None else submission.trace.to_json()
+    return {**attributes, **trace, "data": body}
+
+
+async def return_poison(body: bytes) -> None:
+    """Put a message back into the poison queue as a new one, to be delivered after a pause."""
+    text = body.decode(errors="replace")
+    await send_message(POISON_QUEUE, text, hidden_seconds=_POISON_AGAIN_SECONDS)
+
+
+async def keep_left_poison() -> None:
+    """Keep what is left in `operations-poison` and was delivered too often to come again."""
+
+    async def keep(message: TakenMessage) -> None:
+        await keep_poison(message.id, message.body)
+        await delete_taken(POISON_QUEUE, message)
+
+    raise_first((await settle_all(keep, await take_left(POISON_QUEUE, max_dequeue_count()), 1))[1])
+
+
+async def keep_poison(message_id: str, body: bytes) -> None:
+    """Keep a message that the queue gave up as a dead letter."""
+    arrival = Arrival(
+        source=QUEUE_SOURCE, body=plain_body(body), place=OPERATIONS_QUEUE, native_id=message_id
+    )
+    await keep_refused(arrival, _GIVEN_UP)
+
+
+async def accept_message(
+    hub: TaskHub,
+    message_id: str,
+    body: bytes,
+    deliveries: int,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Take over a message of any queue; raises as `Intake.accept`.
+
+    Args:
+        deliveries: How often it was delivered, this time included.
+        fields: Of an operation that has the message as its content; empty where the message is all of it.
+    """
+    arrival = Arrival(
+        source=QUEUE_SOURCE,
+        body=_body_with(dict(fields), plain_body(body)),
+        place=OPERATIONS_QUEUE,
+        native_id=message_id,
+        # While something is behind, the first half of the runs may be given back; the others start it.
+        may_be_left=deliveries * 2 <= max_dequeue_count(),
+    )
+    await intake().accept(hub, arrival)
+
+
+def _body_with(fields: dict[str, Any], content: bytes) -> bytes:
+    """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
+
+    What is no JSON in UTF-8 stays alone: inside of a document it might close that, and add members to it.
+    """
+    if not fields:
+        return content
+    try:
+        read_json(content)
+        text = content.decode()
+    except (MalformedJsonError, UnicodeDecodeError):
+        return content
+    if "dependency" in fields:
+        request = _text_with(dict(fields.pop("request", {})), "json", text)
+        return _text_with(fields, "request", request).encode()
+    return _text_with(fields, "input", text).encode()
+
+
+def _text_with(members: dict[str, Any], name: str, text: str) -> str:
+    head = json.dumps(members).removesuffix("}")
+    return f'{head}{", " if members else ""}"{name}": {text}}}'
+
+
+def decoded(text: str) -> str:
+    """Return a queue message's JSON text: many SDKs write messages in base64, and host.json says `none`.
+
+    JSON never looks like base64 of JSON: it begins with a brace, which the alphabet of base64 does not have.
+    A byte order mark is left out, before the text and in it.
+    """
+    stripped = text.strip().removeprefix(_BYTE_ORDER_MARK)
+    if stripped.startswith("{"):
+        return stripped
+    try:
+        inside = _text_in_base64(stripped)
+    except ValueError:  # not base64, or no text in it
+        return text
+    return inside if inside.lstrip().startswith("{") else text
+
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+
+
+def _text_in_base64(text: str) -> str:
+    """Read base64 in any of its forms: in lines, with url-safe letters, without padding (RFC 4648)."""
+    digits = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
+    inside = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    return inside.decode(json.detect_encoding(inside)).removeprefix(_BYTE_ORDER_MARK)
+
+
+def plain_body(body: bytes) -> bytes:
+    """Return a message's bytes as `decoded` returns its text; what is no text stays as it is."""
+    try:
+        return decoded(body.decode()).encode()
+    except UnicodeDecodeError:
+        return body

@@ -1,0 +1,189 @@
+"""HTTP: submit an operation, at once or by way of the queue.
+
+`POST /api/operations/enqueue` is for a sender that does not send again, such as a webhook's: the operation
+is checked and put on the queue `operations`, which delivers it until it is started, also while the task hub
+is away.
+"""
+
+import re
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+
+import azure.functions as func
+
+from durable_retry.base.errors import MessageRefusedError
+from durable_retry.base.names import QUEUE_SOURCE, OperationState
+from durable_retry.http.answers import (
+    REPLAYED,
+    RETRY_LATER_SECONDS,
+    TOO_LARGE,
+    KeyReusedError,
+    json_answer,
+    problem,
+)
+from durable_retry.http.callers import Caller
+from durable_retry.http.parameters import KEY, LIMIT_KEY_HEADER, PREFER
+from durable_retry.http.routes import (
+    AWAY,
+    KEY_REUSED,
+    OK,
+    RouteAnswer,
+    Routes,
+    accepted,
+    header,
+    read_body,
+    url_of,
+)
+from durable_retry.hub.binding import TaskHub
+from durable_retry.intake.intake import http_admission
+from durable_retry.intake.queue import enqueue
+from durable_retry.operations.actions import (
+    KeyReused,
+    Replayed,
+    Started,
+    SubmitResult,
+    caller_naming,
+    ended_document,
+)
+from durable_retry.rules.operations.envelope import SubmissionHeaders
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.request import OperationRequest
+from durable_retry.rules.operations.status import AcceptedOperation, OperationDocument
+from durable_retry.rules.operations.submission import Submission, parse, read_operation
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import targets
+
+routes = Routes("operations")
+
+SOURCE: Final = "http"
+
+_POLL_SECONDS: Final = 1
+_ENQUEUE: Final = "/enqueue"
+
+
+def read_submission(request: func.HttpRequest) -> Submission:
+    """Parse and name an operation that was posted for the queue."""
+    headers = SubmissionHeaders.read(request.headers)
+    naming = caller_naming(headers.key)
+
+    def parse_body(document: Any) -> Submission:
+        return parse(headers.envelope_of(document), naming, targets(), headers.trace)
+
+    return read_body(request, parse_body)
+
+
+MAX_WAIT_SECONDS: Final = 30
+
+_WAIT_PREFERENCE: Final = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?(\d{1,6})\"?", re.IGNORECASE)
+
+
+_ASKS_TO_WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\b", re.IGNORECASE)
+_WAIT_IGNORED: Final = {
+    "Warning": '299 - "Prefer: wait takes whole seconds, such as wait=10; this one was ignored"'
+}
+
+
+def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
+    """Return for how many seconds the caller would wait for the end, and the headers of an answer before it.
+
+    RFC 7240 has a wait that cannot be read ignored, not refused: a warning says so.
+    """
+    preference = header(request, "Prefer") or ""
+    wait = _WAIT_PREFERENCE.search(preference)
+    if wait is None:
+        return 0.0, _WAIT_IGNORED if _ASKS_TO_WAIT.search(preference) else {}
+    return float(min(int(wait[1]), MAX_WAIT_SECONDS)), {}
+
+
+@routes.post(
+    "operations",
+    body=OperationRequest,
+    for_callers=True,
+    takes_cloud_events=True,
+    parameters=(KEY, LIMIT_KEY_HEADER, PREFER),
+    answers=(
+        RouteAnswer(
+            OK,
+            "It is finished: with the same key before, or within the wait that was preferred.",
+            OperationDocument,
+            ("Idempotent-Replayed", "Preference-Applied"),
+        ),
+        RouteAnswer(
+            HTTPStatus.ACCEPTED,
+            "Accepted, now or, with the same key, before.",
+            AcceptedOperation,
+            ("Location", "Retry-After", "Idempotent-Replayed", "Warning"),
+        ),
+    ),
+    errors=(KEY_REUSED, AWAY),
+)
+async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
+    """Submit an operation."""
+    http_admission().require_place()
+    headers, now = SubmissionHeaders.read(req.headers), clock.now()
+    naming = caller_naming(headers.key)
+
+    def read_posted(document: Any) -> OperationInput:
+        envelope = headers.envelope_of(document)
+        return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=headers.trace)
+
+    operation = read_body(req, read_posted)
+    if who.known_name is not None:
+        operation = replace(operation, submitted_by=who.known_name)
+    result = await http_admission().submit(hub, operation)
+    return await _answer_to_submission(req, hub, operation, result)
+
+
+@routes.post(
+    "operations/enqueue",
+    body=OperationRequest,
+    for_callers=True,
+    takes_cloud_events=True,
+    source=QUEUE_SOURCE,
+    parameters=(KEY, LIMIT_KEY_HEADER),
+    answers=accepted(
+        AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
+    ),
+)
+async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
+    """Put an operation on the queue, also while the task hub is away."""
+    try:
+        with http_admission().place():
+            operation = await enqueue(read_submission(req), clock.now())
+    except MessageRefusedError as error:
+        return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
+    url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"
+    return _accepted_answer(operation, url, OperationState.PENDING, {"Retry-After": str(RETRY_LATER_SECONDS)})
+
+
+async def _answer_to_submission(
+    request: func.HttpRequest, hub: TaskHub, operation: OperationInput, result: SubmitResult
+) -> func.HttpResponse:
+    match result:
+        case KeyReused():
+            raise KeyReusedError
+        case Replayed(document, finished=True):
+            return json_answer(await ended_document(hub, operation, document), headers=REPLAYED)
+        case Replayed(document):
+            state, headers = OperationState(document["status"]), REPLAYED
+        case Started():
+            state, headers = OperationState.PENDING, {}
+    seconds, warning = preferred_wait(request)
+    if seconds > 0:
+        ended = await http_admission().end_within(hub, operation.operation_id, seconds)
+        if ended is not None:
+            applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
+            return json_answer(ended, headers=applied)
+    url = f"{url_of(request)}/{operation.operation_id}"
+    more = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
+    return _accepted_answer(operation, url, state, more)
+
+
+def _accepted_answer(
+    operation: OperationInput, url: str, state: OperationState, headers: dict[str, str]
+) -> func.HttpResponse:
+    answer = AcceptedOperation(
+        operation_id=operation.operation_id, key=operation.key, status=state, status_url=url
+    )
+    return json_answer(answer, HTTPStatus.ACCEPTED, {"Location": url, **headers})

@@ -1,0 +1,1 @@
+"""One operation: started once, looked at, steered, and kept as it ended."""

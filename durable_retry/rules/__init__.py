@@ -1,0 +1,1 @@
+"""The rules: pure functions, without I/O, clock or randomness."""

@@ -1,0 +1,370 @@
+"""`dependencies.toml`: read, checked as a whole, resolved.
+
+    config = parse_config(text, settings, function_timeout_seconds=300)   # raises ConfigError
+
+Every mistake is reported at once, each with its key path. `[defaults]` and the dependency's own table are
+merged key by key; then the preset that the merged `retry` names is the policy, with the keys that are written
+out applied to it. Timeouts that the dependency does not write itself shrink to fit those that it does;
+timeouts that it writes and that do not fit are mistakes. `${NAME}` is replaced by the app setting, and the
+place is noted.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from durable_retry.base.masking import MASKED, Masking
+from durable_retry.base.names import Category
+from durable_retry.base.text import Secret
+from durable_retry.base.validation import (
+    UNRESOLVED,
+    UNRESOLVED_DETAIL,
+    InvalidInputError,
+    Problem,
+    Strict,
+    did_you_mean,
+    pointer_of,
+    pointer_parts,
+    validated,
+)
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.config.dependency import (
+    NAME_OF_DEPENDENCY,
+    NO_NAME,
+    AlertThresholds,
+    Auth,
+    DefaultsTable,
+    Dependency,
+    DependencyTable,
+    IdempotencySettings,
+    Webhook,
+)
+from durable_retry.rules.limits.settings import limits_from
+from durable_retry.rules.retry.policy import (
+    fitted_timeouts,
+    policy_from,
+    policy_problems,
+    policy_warnings,
+    timeouts_problems,
+)
+from durable_retry.rules.retry.rules import AnswerRule
+
+
+def line_of(text: str, pointer: str) -> int:
+    """Return the line, from 1, of what a pointer points at, or of the nearest table around it.
+
+    Args:
+        text: Valid TOML; of any other the first line is returned.
+        pointer: A JSON pointer.
+    """
+    lines = _lines_by_pointer(text)
+    parts = pointer_parts(pointer)
+    around = (pointer_of(*parts[:length]) for length in range(len(parts), 0, -1))
+    return next((lines[place] for place in around if place in lines), 1)
+
+
+def _lines_by_pointer(text: str) -> dict[str, int]:
+    lines: dict[str, int] = {}
+    table: tuple[str, ...] = ()
+    for number, statement in _statements(text):
+        document = tomllib.loads(statement)
+        if statement.lstrip().startswith("["):
+            table = max(_paths(document), key=len, default=())
+            document = {}
+            lines.setdefault(pointer_of(*table), number)
+        for path in _paths(document):
+            lines.setdefault(pointer_of(*table, *path), number)
+    return lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each header and each assignment with its line; a statement ends where it parses by itself."""
+    lines = text.splitlines()
+    begins = 0
+    for number in range(1, len(lines) + 1):
+        statement = "\n".join(lines[begins:number])
+        try:
+            tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        yield begins + 1, statement
+        begins = number
+
+
+def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each key inside a value, outer ones first."""
+    members = value.items() if isinstance(value, Mapping) else ()
+    for name, inner in members:
+        yield (*path, name)
+        yield from _paths(inner, (*path, name))
+
+
+_REFERENCE: Final = re.compile(r"\$\{([^${}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:\-]*")
+
+type Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Replaces references throughout a document, and records where."""
+
+    settings: Mapping[str, str]
+    touched: dict[str, list[str]] = field(default_factory=dict)  # settings in a string, by its pointer
+    problems: list[Problem] = field(default_factory=list)  # missing settings and broken references
+
+    def expanded(self, value: Any, path: Path = ()) -> Any:
+        """Return a copy of `value` with every reference replaced; a broken one is left as it is."""
+        if isinstance(value, dict):
+            return {name: self.expanded(item, (*path, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expanded(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            return self._expanded_text(value, pointer_of(*path))
+        return value
+
+    def _expanded_text(self, text: str, pointer: str) -> str:
+        self.touched[pointer] = [f"the app setting {name}" for name in _REFERENCE.findall(text)]
+        if "${" in _REFERENCE.sub("", text):
+            self.problems.append(Problem(pointer, "holds ${ without its }"))
+            return text
+        return _REFERENCE.sub(lambda match: self._value_of(match, pointer), text)
+
+    def _value_of(self, match: re.Match[str], pointer: str) -> str:
+        name = match[1]
+        if not _NAME.fullmatch(name):
+            self.problems.append(Problem(pointer, f'"${{{name}}}" does not name an app setting'))
+        elif name not in self.settings:
+            self.problems.append(Problem(pointer, f"the app setting {name} is missing"))
+        elif self.settings[name].startswith(UNRESOLVED):
+            self.problems.append(Problem(pointer, f"the app setting {name} {UNRESOLVED_DETAIL}"))
+        return self.settings.get(name, match[0])
+
+
+_OWN_KEYS: Final = DependencyTable.model_fields.keys() - DefaultsTable.model_fields.keys()
+_ENDS_OF_KEYS: Final = ("key", "auth", "session", "signature")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class ConfigError(InvalidInputError):
+    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path.
+
+    Attributes:
+        lines: The line of the file for each of the problems.
+    """
+
+    most_listed = 10_000  # the app's own file: who repairs it sees all of it
+    file_name: str = "dependencies.toml"
+    lines: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
+        return "\n".join([f"{self.file_name} cannot be used:", *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    dependencies: Mapping[str, Dependency]  # by name
+    warnings: tuple[Problem, ...] = ()  # what is allowed and may not be meant
+    masking: Masking = MASKED  # the masking of what belongs to no dependency
+    earlier_names: Mapping[str, Dependency] = field(init=False)  # dependencies by their `was`
+
+    def __post_init__(self) -> None:
+        named = {earlier: each for each in self.dependencies.values() for earlier in each.was}
+        object.__setattr__(self, "earlier_names", named)
+
+
+def parse_config(
+    text: str,
+    settings: Mapping[str, str],
+    *,
+    function_timeout_seconds: float | None = None,
+    file_name: str = ConfigError.file_name,
+) -> Config:
+    """Read the TOML of the file, with app settings for `${NAME}`; ConfigError lists every mistake."""
+    reader = _Reader(settings, function_timeout_seconds)
+    dependencies = reader.read(text)
+    if reader.problems:
+        error = ConfigError(reader.problems)
+        error.file_name = file_name
+        error.lines = tuple(line_of(text, problem.pointer) for problem in error.problems)
+        raise error
+    return Config(dependencies, tuple(reader.warnings), reader.masking)
+
+
+def key_path(pointer: str) -> str:
+    """Return a JSON pointer as a TOML key path: `dependencies.payments.retry.max_attempts`."""
+    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in pointer_parts(pointer)]
+    return ".".join(keys) or "the file"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The valid keys of a table as written, and the names of the keys with mistakes: `broken`."""
+
+    written: Mapping[str, Any]
+    broken: frozenset[str]
+
+
+class _Reader:
+    """Goes through the file once, collecting mistakes instead of stopping at the first."""
+
+    def __init__(self, settings: Mapping[str, str], function_timeout_seconds: float | None) -> None:
+        self.expansion = Expansion(settings)
+        self.function_timeout_seconds = function_timeout_seconds
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.masking = MASKED
+
+    def read(self, text: str) -> dict[str, Dependency]:
+        try:
+            document = self.expansion.expanded(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(Problem("", f"is not TOML: {error}"))
+            return {}
+        self.problems.extend(self.expansion.problems)
+        top_level = ["defaults", "dependencies"]
+        for name in document.keys() - set(top_level):
+            guess = did_you_mean(name, top_level)
+            self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
+        defaults = self._read_table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        self.masking = Masking(**defaults.written.get("masking", {}))
+        tables = document.get("dependencies", {})
+        if not isinstance(tables, dict):
+            self.problems.append(Problem("/dependencies", "must be a table"))
+            return {}
+        return self._read_dependencies(defaults, tables)
+
+    def _read_dependencies(self, defaults: _Table, tables: Mapping[str, Any]) -> dict[str, Dependency]:
+        dependencies = {}
+        for name, table in tables.items():
+            place = ("dependencies", name)
+            if not NAME_OF_DEPENDENCY.fullmatch(name):
+                self.problems.append(Problem(pointer_of(*place), NO_NAME))
+            dependencies[name] = self._read_dependency(
+                name, defaults, self._read_table(DependencyTable, table, place)
+            )
+        self._check_earlier_names(dependencies)
+        return dependencies
+
+    def _check_earlier_names(self, dependencies: Mapping[str, Dependency]) -> None:
+        taken = dict.fromkeys(dependencies, "is a dependency of its own")
+        for name, dependency in dependencies.items():
+            for index, earlier in enumerate(dependency.was):
+                if earlier in taken:
+                    place = pointer_of("dependencies", name, "was", index)
+                    self.problems.append(Problem(place, f"{earlier} {taken[earlier]}"))
+                taken.setdefault(earlier, f"is an earlier name of {name}, too")
+
+    def _of_settings(self, problem: Problem) -> Problem:
+        """Return a mistake that also says which settings the string is made of."""
+        settings = self.expansion.touched.get(problem.pointer)
+        if settings is None:
+            return problem
+        return Problem(problem.pointer, f"{problem.detail} ({', '.join(settings)})")
+
+    def _read_table(self, model: type[Strict], table: Any, place: tuple[str, ...]) -> _Table:
+        """Return what a table holds and note its mistakes; keys with mistakes are left out."""
+        try:
+            return _Table(validated(model, table).written(), frozenset())
+        except InvalidInputError as error:
+            prefix, reported = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
+            fresh = [
+                self._of_settings(Problem(prefix + problem.pointer, _in_toml(problem.detail)))
+                for problem in error.problems
+            ]
+            self.problems.extend(problem for problem in fresh if problem.pointer not in reported)
+            broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
+        if "" in broken:
+            return _Table({}, frozenset(DependencyTable.model_fields))
+        # Validated again without the broken keys, so that one mistake hides no other.
+        kept = {key: value for key, value in table.items() if key not in broken | _OWN_KEYS}
+        return _Table(validated(DefaultsTable, kept).written(), broken)
+
+    def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
+        tables = {
+            key: {**defaults.written.get(key, {}), **own.written.get(key, {})}
+            for key in DefaultsTable.model_fields
+        }
+        timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
+        policy = policy_from(tables["retry"])
+        broken = defaults.broken | own.broken
+        wrong: list[tuple[str, str, str]] = []
+        if "timeouts" not in broken:
+            problems = timeouts_problems(timeouts, self.function_timeout_seconds)
+            wrong.extend(("timeouts", *problem) for problem in problems)
+        if not broken & {"timeouts", "retry"}:
+            wrong.extend(("retry", *problem) for problem in policy_problems(policy))
+            self.warnings.extend(
+                Problem(pointer_of("dependencies", name, "retry", key), detail)
+                for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
+            )
+        self.problems.extend(
+            Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
+        )
+        masking = Masking(**tables["masking"])
+        secret = {header for header in tables["headers"] if self._is_secret(name, header, masking)}
+        of_app = {header for header in tables["headers"] if self._is_of_app(name, header)}
+        return Dependency(
+            name=name,
+            base_url=_with_lower_scheme(own.written.get("base_url", "").rstrip("/")),
+            headers={
+                header: Secret(value) if header in secret else value
+                for header, value in tables["headers"].items()
+            },
+            fixed_headers=frozenset(secret | of_app),
+            auth=None if "auth" in broken else self._read_auth(name, tables["auth"]),
+            timeouts=timeouts,
+            retry=policy,
+            circuit=CircuitSettings(**tables["circuit"]),
+            retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
+            limits=limits_from(tables["limits"]),
+            idempotency=IdempotencySettings(**tables["idempotency"]),
+            classify={name: _rule_of(name, rule) for name, rule in tables["classify"].items()},
+            webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
+            masking=masking,
+            alerts=AlertThresholds(**tables["alerts"]),
+            priority=own.written.get("priority", "normal"),
+            order_on_failure=own.written.get("order_on_failure", "block"),
+            was=tuple(own.written.get("was", ())),
+        )
+
+    def _is_of_app(self, name: str, header: str) -> bool:
+        """Return whether an app setting was inserted into a header's value."""
+        places = (("defaults", "headers"), ("dependencies", name, "headers"))
+        return any(pointer_of(*place, header) in self.expansion.touched for place in places)
+
+    def _is_secret(self, name: str, header: str, masking: Masking) -> bool:
+        """Return whether a header is a credential: its name is masked, or is that of a key from a setting.
+
+        Other values from settings, such as a tenant's name, are none: what a dependency says of them is used.
+        """
+        is_key = header.lower().endswith(_ENDS_OF_KEYS) and self._is_of_app(name, header)
+        return is_key or masking.hides(header)
+
+    def _read_auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
+        if not auth:
+            return None
+        if not auth.get("value"):
+            self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
+        return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _rule_of(name: str, rule: str | Mapping[str, Any]) -> Category | AnswerRule:
+    if isinstance(rule, str):
+        return Category(rule)
+    status = int(name) if name.isdecimal() else None
+    return AnswerRule(**{"status": status, **rule, "category": Category(rule["category"])})
+
+
+def _with_lower_scheme(url: str) -> str:
+    # Whoever looks at a base URL may compare: a scheme in capitals is the same (RFC 3986, section 3.1).
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.lower()}{separator}{rest}"
+
+
+def _in_toml(detail: str) -> str:
+    return detail.replace("an object", "a table")

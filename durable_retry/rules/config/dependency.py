@@ -1,0 +1,438 @@
+"""One downstream service: its address, how it is called and retried, what signs its webhooks, and its tables.
+
+`Targets` are all that the operations of an app may name: its dependencies and its handlers.
+
+    InvalidInputError
+    └── UnknownTargetError      this app has no such dependency or handler
+
+`GET /api/dependencies` answers with the dependencies themselves: every secret is written as its mask.
+`DefaultsTable` and `DependencyTable` are what dependencies.toml says of them; they refuse what is wrong.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import inf
+from typing import Annotated, Any, Final, Literal, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+)
+
+from durable_retry.base.masking import Masking
+from durable_retry.base.names import OrderOnFailureName, PriorityName
+from durable_retry.base.text import MASK, Secret
+from durable_retry.base.validation import (
+    MAX_SECONDS,
+    TAGS,
+    InvalidInputError,
+    Problem,
+    Strict,
+    answer_header_problem,
+    checked,
+    config_header_problem,
+    did_you_mean,
+    header_value_problem,
+    pointer_problem,
+    refuse,
+    table_of,
+)
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.retry.policy import RetryOverride, RetryPolicy, Timeouts
+from durable_retry.rules.retry.rules import Rules
+
+Masked = Annotated[
+    InstanceOf[Secret],
+    PlainSerializer(lambda _secret: MASK, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""A secret that clients see as its mask; by itself a secret has no JSON form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The header that authenticates the app, its value masked."""
+
+    header: str
+    value: Masked
+
+
+def _idempotency_header_problem(name: str) -> str | None:
+    return None if name == "" else config_header_problem(name)
+
+
+type Pointer = Annotated[str, checked(pointer_problem)]
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencySettings:
+    """How repeated requests are recognised.
+
+    Attributes:
+        header: The header that the dependency deduplicates on; "" means none.
+        ttl_seconds: How long the record of a finished operation is kept.
+        fingerprint: JSON pointers to the parts of the request that its fingerprint covers; empty means all of
+            it.
+    """
+
+    header: Annotated[str, checked(_idempotency_header_problem)] = "Idempotency-Key"
+    ttl_seconds: Annotated[float, Field(ge=1, le=MAX_SECONDS)] = 86_400.0
+    fingerprint: Annotated[tuple[Pointer, ...], Field(strict=False)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """What signs the events that are sent there, masked.
+
+    Attributes:
+        secrets: The newest first; empty means unsigned.
+    """
+
+    secrets: tuple[Masked, ...] = ()
+
+
+type _Threshold = Annotated[float, Field(ge=0)]
+
+MOST_DEAD_LETTERS: Final = 9_999
+"""The highest threshold of open dead letters: no more than 10,000 are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertThresholds:
+    """Thresholds of a dependency's own, above which an alert is raised; 0 is off.
+
+    Attributes:
+        circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
+        credential_refused_seconds: How long it has refused the app's credential; not written: the app's
+            threshold.
+        dead_letters: How many of its dead letters are open; not written: no alert of its own.
+        dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
+    """
+
+    circuit_open_seconds: _Threshold | None = None
+    credential_refused_seconds: _Threshold | None = None
+    dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
+    dead_letter_age_seconds: _Threshold | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A named downstream service, its secrets masked.
+
+    Attributes:
+        name: The key in `dependencies.toml`.
+        base_url: http or https, without a slash at the end; every path is below it. "" means that it takes no
+            requests: the app's own functions call it.
+        headers: Sent with every request; those are secret whose names say so.
+        fixed_headers: Those that a request of a caller does not replace: secret, or from an app setting.
+        auth: Sent with every request; None when there is none.
+        timeouts: Time limits; an operation may bring its own deadline.
+        retry: The policy, and the limit of what an operation may ask for.
+        circuit: When its circuit opens.
+        retry_budget: How many retries the whole fleet may make.
+        limits: How many attempts the whole fleet may make at once, and start per second.
+        idempotency: How repeated requests are recognised.
+        classify: Status code or exception name to category, and rules on answers by their names; takes
+            precedence over the built-in table.
+        webhook: What signs the events that are sent there.
+        masking: What people see of requests, inputs and errors.
+        alerts: Thresholds of its own.
+        priority: That of operations which bring none.
+        order_on_failure: What becomes of those behind an operation of their order key that ends as a dead
+            letter, where it does not say so: they wait (`block`), or go on (`skip`).
+        was: Its earlier names: what waits or is dead under them goes on here.
+        needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
+            on.
+        reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
+            the key.
+    """
+
+    name: str
+    base_url: str = ""
+    headers: Mapping[str, str | Masked] = field(default_factory=dict)
+    fixed_headers: Annotated[frozenset[str], Field(exclude=True)] = frozenset()
+    auth: Auth | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    circuit: CircuitSettings = field(default_factory=CircuitSettings)
+    retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
+    classify: Rules = field(default_factory=dict)
+    webhook: Webhook = field(default_factory=Webhook)
+    masking: Masking = field(default_factory=Masking)
+    alerts: AlertThresholds = field(default_factory=AlertThresholds)
+    priority: PriorityName = "normal"
+    order_on_failure: OrderOnFailureName = "block"
+    was: tuple[str, ...] = ()
+    needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
+    reserved_headers: Annotated[frozenset[str], Field(exclude=True)] = field(init=False)
+
+    def __post_init__(self) -> None:
+        needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
+        object.__setattr__(self, "needs_admission", needs)
+        auth = () if self.auth is None else (self.auth.header,)
+        names = (*self.fixed_headers, *auth, self.idempotency.header)
+        object.__setattr__(self, "reserved_headers", frozenset(name.lower() for name in names if name))
+
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret
+SHORTEST_KEY_BYTES: Final = 24
+LONGEST_KEY_BYTES: Final = 64
+
+
+class WebhookSecretError(ValueError):
+    """A secret that cannot sign; the message never shows it."""
+
+
+def signing_key(secret: Secret) -> bytes:
+    """Return the key inside a secret: base64 of 24 to 64 bytes, with or without the prefix `whsec_`.
+
+    Raises:
+        WebhookSecretError: It is not base64, or too short or too long.
+    """
+    text = secret.reveal().removeprefix(SECRET_PREFIX)
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        # `from None`: the cause would show part of the secret.
+        raise WebhookSecretError("is not base64, with or without whsec_ before it") from None
+    if not SHORTEST_KEY_BYTES <= len(key) <= LONGEST_KEY_BYTES:
+        raise WebhookSecretError(
+            f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
+        )
+    return key
+
+
+class UnknownTargetError(InvalidInputError):
+    """The operation names a dependency or handler that this app does not have."""
+
+
+class HandlerTarget(Protocol):
+    """A handler, as far as a submission to it is checked."""
+
+    @property
+    def dependency(self) -> str:
+        """The name of the dependency whose policy and circuit it uses."""
+
+    def check_input(self, document: Any) -> Any:
+        """Return an input as the handler takes it.
+
+        Raises:
+            InvalidInputError: It does not fit; pointers begin with `/input`.
+        """
+
+    def limits_at(self, dependency: Dependency) -> Dependency:
+        """Return its dependency with the policy and the time limit of the handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the operations of an app may name."""
+
+    dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
+    handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
+    platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
+    earlier_names: Mapping[str, Dependency] = field(default_factory=dict)  # dependencies by their `was`
+
+    def find_dependency(self, name: str) -> Dependency | None:
+        """Return a dependency by its name, or an earlier one; None where there is none."""
+        return self.dependencies.get(name) or self.earlier_names.get(name)
+
+    history_for: timedelta | None = None  # how long histories are kept, from their start; None for ever
+
+    def dependency(self, name: str) -> Dependency:
+        """Return a dependency by its name, or an earlier one; UnknownTargetError where there is none."""
+        if (dependency := self.find_dependency(name)) is None:
+            raise UnknownTargetError([self.missing_dependency(name)])
+        return dependency
+
+    def handler(self, name: str) -> HandlerTarget:
+        """Return a handler; UnknownTargetError where there is none of this name."""
+        if name not in self.handlers:
+            raise UnknownTargetError([self.missing_handler(name)])
+        return self.handlers[name]
+
+    def missing_dependency(self, name: str) -> Problem:
+        guess = did_you_mean(name, list(self.dependencies))
+        return Problem("/dependency", f"no dependency has the name {name}{guess}")
+
+    def missing_handler(self, name: str) -> Problem:
+        return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")
+
+
+type CategoryName = Literal[
+    "transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule"
+]
+
+_FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+_ADDRESS: Final = re.compile(r"(\w+://[\w-]+|[\w-]+[.:][\w-]+)([.:][\w-]+)*(/[\w./-]*)?")
+"""What is shown in a message: a host, and not a secret that stands in its place."""
+
+
+def _base_url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.hostname and parts.port != 0
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in {"http", "https"}:
+        shown = f", not {url!r}" if _ADDRESS.fullmatch(url) else ""
+        return f"must begin with http:// or https://{shown}"
+    if not usable or not url.isprintable() or " " in url:
+        return "is not a URL"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or password: use auth"
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        return "must not hold a query or a fragment"
+    return None
+
+
+def _webhook_secret_problem(text: str) -> str | None:
+    try:
+        signing_key(Secret(text))
+    except WebhookSecretError as error:
+        return str(error)
+    return None
+
+
+def _failure_name_problem(name: str) -> str | None:
+    return (
+        None
+        if _FAILURE_NAME.fullmatch(name)
+        else "must be a status code (100 to 599), an exception's name or the name of a rule"
+    )
+
+
+type BaseUrl = Annotated[str, checked(_base_url_problem)]
+
+type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
+
+type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
+
+NAME_OF_DEPENDENCY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+NO_NAME: Final = "a name is letters, digits, _, . and -"
+
+type DependencyName = Annotated[
+    str, checked(lambda name: None if NAME_OF_DEPENDENCY.fullmatch(name) else NO_NAME)
+]
+
+type FailureName = Annotated[str, checked(_failure_name_problem)]
+
+type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
+
+
+class AuthTable(Strict):
+    """`auth`: the header that authenticates the app.
+
+    Attributes:
+        header: Its name.
+        value: Usually `${NAME}`; never stored, logged or shown.
+    """
+
+    header: ConfigHeaderName = "Authorization"
+    value: ConfigHeaderValue = ""
+
+
+def _checked_scalar(value: Any) -> Any:
+    if not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:  # noqa: PLR0124 - NaN
+        raise refuse("must be a string, a finite number, true or false")
+    return value
+
+
+def _checked_place(header: str | None, info: ValidationInfo) -> str | None:
+    if header is None and info.data.get("pointer", "") is None:
+        raise refuse("is required where the rule has no pointer into the body")
+    if header is None:
+        return None
+    if info.data.get("pointer") is not None:
+        raise refuse("cannot stand beside a pointer into the body: a rule looks at one place")
+    if not isinstance(info.data.get("equals", ""), str):
+        raise refuse("is text: equals must be a string")
+    if (problem := answer_header_problem(header)) is not None:
+        raise refuse(problem)
+    return header
+
+
+class AnswerRuleTable(Strict):
+    """A rule of `classify` on an answer: a header, or a part of its JSON body, has a value.
+
+    Attributes:
+        category: What the answer is then.
+        equals: The value; that of a header is a text.
+        status: Of answers with this status only.
+        pointer: JSON pointer of the part of the body.
+        header: The header's name.
+    """
+
+    category: CategoryName
+    equals: Annotated[Any, AfterValidator(_checked_scalar)]
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+    pointer: Pointer | None = None
+    header: Annotated[str | None, AfterValidator(_checked_place), Field(validate_default=True)] = None
+
+
+_ClassifyEntry = Annotated[
+    Annotated[CategoryName, Tag(TAGS[0])] | Annotated[AnswerRuleTable, Tag(TAGS[1])],
+    Discriminator(lambda entry: TAGS[isinstance(entry, dict | Strict)]),
+]
+
+
+class WebhookTable(Strict):
+    """`webhook`: how events that go there as webhooks are signed.
+
+    Attributes:
+        secrets: Base64 of 24 to 64 bytes each, the newest first; every one signs. Empty: not signed.
+    """
+
+    secrets: Annotated[list[WebhookSecret], Field(max_length=10)] = Field(default_factory=list)
+
+
+TABLES: Final[Mapping[str, type[Strict]]] = {
+    "auth": AuthTable,
+    "timeouts": table_of(Timeouts),
+    "retry": RetryOverride,
+    "circuit": table_of(CircuitSettings),
+    "retry_budget": table_of(RetryBudgetSettings),
+    "limits": table_of(LimitSettings),
+    "idempotency": table_of(IdempotencySettings),
+    "webhook": WebhookTable,
+    "masking": table_of(Masking),
+    "alerts": table_of(AlertThresholds),
+}
+"""The tables of a dependency; most have the keys, defaults and ranges of what they become."""
+
+
+def _model_of_tables(name: str, **more: Any) -> type[Strict]:
+    keys: dict[str, Any] = {table: (model, Field(default_factory=model)) for table, model in TABLES.items()}
+    keys["headers"] = (dict[ConfigHeaderName, ConfigHeaderValue], Field(default_factory=dict))
+    keys["classify"] = (dict[FailureName, _ClassifyEntry], Field(default_factory=dict))
+    return create_model(name, __base__=Strict, **keys, **more)
+
+
+DefaultsTable: Final = _model_of_tables("DefaultsTable")
+"""`[defaults]`: the values that every dependency starts from."""
+
+DependencyTable: Final = _model_of_tables(
+    "DependencyTable",
+    base_url=(BaseUrl, ""),
+    priority=(PriorityName, "normal"),
+    order_on_failure=(OrderOnFailureName, "block"),
+    was=(Annotated[list[DependencyName], Field(max_length=20)], Field(default_factory=list)),
+)
+"""`[dependencies.<name>]`."""

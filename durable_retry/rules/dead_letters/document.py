@@ -1,0 +1,125 @@
+"""What people see of dead letters: each by itself, and in numbers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any, Final, Self, cast
+
+from pydantic import Field
+
+from durable_retry.base.answers import Answer, Instant, Unreadable, left_out
+from durable_retry.base.json_forms import is_none
+from durable_retry.base.masking import Masking
+from durable_retry.base.names import Category, DeadLetterReason, Priority
+from durable_retry.rules.dead_letters.record import (
+    EditedValue,
+    KeptDeadLetter,
+    Note,
+    Replay,
+    Status,
+)
+from durable_retry.rules.operations.operation import content_of
+from durable_retry.rules.operations.status import OperationContent
+from durable_retry.rules.retry.history import FailureDetail, PastAttempt
+
+WITHOUT_DEPENDENCY: Final = "(none)"
+"""Stands for a dependency where a message names none that is configured."""
+
+
+class DeadLetterCount(Answer):
+    """How many dead letters match a filter."""
+
+    count: int
+
+
+class OpenDeadLetters(Answer):
+    """Open dead letters of one kind."""
+
+    open: int
+    oldest_at: Instant | None
+    oldest_age_seconds: float | None
+
+
+class DeadLetterSummary(OpenDeadLetters):
+    """Open dead letters, in all and by kind."""
+
+    complete: Annotated[
+        bool,
+        Field(description="False where only the newest 10,000 were counted. `oldest_at` is that of all."),
+    ] = True
+    by_reason: Mapping[str, OpenDeadLetters]
+    by_dependency: Mapping[str, OpenDeadLetters]
+
+
+def open_dead_letters(count: int, oldest_at: datetime | None, now: datetime) -> OpenDeadLetters:
+    """Return the numbers of a kind; `oldest_at` is None when there is none."""
+    age_seconds = None if oldest_at is None else max(0.0, (now - oldest_at).total_seconds())
+    return OpenDeadLetters(open=count, oldest_at=oldest_at, oldest_age_seconds=age_seconds)
+
+
+class DeadLetterDocument(OperationContent):
+    """What will not succeed without a person: has `request`, `handler` and `input`, or `message`."""
+
+    id: str
+    operation_id: str | None
+    key: str
+    source: str
+    dependency: str | None
+    category: Category
+    reason: DeadLetterReason
+    detail: str
+    group: str
+    attempts: tuple[PastAttempt, ...]
+    message: Annotated[str | None, Field(exclude_if=is_none)] = None
+    message_chars: Annotated[
+        int | None, left_out("Length of the whole message, of which `message` holds the first 100,000.")
+    ] = None
+    correlation_id: str | None
+    order_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
+    priority: Annotated[
+        Priority | None,
+        Field(
+            exclude_if=lambda priority: priority in {None, Priority.NORMAL},
+            description="Of its operation. Left out where it is `normal`.",
+        ),
+    ] = None
+    limit_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
+    debounce_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
+    first_failed_at: Instant
+    created_at: Instant
+    status: Status
+    archived_at: Instant | None
+    archived_by: str | None
+    failure: Annotated[
+        FailureDetail | None,
+        left_out("More of the last failure. Left out where `detail` says all."),
+    ] = None
+    replay_of: str | None
+    replays: tuple[Replay, ...]
+    notes: tuple[Note, ...]
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+    @classmethod
+    def of(cls, record: KeptDeadLetter, masking: Masking) -> Self:
+        """Return the document of `GET /api/dead-letters/{id}`."""
+        attempts, notes = map(PastAttempt.from_json, record.attempts), map(Note.from_json, record.notes)
+        replays = tuple(
+            replace(replay, changes=cast("tuple[EditedValue, ...]", tuple(masking.changes(replay.changes))))
+            for replay in record.replays
+        )
+        read = {"attempts": tuple(attempts), "notes": tuple(notes), "replays": replays}
+        # A message that is shown takes the place of the record's.
+        return cls.taken_from(record, **read, **_shown_content(record, masking))
+
+
+def _shown_content(record: KeptDeadLetter, masking: Masking) -> Mapping[str, Any]:
+    if record.operation is None:
+        return masking.shown({"message": record.message})
+    return content_of(record.operation, masking)
+
+
+class StartedReplay(Answer):
+    """The operation that replays a dead letter."""
+
+    operation_id: str
+    dependency: str | None = None

@@ -1,0 +1,579 @@
+"""The entity `call_limiter` of one dependency: it grants the attempts that exceed the workers' shares.
+
+Its state has a lease per attempt under way, the instant of the latest start, and the places of those who
+wait, by how long each has waited since it was first due, which counts more with a higher priority
+(`base.names`), and by fair shares of the limit keys (`rules.limits.fair`).
+
+    acquire ──> Slot: it may start, in `turn_seconds` where there is a rate
+            └─> SlotPostponed: it has a place, and asks again when its turn should come
+            └─> SlotPostponed with `turn_seconds`: a start within the next seconds is reserved for it
+
+Who has a place is told an instant to ask at, and goes when it asks then: what waits is in order by these
+instants, and one that does not come holds nobody up. Who asks at any other time, such as a newcomer, goes
+only when nobody before it is about to ask. What nobody took for a while goes to whoever asks. So every place
+and every turn ends by itself when its holder is gone, and nothing stays free while somebody asks.
+
+Requests and returns may come twice, late, and in another order: `base.asks`.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
+from typing import Annotated, Final, Literal
+
+from durable_retry.base.json_forms import NOT_STORED, JsonShape, MsInstant, from_ms, to_ms
+from durable_retry.base.names import Priority
+from durable_retry.base.text import counted
+from durable_retry.rules.limits.fair import (
+    KEPT_PLACES,
+    NO_SHARES,
+    FairShares,
+    Place,
+    Wait,
+    after_tail,
+    kept_within,
+    place_bytes,
+)
+from durable_retry.rules.limits.leases import (
+    LOOKED_AT,
+    NO_LEASES,
+    Lease,
+    Leases,
+    answered_after,
+    mark_of,
+    name_of,
+    was_answered,
+    with_answered,
+)
+from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+
+LEASE_MARGIN_SECONDS: Final = 60.0
+"""Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
+LEAST_ASK_SECONDS: Final = 0.02
+LONGEST_ASK_SECONDS: Final = 30.0
+"""Bounds of the wait of one that has a place before it asks again."""
+SOONEST_LONGEST_SECONDS: Final = 10.0
+LATEST_LONGEST_SECONDS: Final = 60.0
+"""The same where it waits for a slot: twice the mean duration, within these. Durations change, and what was
+told by an earlier mean must not leave slots free for long."""
+TAIL_PART: Final = 0.01
+LEAST_TAIL_SECONDS: Final = 0.05
+"""Those without a place ask again one after the other at this part of the mean duration, or twice as often as
+slots are free: so that places never run out."""
+HELD_PART: Final = 0.02
+"""An attempt that finds its slot still taken asks again after this part of the mean duration."""
+ASK_SOONER: Final = 1.5
+"""Those who wait for a slot ask so many times as often as slots should be free, so that none stays free."""
+SAME_PART: Final = 0.05
+LEAST_SAME_SECONDS: Final = 0.05
+MOST_SAME_SECONDS: Final = 0.5
+"""The first in order goes of those who ask within this part of the mean duration."""
+OVERDUE_PART: Final = 0.25
+"""An attempt that lasts longer than the mean is looked at again after this part of what it is over by now."""
+LATE: Final = timedelta(seconds=3)
+"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds."""
+EARLY_MS: Final = 50
+"""One that asks so much before its instant asks at it."""
+UNUSED: Final = timedelta(seconds=2)
+"""What nobody took for so long goes to whoever asks."""
+MOST_SOON_SECONDS: Final = 10.0
+"""A slot is kept for one that asks within the mean duration of attempts, one second at least and this at
+most: it would not be back by then."""
+RESERVED_SECONDS: Final = 2.5
+"""No turn of a rate is reserved further ahead: long enough for late timers."""
+LEAD_SECONDS: Final = 2.0
+"""So long before its turn is expected an attempt asks for it."""
+DOOR_SECONDS: Final = 1.0
+MOST_AT_DOOR: Final = 8.0
+"""An attempt comes to its worker so long before its turn and waits there, where that is exact; of a fast rate
+for less, so that no more than so many wait there."""
+FIRST_ASK_SECONDS: Final = 5.0
+FIRST_SLOT_ASK_SECONDS: Final = 2.0
+FIRST_SPACING: Final = timedelta(milliseconds=10)
+"""A newcomer asks again after so long, for a slot sooner, and so long after the one before it, however many
+seem to wait: they may be gone. So does everybody while nobody knows how long attempts take."""
+HANDOVER: Final = timedelta(seconds=1)
+"""After so long with attempts that wait, no worker starts anything of its own accord any more."""
+CROWDED_FOR: Final = timedelta(seconds=3)
+"""So long after the last attempt that had to wait, workers start nothing of their own accord yet: they wait
+for longer, see `WorkerShare`."""
+HELD_WEIGHT: Final = 0.1
+"""Weight of the latest attempt in the mean duration."""
+SHORT_WEIGHT: Final = 0.5
+"""The same of one that took less than half of the mean: what was slow, or long in the hub's queue, is over,
+and slots must not stay free for as long as that took."""
+UNKNOWN_SECONDS: Final = 1.0
+"""The mean duration before the first attempt has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(JsonShape):
+    """The attempt may start."""
+
+    lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
+    # When the request asked; given back with the lease. None when there is nothing to give back.
+    asked_at: MsInstant | None = None
+    # Until its start by the rate; None without a rate, and where that was reserved before.
+    turn_seconds: float | None = None
+    # The limiter did not answer, so the attempt goes without it.
+    fail_open: Annotated[bool, NOT_STORED] = False
+    kind: Literal["slot"] = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPostponed(JsonShape):
+    """The attempt waits."""
+
+    seconds: float
+    reason: str  # the limit that is reached, in a few words
+    turn_seconds: float | None = None  # until the start that is reserved for it; None when it asks again
+    # How many attempts that wait for a slot are older; None when it does not wait for one.
+    ahead: int | None = None
+    kind: Literal["postponed"] = "postponed"
+
+
+type SlotAnswer = Slot | SlotPostponed
+"""The answer of `acquire`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRequest(JsonShape):
+    """Call `acquire` of the entity `call_limiter`."""
+
+    lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
+    lease_seconds: float  # after that the slot is free again, whatever became of the attempt
+    settings: LimitSettings
+    # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
+    # delivered again (`base.asks`).
+    asked_at: MsInstant
+    due_at: MsInstant  # when the attempt was first due: the oldest goes first
+    reserved: bool = False  # whether a start is reserved for it, and not over
+    has_waited: bool = False  # whether it was postponed before
+    # A start later than this is of no use: none is reserved. None means any.
+    latest_seconds: float | None = None
+    priority: Priority | None = None  # None is `normal`
+    limit_key: str | None = None  # whose share it uses; None without one
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving(JsonShape):
+    """Signal `leave`: an attempt waits no more, since it has started without the limiter, or never will."""
+
+    lease_id: str
+    is_gone: bool | None = None  # whether it will never start; None for not
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter(JsonShape):
+    """State of the entity `call_limiter`."""
+
+    clock: datetime | None = None  # the latest instant of a message; time does not run backwards
+    leases: Leases = NO_LEASES  # attempts under way that it granted
+    last_start_at: datetime | None = None  # the latest start that was granted, by the rate
+    # When a slot was last given back, or lent to one that was expected.
+    moved_at: datetime | None = None
+    held_seconds: float | None = None  # mean duration of the attempts that gave their slot back
+    answered: str = ""  # records of requests that were answered and hold no lease, or no longer
+    places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
+    tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
+    # Since when, and until when, attempts had to wait for the rate; None when none has.
+    crowded_since: datetime | None = None
+    crowded_until: datetime | None = None
+    fair: FairShares | None = None  # what limit keys were granted; None while none is in use
+
+    def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
+        """Return the state at an instant, without expired leases, and that instant: time never runs back."""
+        now = received_at if self.clock is None else max(self.clock, received_at)
+        current = replace(self, clock=now)
+        for lease in self.leases.expired(now):
+            current = current.without(lease)
+        return current, now
+
+    def without(self, lease: Lease) -> "Limiter":
+        """Return the state when a lease has ended; its request is not granted again."""
+        answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
+        return replace(self, leases=self.leases.without(lease.name), answered=answered)
+
+    @property
+    def mean_seconds(self) -> float:
+        """The mean duration of attempts."""
+        return UNKNOWN_SECONDS if self.held_seconds is None else self.held_seconds
+
+    def live_places(self, now: datetime) -> tuple[Place, ...]:
+        """Return the places of those that are not too late."""
+        late_ms = to_ms(now - LATE)
+        return tuple(place for place in self.places if place.asks_ms >= late_ms)
+
+    def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
+        """Return when the next start may be, by a rate."""
+        if self.last_start_at is None:
+            return now
+        since, until = self.crowded_since, self.crowded_until
+        is_crowded = since is not None and until is not None and now <= until
+        # Workers start their share of the rate of their own accord, unless attempts wait.
+        is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
+        rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
+        return max(now, self.last_start_at + timedelta(seconds=1 / rate))
+
+    def crowded(self, seconds: float, now: datetime) -> "Limiter":
+        """Return the state when an attempt waits for the rate for so long."""
+        goes_on = self.crowded_until is not None and self.crowded_until >= now
+        until = now + timedelta(seconds=seconds) + CROWDED_FOR
+        return replace(
+            self,
+            crowded_since=self.crowded_since if goes_on else now,
+            crowded_until=max(until, self.crowded_until or until),
+        )
+
+    def start_of(self, limit_key: str, now: datetime) -> datetime:
+        """Return when the next attempt of a key may start, by the rate of each key."""
+        return max(now, (self.fair or NO_SHARES).share_of(limit_key).next_start_at or now)
+
+    def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
+        """Return the state after a start at an instant was granted, if limit keys are in use."""
+        if self.in_use is None and own.limit_key is None:
+            return self
+        rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
+        following = None if rate <= 0 else at + timedelta(seconds=1 / rate)
+        return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
+
+    @property
+    def in_use(self) -> FairShares | None:
+        """The shares; None where limit keys are not in use."""
+        has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
+        return (self.fair or NO_SHARES) if has_keys else None
+
+
+def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tuple[Limiter, SlotAnswer]:
+    """Grant a slot, or return when to ask again."""
+    limiter, now = limiter.at(received_at)
+    name = name_of(request.lease_id)
+    if (lease := limiter.leases.find(name, now)) is not None:
+        # When a turn's history is not stored, it may ask again by a clock that is behind the first one's.
+        asked_at = max(request.asked_at, lease.asked_at)
+        leases = limiter.leases.with_asked_at(lease, asked_at)
+        return replace(limiter, leases=leases), Slot(request.lease_id, asked_at)
+    if was_answered(limiter.answered, name, request.asked_at, now):
+        # Nobody waits for the answer, unless the clock of the one who asks went back: then it asks again.
+        return limiter, SlotPostponed(1.0, "this request was answered before")
+    limiter, answer = _Asking.of(limiter, request, name, now).answer()
+    if isinstance(answer, Slot) and answer.lease_id is not None:
+        return limiter, answer
+    answered = with_answered(limiter.answered, name, request.asked_at, now)
+    return replace(limiter, answered=answered), answer
+
+
+def answer_to(limiter: Limiter, request: SlotRequest, received_at: datetime) -> SlotAnswer | None:
+    """Return the answer to a request that was signalled, by a state; None while it has not arrived.
+
+    What has no place, although there is room for one, has its turn, or needs nothing more. Its turn is before
+    the turns of those that were answered after it and have no place either.
+    """
+    limiter, now = limiter.at(received_at)
+    name, last, turn_seconds = name_of(request.lease_id), limiter.last_start_at, None
+    rate, waiting = request.settings.rate_per_second, {place.name for place in limiter.places}
+    if rate > 0 and not request.reserved and last is not None:
+        behind = sum(other not in waiting for other in answered_after(limiter.answered, name))
+        turn_seconds = max((last - now).total_seconds() - behind / rate, 0.0)
+    if limiter.leases.find(name, now) is not None:
+        return Slot(request.lease_id, request.asked_at, turn_seconds)
+    if not was_answered(limiter.answered, name, from_ms(to_ms(request.asked_at)), now):
+        return None
+    place = next((place for place in limiter.places if place.name == name), None)
+    if place is not None:
+        seconds = max((place.asks_ms - to_ms(now)) / 1_000, LEAST_ASK_SECONDS)
+        return SlotPostponed(seconds, "it waits for a slot or a turn", ahead=0)
+    own = Place(0, name, 0, limit_key=request.limit_key)
+    if len(kept_within(KEPT_PLACES, (*limiter.places, own), place_bytes)) <= len(limiter.places):
+        return SlotPostponed(FIRST_ASK_SECONDS, "it waits behind those that have a place", ahead=0)
+    if turn_seconds is None:
+        return Slot()
+    return SlotPostponed(turn_seconds, "it has its turn then", turn_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """One that asks, among those who wait."""
+
+    limiter: Limiter
+    request: SlotRequest
+    now: datetime
+    own: Place
+    before: list[Place]  # of those who wait, those that go before it, in their order
+    behind: list[Place]
+    is_due: bool  # whether it was told to ask now
+    lent_by_key: Counter[str]  # by the marks of limit keys; empty where none has a bound
+
+    @classmethod
+    def of(cls, limiter: Limiter, request: SlotRequest, name: str, now: datetime) -> "_Asking":
+        key, live = request.limit_key, limiter.live_places(now)
+        before = next((place for place in live if place.name == name), None)
+        now_ms, due_ms = to_ms(now), to_ms(request.due_at)
+        due_ms = due_ms if before is None else min(due_ms, before.due_ms)
+        own = Place(due_ms, name, now_ms, request.priority, key, request.settings.weight_of(key))
+        others = tuple(place for place in live if place is not before)
+        ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
+        at = next(index for index, place in enumerate(ordered) if place is own)
+        is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS
+        is_bound = request.settings.per_key is not None
+        return cls(
+            replace(limiter, places=others),
+            request,
+            now,
+            own,
+            ordered[:at],
+            ordered[at + 1 :],
+            is_due,
+            limiter.leases.by_mark() if is_bound else Counter(),
+        )
+
+    @property
+    def settings(self) -> LimitSettings:
+        return self.request.settings
+
+    def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
+        """Return how many before it may start and ask within so long; None is any time.
+
+        A key at its bound keeps no slot from the others.
+        """
+        until_ms = inf if seconds is None else to_ms(self.now) + seconds * 1_000
+        by_key = Counter(place.limit_key for place in self.before if place.asks_ms <= until_ms)
+        if of_key:
+            return by_key[self.own.limit_key]
+        return sum(min(number, self.room_of(key)) for key, number in by_key.items())
+
+    def room_of(self, limit_key: str | None) -> int:
+        """Return how many attempts of a key may start now by its own bounds."""
+        room, per_key = KEPT_PLACES, self.settings.per_key
+        if limit_key is None or per_key is None:
+            return room
+        if per_key.max_concurrency > 0:
+            room = per_key.max_concurrency - self.lent_by_key[mark_of(limit_key)]
+        if per_key.rate_per_second > 0:
+            room = min(room, int(self.limiter.start_of(limit_key, self.now) <= self.now))
+        return max(room, 0)
+
+    def answer(self) -> tuple[Limiter, SlotAnswer]:
+        waits = (self.wait_for_key(), self.wait_for_slot(), self.wait_for_turn())
+        if reached := [wait for wait in waits if wait is not None]:
+            return self.waiting(replace(reached[0], seconds=max(wait.seconds for wait in reached)))
+        limiter, turn_seconds = self.started()
+        if turn_seconds is not None and (seconds := turn_seconds - self.door_seconds) > 0:
+            return limiter.crowded(seconds, self.now), SlotPostponed(
+                round(seconds, 3), self.rate_text, turn_seconds
+            )
+        per_key, key = self.settings.per_key, self.own.limit_key
+        is_bound = key is not None and per_key is not None and per_key.max_concurrency > 0
+        if self.pool <= 0 and not is_bound:
+            return limiter, Slot(turn_seconds=turn_seconds)
+        mark = mark_of(key) if key is not None and is_bound else ""
+        lease = Lease(self.own.name, self.request.asked_at, self.request.lease_seconds, mark)
+        # What nobody took says that those who wait are gone, so the next one need not wait for them either.
+        moved_at = limiter.moved_at if self._is_unused(limiter.moved_at) else self.now
+        granted = replace(limiter, leases=limiter.leases.with_lease(lease), moved_at=moved_at or self.now)
+        return granted, Slot(self.request.lease_id, self.request.asked_at, turn_seconds)
+
+    @property
+    def at_the_same_time(self) -> int:
+        """How many before it ask at about its instant, and are not just like it.
+
+        Whoever asks first goes of those that are: of one limit key and priority, and due at about one time.
+        """
+        mean, now_ms = self.limiter.mean_seconds, to_ms(self.now)
+        apart_ms = min(max(mean * SAME_PART, LEAST_SAME_SECONDS), MOST_SAME_SECONDS) * 1_000
+        kind = self.own.limit_key, self.own.priority
+        older_ms = self.own.due_ms - mean * 1_000
+        return sum(
+            abs(place.asks_ms - now_ms) <= apart_ms
+            and (place.due_ms < older_ms or (place.limit_key, place.priority) != kind)
+            for place in self.before
+        )
+
+    @property
+    def pool(self) -> int:
+        """How many slots it lends."""
+        return self.settings.max_concurrency - self.settings.shared_concurrency
+
+    @property
+    def rate_text(self) -> str:
+        return f"{counted(self.settings.rate_per_second, 'attempt')} per second"
+
+    def wait_for_slot(self) -> Wait | None:
+        """Return the wait of an attempt for which there is no free slot."""
+        if self.pool <= 0:
+            return None
+        free, mean = self.pool - len(self.limiter.leases), self.limiter.mean_seconds
+        if free > 0 and self._is_unused(self.limiter.moved_at):
+            return None
+        soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
+        if free > (self.at_the_same_time if self.is_due else self.ahead(soon)):
+            return None
+        most = self.settings.max_concurrency
+        seconds = self.seconds_until_free(most, self.ahead())
+        return self.slot_wait(seconds, f"{counted(most, 'attempt')} at once", most)
+
+    def slot_wait(self, seconds: float, reason: str, most: int, *, is_shared: bool = True) -> Wait:
+        mean = self.limiter.mean_seconds
+        return Wait(
+            seconds,
+            reason,
+            min(mean / most / 2, max(mean * TAIL_PART, LEAST_TAIL_SECONDS)),
+            min(max(2 * mean, SOONEST_LONGEST_SECONDS), LATEST_LONGEST_SECONDS),
+            FIRST_SLOT_ASK_SECONDS,
+            is_shared,
+        )
+
+    def wait_for_turn(self) -> Wait | None:
+        """Return the wait of an attempt whose turn is not among those that are reserved now."""
+        rate = self.settings.rate_per_second
+        if rate <= 0 or self.request.reserved:
+            return None
+        next_at = self.limiter.next_start(self.settings, self.now)
+        wait_seconds = (next_at - self.now).total_seconds()
+        last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
+        may_go = self.is_due or self._is_unused(None if last is None else last + step)
+        if wait_seconds <= RESERVED_SECONDS and (may_go or not self.ahead(RESERVED_SECONDS)):
+            return None
+        seconds = wait_seconds + self.ahead() / rate - LEAD_SECONDS
+        return Wait(
+            max(seconds, LEAST_ASK_SECONDS),
+            self.rate_text,
+            0.5 / rate,
+            LONGEST_ASK_SECONDS,
+            FIRST_ASK_SECONDS,
+        )
+
+    def _is_unused(self, latest: datetime | None) -> bool:
+        return latest is None or latest + UNUSED <= self.now
+
+    def wait_for_key(self) -> Wait | None:
+        """Return the wait of an attempt whose limit key is at its own bound."""
+        key, per_key = self.own.limit_key, self.settings.per_key
+        if key is None or per_key is None:
+            return None
+        most, rate = per_key.max_concurrency, per_key.rate_per_second
+        ahead, mark = self.ahead(of_key=True), mark_of(key)
+        lent = self.lent_by_key[mark]
+        if most > 0 and lent + (0 if self.is_due else ahead) >= most:
+            are = "is" if most == 1 else "are"
+            busy = f"{lent} of {counted(most, 'attempt')} of {key} {are} under way"
+            if lent < most:
+                busy = f"{counted(ahead, 'attempt')} of {key} before it"
+            seconds = self.seconds_until_free(most, ahead, mark)
+            return self.slot_wait(seconds, busy, most, is_shared=False)
+        wait_seconds = (self.limiter.start_of(key, self.now) - self.now).total_seconds()
+        if rate > 0 and not self.request.reserved and (wait_seconds > 0 or (ahead and not self.is_due)):
+            early = f"{counted(rate, 'attempt')} per second of {key}"
+            seconds = max(wait_seconds + ahead / rate, LEAST_ASK_SECONDS)
+            return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)
+        return None
+
+    def seconds_until_free(self, most: int, ahead: int, mark: str = "") -> float:
+        """Return when a slot should be free behind so many others, by the mean duration of attempts."""
+        mean, now = timedelta(seconds=self.limiter.mean_seconds), self.now
+        begins = self.limiter.leases.begins(most, now, mark)
+        ends = [max(begun + mean, now + (now - begun - mean) * OVERDUE_PART) for begun in begins]
+        lent = self.lent_by_key[mark] if mark else len(self.limiter.leases)
+        if not mark:
+            # Those who wait start in the workers' shares, too, of which nobody here knows when they are free.
+            shared = self.settings.shared_concurrency
+            ends += [now + mean * (each + 1) / (shared + 1) for each in range(min(shared, LOOKED_AT))]
+            lent += shared
+        # Those ahead take the free slots when they ask.
+        rounds, place = divmod(max(int(ahead / ASK_SOONER) + lent - most, 0), most)
+        ends = sorted([*ends, *[now + mean] * (place + 1 - len(ends))])
+        seconds = (ends[place] - now + rounds * mean).total_seconds()
+        return max(seconds, min(max(mean.total_seconds() * HELD_PART, LEAST_ASK_SECONDS), 1.0))
+
+    def started(self) -> tuple[Limiter, float | None]:
+        """Count a start; return in how many seconds it is, None where there is no rate, or it was counted."""
+        per_key = self.settings.per_key
+        if self.request.reserved:
+            return self.limiter, None
+        if self.settings.rate_per_second <= 0:
+            return self.limiter.charged(self.own, per_key, self.now, self.now), None
+        turn_at = self.limiter.next_start(self.settings, self.now)
+        counted_start = replace(self.limiter, last_start_at=turn_at)
+        turn_seconds = round((turn_at - self.now).total_seconds(), 3)
+        return counted_start.charged(self.own, per_key, turn_at, self.now), turn_seconds
+
+    @property
+    def door_seconds(self) -> float:
+        """For how long an attempt waits at its worker for its turn."""
+        return min(DOOR_SECONDS, MOST_AT_DOOR / self.settings.rate_per_second)
+
+    def waiting(self, wait: Wait) -> tuple[Limiter, SlotPostponed]:
+        """Give the attempt a place, and let it ask again."""
+        limiter, seconds = self.limiter, min(wait.seconds, wait.longest_seconds)
+        if self.settings.rate_per_second > 0:
+            limiter = limiter.crowded(wait.seconds, self.now)
+        kept = kept_within(KEPT_PLACES, (*self.before, self.own, *self.behind), place_bytes)
+        if len(kept) <= len(self.before):
+            limiter, seconds = self.in_tail(limiter, wait, seconds)
+        elif self.is_new:
+            seconds = min(seconds, wait.first_seconds)
+        elif self.request.priority is Priority.HIGH:
+            # It passes others while it waits, so that its turn comes before their number says.
+            waited_seconds = (self.now - from_ms(self.own.due_ms)).total_seconds()
+            seconds = min(seconds, max(wait.first_seconds, waited_seconds))
+        latest = self.request.latest_seconds
+        if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
+            seconds = latest  # It asks once more before its deadline.
+        seconds = round(seconds, 3)
+        place = replace(self.own, asks_ms=to_ms(self.now) + round(seconds * 1_000))
+        places = tuple(place if other is self.own else other for other in kept)
+        postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
+        return replace(limiter, places=places), postponed
+
+    @property
+    def is_new(self) -> bool:
+        """Whether what it is told may be far from true."""
+        return not self.request.has_waited or self.limiter.held_seconds is None
+
+    def in_tail(self, limiter: Limiter, wait: Wait, seconds: float) -> tuple[Limiter, float]:
+        """Return when one for which no place is kept asks again, after the others like it."""
+        spacing = timedelta(seconds=wait.tail_seconds)
+        if self.is_new:
+            seconds, spacing = min(seconds, wait.first_seconds), min(spacing, FIRST_SPACING)
+        if not wait.is_shared:
+            fair, behind_seconds = (limiter.fair or NO_SHARES).behind(self.own, self.now, seconds, spacing)
+            return replace(limiter, fair=fair), behind_seconds
+        tail_at = after_tail(limiter.tail_at, self.now, seconds, spacing)
+        return replace(limiter, tail_at=tail_at), (tail_at - self.now).total_seconds()
+
+
+def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
+    """Free a slot; one that expired, was given back before, or is held by a later request is left alone."""
+    limiter, now = limiter.at(received_at)
+    if slot.lease_id is None or slot.asked_at is None:
+        return limiter
+    name = name_of(slot.lease_id)
+    lease = limiter.leases.find(name, now)
+    if lease is not None:
+        if slot.asked_at < lease.asked_at:
+            return limiter
+        held_seconds = max((now - lease.asked_at).total_seconds(), 0.0)
+        before = held_seconds if limiter.held_seconds is None else limiter.held_seconds
+        weight = SHORT_WEIGHT if held_seconds < before / 2 else HELD_WEIGHT
+        mean = before + weight * (held_seconds - before)
+        limiter = replace(limiter.without(lease), held_seconds=round(mean, 3), moved_at=now)
+    # It may have overtaken a repetition of its request, which must not be granted any more: also where the
+    # state after that request was not stored, and the lease is that of an earlier one.
+    return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))
+
+
+def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
+    """Take an attempt from those who wait; one that has started counts for its limit key."""
+    limiter, now = limiter.at(received_at)
+    name = name_of(leaving.lease_id)
+    own = next((place for place in limiter.places if place.name == name), None)
+    if own is None:
+        return limiter
+    limiter = replace(limiter, places=tuple(place for place in limiter.places if place is not own))
+    return limiter if leaving.is_gone else limiter.charged(own, None, now, now)
+
+
+def reset(limiter: Limiter) -> Limiter:
+    """Forget who waits and what was reserved; the leases of attempts under way stay."""
+    return Limiter(limiter.clock, limiter.leases, answered=limiter.answered)

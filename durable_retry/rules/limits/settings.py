@@ -1,0 +1,134 @@
+"""Limits of one dependency, kept by the whole fleet: attempts under way at once, and starts per second.
+
+Half of a limit, rounded down, is shared out evenly among the workers: an attempt within its worker's share
+starts without asking. The rest is granted by the entity `call_limiter` (`rules.limits.limiter`), which the
+operation's orchestration calls: that costs one entity call for each attempt beyond the shares. A limit too
+small to share is kept by the entity alone.
+
+    attempt ── within the worker's share ──> starts
+            └─ NeedsSlot ──> entity ──> Slot ──> starts, then gives it back
+                                    └─> SlotPostponed ──> waits ──> asks again, or starts in its turn
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from durable_retry.base.answers import Answer
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.validation import Label
+
+type MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
+type MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
+type Weight = Annotated[float, Field(ge=0.001, le=1_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits(JsonShape):
+    """`limits.per_key`: what bounds each limit key.
+
+    Attributes:
+        max_concurrency: Attempts under way at once; 0 means no limit.
+        rate_per_second: Attempts started per second; 0 means no limit.
+    """
+
+    max_concurrency: MostAtOnce = 0
+    rate_per_second: MostPerSecond = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings(JsonShape):
+    """`[dependencies.<name>.limits]`.
+
+    Attributes:
+        max_concurrency: Attempts under way at once, fleet-wide; 0 means no limit.
+        rate_per_second: Attempts started per second, fleet-wide; 0 means no limit.
+        per_key: The same for each limit key; nothing is shared out among the workers then.
+        weights: The weights of limit keys; 1 unless given.
+    """
+
+    max_concurrency: MostAtOnce = 0
+    rate_per_second: MostPerSecond = 0.0
+    per_key: KeyLimits | None = None
+    weights: Mapping[Label, Weight] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self.max_concurrency > 0 or self.rate_per_second > 0 or self.per_key is not None
+
+    @property
+    def lends_slots(self) -> bool:
+        """Whether attempts have slots, which they give back."""
+        return self.max_concurrency > 0 or (self.per_key is not None and self.per_key.max_concurrency > 0)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether half of the limit is shared out among the workers.
+
+        With two limits nothing is: while attempts wait for the rate the entity grants all of that, and could
+        not grant the slots that workers keep.
+        """
+        return self.per_key is None and not (self.max_concurrency > 0 and self.rate_per_second > 0)
+
+    @property
+    def shared_concurrency(self) -> int:
+        """How many attempts at once are shared out among the workers."""
+        return self.max_concurrency // 2 if self.is_shared else 0
+
+    @property
+    def shared_rate(self) -> int:
+        """How many starts per second are shared out among the workers."""
+        return int(self.rate_per_second) // 2 if self.is_shared else 0
+
+    def of_key(self, limit_key: str | None) -> "LimitSettings":
+        """Return the limits that concern an attempt, without what is for other keys."""
+        if self.per_key is None and self.weights is None:
+            return self
+        if limit_key is None:
+            common = replace(self, per_key=None, weights=None)
+            return replace(common, per_key=self.per_key) if common.is_on else common
+        weight = self.weight_of(limit_key)
+        return replace(self, weights=None if weight is None else {limit_key: weight})
+
+    def weight_of(self, limit_key: str | None) -> float | None:
+        """Return the weight of a key; None is 1."""
+        return None if limit_key is None or self.weights is None else self.weights.get(limit_key)
+
+
+def limits_from(table: Mapping[str, Any]) -> LimitSettings:
+    """Return the limits that a valid table holds; what is empty or 0 bounds nothing."""
+    per_key = KeyLimits(**(table.get("per_key") or {}))
+    return LimitSettings(
+        **{name: value for name, value in table.items() if name not in {"per_key", "weights"}},
+        per_key=None if per_key == KeyLimits() else per_key,
+        weights=table.get("weights") or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSlot(JsonShape):
+    """The worker's share is used up; only the entity grants more. What it needs goes with the request."""
+
+    settings: LimitSettings
+    kind: Literal["needs_slot"] = "needs_slot"
+
+
+class LimitsSummary(Answer):
+    """The limits of a dependency; 0 means no limit."""
+
+    max_concurrency: Annotated[int, Field(description="Attempts at once.")]
+    rate_per_second: Annotated[float, Field(description="Starts per second.")]
+    shared_concurrency: Annotated[
+        int, Field(description="Of the attempts at once, what workers start of their own accord.")
+    ]
+
+
+def limits_summary(limits: LimitSettings) -> LimitsSummary:
+    """Return what people see of limits without their use."""
+    return LimitsSummary(
+        max_concurrency=limits.max_concurrency,
+        rate_per_second=limits.rate_per_second,
+        shared_concurrency=limits.shared_concurrency,
+    )

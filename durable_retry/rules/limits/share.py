@@ -1,0 +1,140 @@
+"""What one worker may start of its own accord, without asking the entity `call_limiter`."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Final
+
+from durable_retry.rules.limits.settings import LimitSettings
+
+WINDOW: Final = timedelta(seconds=1)
+CROWDED_FOR: Final = timedelta(seconds=5)
+"""So long after an attempt was here that waits for a rate, a worker starts none of its own accord: the entity
+grants the whole rate meanwhile. It must be longer than the entity's own `CROWDED_FOR`."""
+TURN_LASTS: Final = timedelta(seconds=2)
+"""A turn that is over for longer is void: its attempt asks again."""
+BURST: Final = 1.125
+"""A worker starts no more than this many times the rate in a second: turns that were late come together."""
+
+
+def is_valid(turn_at: datetime | None, now: datetime) -> bool:
+    """Whether a turn is not over; None is none."""
+    return turn_at is not None and now <= turn_at + TURN_LASTS
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a worker of what is shared out."""
+
+    workers: int = 1
+    rank: int = 0  # among them, from 0
+
+    def of(self, shared: int) -> int:
+        """Return its part: all parts together are all that is shared out."""
+        return shared // self.workers + (self.rank < shared % self.workers)
+
+
+ALONE: Final = Part()
+
+
+@dataclass(slots=True)
+class WorkerShare:
+    """What one worker started, and may start. No I/O, no clock, no lock."""
+
+    settings: LimitSettings
+    running: int = 0  # attempts under way within the share
+    waited_at: datetime | None = None  # when an attempt was last here that waits for a limit
+    full_at: datetime | None = None  # when one found the share's slots taken
+    # Those who wait here for a slot of the share: the first is called when one is free.
+    door: deque[Callable[[], None]] = field(default_factory=deque)
+    _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
+    _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
+
+    def seconds_until(self, turn_at: datetime | None, now: datetime) -> float:
+        """Return for how long an attempt that has a turn waits here, at most a second; 0 for not at all."""
+        rate = self.settings.rate_per_second
+        if turn_at is None or rate <= 0:
+            return 0.0
+        start_at, most = turn_at, ceil(rate * BURST)
+        _drop_old(self._starts, now)
+        if len(self._starts) >= most:
+            start_at = max(start_at, self._starts[-most] + WINDOW)
+        return min(max((start_at - now).total_seconds(), 0.0), WINDOW.total_seconds())
+
+    def take(self, now: datetime, part: Part, *, ahead: int | None = None) -> bool:
+        """Start an attempt within the share, if it leaves room and nobody is passed.
+
+        When several wait for a slot, the oldest take what the shares have left. While some are known here to
+        wait, the others ask the entity, which has the order.
+
+        Args:
+            now: The present, aware UTC.
+            part: Of this worker.
+            ahead: How many older ones wait; None when it does not wait.
+        """
+        if not self.settings.is_shared:
+            return False
+        if ahead is not None:
+            self.waited_at = now
+        if not self._has_room(now, part, ahead) or not self._has_start(now, part):
+            return False
+        self.note_start(now)
+        self.running += 1
+        return True
+
+    def may_wait(self, part: Part, ahead: int | None) -> bool:
+        """Whether an attempt that has waited may wait here for a moment, since one of its slots is next."""
+        shared = self.settings.shared_concurrency
+        own = part.of(shared)
+        return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
+
+    def note_start(self, now: datetime, *, has_waited: bool = False) -> None:
+        """Count a start by the rate; `has_waited` for a turn, else it is within the share, or has a slot."""
+        if has_waited:
+            self.waited_at = now
+        if self.settings.rate_per_second > 0:
+            self._starts.append(now)
+
+    def _has_room(self, now: datetime, part: Part, ahead: int | None) -> bool:
+        shared = self.settings.shared_concurrency
+        if self.settings.max_concurrency <= 0:
+            return True
+        if ahead is None and (self._is_recent(self.waited_at, now) or self._is_recent(self.full_at, now)):
+            return False
+        if self.running >= part.of(shared):
+            self.full_at = now
+            return False
+        return ahead is None or ahead < shared
+
+    def _is_recent(self, at: datetime | None, now: datetime, past: timedelta = WINDOW) -> bool:
+        return at is not None and now - at < past
+
+    def _has_start(self, now: datetime, part: Part) -> bool:
+        rate = self.settings.rate_per_second
+        if rate <= 0:
+            return True
+        # Where many workers have few starts, each sees one that waits less often.
+        if self._is_recent(self.waited_at, now, CROWDED_FOR * max(1.0, part.workers / rate)):
+            return False
+        _drop_old(self._own_starts, now)
+        if len(self._own_starts) >= part.of(self.settings.shared_rate):
+            return False
+        self._own_starts.append(now)
+        return True
+
+    def holds_slots(self) -> bool:
+        """Whether attempts are under way within its share of the attempts at once."""
+        return self.running > 0 and self.settings.max_concurrency > 0
+
+    def ended(self) -> None:
+        """Note the end of an attempt that `take` let start."""
+        self.running -= 1
+        if self.door:
+            self.door.popleft()()
+
+
+def _drop_old(starts: deque[datetime], now: datetime) -> None:
+    while starts and now - starts[0] >= WINDOW:
+        starts.popleft()

@@ -1,0 +1,293 @@
+"""Keys: how operations are named, and what makes one key mean one operation.
+
+Two submissions under one key are compared by their fingerprint, a hash of the request or of chosen parts of
+it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
+
+The orchestration instance of an operation is the record of its key, for as long as its history is kept. Where
+the key's time outlives that, the record of a caller's key answers, which an entity keeps.
+
+    complete(record, ...)   the end of a run --> the record that answers without the history
+    expire(record, ...)     none, when its time is over; see `removes_itself`
+
+Two starts of a key can both be let through where starts are not atomic. Each run has a number, made of the
+instant at which it was accepted, and what it must do once it writes down first, under the name of the
+operation and with its number. So the two meet what the other has written, see `Life`.
+"""
+
+import json
+import re
+from base64 import b32encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+
+from durable_retry.base.documents import written_digits
+from durable_retry.base.json_forms import JsonShape, from_ms
+from durable_retry.base.validation import InvalidInputError, Problem, pointed_at
+
+MAX_KEY_CHARS: Final = 255
+_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
+_KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
+_KEPT_IN_ENVELOPE_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
+EXPLICIT_SCOPE: Final = "key:"
+"""The scope of keys that callers choose: shared by all sources."""
+ENVELOPE_SCOPE: Final = "event:"
+"""The scope of envelopes: shared by all sources."""
+FIELDS_SCOPE: Final = "fields:"
+_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeName:
+    """The globally unique name of an envelope."""
+
+    source: str  # the sender, a URI reference; the topic of an Event Grid event
+    id: str  # unique for its source
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedKey:
+    """A key and its scope; `operation_id_for` makes the operation's id of them."""
+
+    scope: str
+    key: str
+
+
+_EXACT: Final = 2**53
+"""Above this a float no longer identifies one whole number, so it is not written as one."""
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
+    text = _sorted_text(value)
+    if _WHOLE_FLOAT.search(text) is None:
+        return text
+    # JSON has one kind of number, so 5 and 5.0 are the same request.
+    return _sorted_text(json.loads(text, parse_float=_canonical_number))
+
+
+_WHOLE_FLOAT: Final = re.compile(r"\.0(?:[,\]}]|$)")
+
+
+def _sorted_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=written_digits)
+
+
+def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
+    """Hash a request, or the parts of it that the pointers name.
+
+    Args:
+        target: The destination, e.g. `dependency payments` or `handler ship-order`; always part of the hash.
+        request: The JSON form of the request, or a handler's input.
+        pointers: JSON pointers (RFC 6901) into it; empty means all of it. A missing part differs from null.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    chosen = list(pointers)
+    seen = (
+        [[pointer, *pointed_at(request, pointer)] for pointer in sorted(chosen)]
+        if chosen
+        else [["", request]]
+    )
+    return sha256(canonical_json([target, seen]).encode()).hexdigest()
+
+
+def _canonical_number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
+
+
+def envelope_key(envelope: EnvelopeName) -> ScopedKey:
+    """Return the key of an envelope: `source` and `id`, joined by `#`, which is escaped in both."""
+    parts = (
+        quote(part, safe=_KEPT_IN_ENVELOPE_NAMES, errors="surrogatepass")
+        for part in (envelope.source, envelope.id)
+    )
+    return ScopedKey(ENVELOPE_SCOPE, key_or_hash("#".join(parts)))
+
+
+def source_scope(source: str, place: str) -> str:
+    """Return the scope of the ids of a source, in whose place, such as a queue, they are unique."""
+    return f"source:{source}/{place}"
+
+
+def source_name(source: str, place: str, native_id: str) -> ScopedKey:
+    """Return the key of a message, made of the id that its source gave it."""
+    return ScopedKey(source_scope(source, place), visible(native_id))
+
+
+def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
+    """Return a key made of some fields of a payload, whatever the order of keys and the form of numbers.
+
+    Raises:
+        InvalidInputError: A field is missing: all payloads without it would be one operation.
+    """
+    # Sorted and unique: the order in the settings must not change the key.
+    values = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
+    missing = [
+        Problem(pointer, "is missing, and the key is made of it") for pointer, value in values if not value
+    ]
+    if missing:
+        raise InvalidInputError(missing)
+    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in values]).encode()).hexdigest()
+    return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
+
+
+def visible(text: str) -> str:
+    """Return a text as a key: what is not visible ASCII is percent-encoded, what is long is hashed."""
+    return key_or_hash(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
+
+
+def key_or_hash(key: str) -> str:
+    """Return a text, or its hash when it is longer than a key may be."""
+    if 0 < len(key) <= MAX_KEY_CHARS:
+        return key
+    return f"sha256-{sha256(key.encode()).hexdigest()}"
+
+
+def hash_of_key(key: str) -> str:
+    """Return 40 hexadecimal digits for an entity's key: an order key or limit key may have any characters."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def operation_id_for(scope: str, key: str) -> str:
+    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
+
+    The scope separates keys that are equal by accident, such as callers' keys and the ids of a source.
+    """
+    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
+    return "op-" + b32encode(digest[:20]).decode().lower()
+
+
+def workflow_id_for(source: str, key: str) -> str:
+    """Return the id of the batch or the saga of a caller's key; `source` is `batch` or `saga`."""
+    return workflow_id(source, f"given:{key}")
+
+
+def workflow_id(source: str, name: str) -> str:
+    """Return the id of a batch or a saga: the same for the same name on every machine."""
+    return f"{source}-{operation_id_for(f'{source}:', name).removeprefix('op-')}"
+
+
+def is_operation_id(text: str) -> bool:
+    """Return whether a text has the form of an operation id; no other instance id has it."""
+    return _OPERATION_ID.fullmatch(text) is not None
+
+
+def run_id_for(operation_id: str, run: int) -> str:
+    """Return the name of a run, for its commit, its events and their orchestration."""
+    return f"{operation_id}.{run}"
+
+
+def run_of(run_id: str) -> int:
+    """Return the run number in what `run_id_for` returned."""
+    return int(run_id.rpartition(".")[2])
+
+
+SAME_LIFE: Final = timedelta(minutes=10)
+"""Two starts of one key that were accepted within so long of each other, and within the time for which the
+key answers, are of one life: far longer than clocks differ, and than a start is under way."""
+
+
+def apart_ms(ttl_seconds: float) -> int:
+    """Return how many milliseconds the starts of two lives of a key are apart at least."""
+    return int(1000 * min(SAME_LIFE.total_seconds(), ttl_seconds))
+
+
+class Met(Enum):
+    """What a run has met."""
+
+    SAME = auto()
+    """Its own, or that of another start of the same life: what is done is done."""
+    EARLIER = auto()
+    """That of a life that is over: it counts no more."""
+    LATER = auto()
+    """That of a later life, so that this run is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life(JsonShape):
+    """One run of an operation, as far as it meets the traces of others."""
+
+    owner: str  # `OperationInput.owner`: a replay is another one's life
+    run: int  # its number, see `operation.run_number`
+    apart_ms: int  # see `apart_ms`
+
+    def meet(self, run: int, owner: str | None = None) -> Met:
+        """Return what the trace of a run of this number is to this one; `owner` None is the same owner."""
+        if owner in {None, self.owner} and abs(run - self.run) < self.apart_ms:
+            return Met.SAME
+        return Met.EARLIER if run < self.run else Met.LATER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord(JsonShape):
+    """The record of a key whose operation has ended."""
+
+    run: int  # the number of the run that ended
+    fingerprint: str  # of the request that the key stands for; "" where that is not known
+    expires_at: datetime
+    document: Mapping[str, Any]  # the last status document
+
+    def stands_for(self, fingerprint: str) -> bool:
+        """Whether a request of this fingerprint is the one that the key stands for, as far as is known."""
+        return self.fingerprint in {"", fingerprint}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCompletion(JsonShape):
+    """The end of a run, from which the record of its key is made."""
+
+    run: int
+    fingerprint: str
+    document: Mapping[str, Any]  # the last status document
+    now: datetime
+    ttl_seconds: float  # for how long the key answers with the document
+
+    @property
+    def expires_at(self) -> datetime:
+        return self.now + timedelta(seconds=self.ttl_seconds)
+
+
+LEFT_TO_RETENTION: Final = timedelta(hours=1)
+"""A record that lives for less removes itself when its time is over; see `removes_itself`."""
+
+
+def is_live(record: KeyRecord | None, now: datetime) -> bool:
+    """Whether a record answers: there is one, and its time is not over."""
+    return record is not None and now < record.expires_at
+
+
+def complete(record: KeyRecord | None, completion: KeyCompletion) -> KeyRecord:
+    """Return the record with the end of a run; the one that is there for that run or a later one stays."""
+    if record is not None and completion.run <= record.run:
+        return record
+    return KeyRecord(
+        run=completion.run,
+        fingerprint=completion.fingerprint,
+        expires_at=completion.expires_at,
+        document=dict(completion.document),
+    )
+
+
+def expire(record: KeyRecord | None, *, now: datetime) -> KeyRecord | None:
+    """Drop an expired record; a signal that arrives too early changes nothing."""
+    return record if is_live(record, now) else None
+
+
+def removes_itself(record: KeyRecord, now: datetime, history_for: timedelta | None) -> bool:
+    """Whether a record that was completed at `now` schedules its own expiry, by a message to itself.
+
+    Retention removes most records together with their operation's history, for one read; a message costs six
+    requests. The message is needed where histories are kept for ever, where the record expires sooner than
+    retention would come, and where the operation ended after retention was due to look at it.
+    """
+    if history_for is None:
+        return True
+    is_old = now - from_ms(record.run) > history_for - LEFT_TO_RETENTION
+    return is_old or record.expires_at - now < LEFT_TO_RETENTION

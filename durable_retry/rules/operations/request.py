@@ -1,0 +1,431 @@
+"""The body of a submission: the call or the handler, and how it is to be carried out.
+
+Bodies are strict: no unknown field, no silent conversion. Every mistake is reported at once, each with its
+JSON pointer.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from durable_retry.base.foreign import plain_json
+from durable_retry.base.names import PriorityName
+from durable_retry.base.validation import (
+    HeaderName,
+    HeaderValue,
+    InstantText,
+    InvalidInputError,
+    Key,
+    Label,
+    Problem,
+    QueueName,
+    RelativePath,
+    ResourceName,
+    Seconds,
+    Strict,
+    pointer_of,
+    refuse,
+    validated,
+    with_example,
+)
+from durable_retry.plugins import plugins
+from durable_retry.rules.config.dependency import Dependency, Targets
+from durable_retry.rules.operations.keys import fingerprint
+from durable_retry.rules.retry.policy import RetryOverride
+from durable_retry.runtime.deferred import imported
+
+_UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
+"""Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
+
+
+def is_unprotected(method: str, idempotency_header: str) -> bool:
+    """Return whether repeating a request could do its work twice; "" means that no header prevents it."""
+    return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
+
+
+MAX_EVENTS: Final = 20
+MAX_HEADERS: Final = 64
+MAX_QUERY_NAMES: Final = 128
+MAX_TEXT_CHARS: Final = 1_048_576
+MAX_QUEUE_DATA_BYTES: Final = 61_440
+"""A storage queue takes messages of 64 KiB; the rest is for the envelope."""
+
+type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def _query_value(value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) for item in items):
+        raise refuse("must be a string, a number, true, false, or a list of these")
+    return value
+
+
+def _in_capitals(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+class HttpCall(Strict):
+    """The request to a dependency.
+
+    Attributes:
+        method: In capitals; POST unless given.
+        path: Below the dependency's base_url.
+        query: Parameters; a list repeats its name.
+        headers: In addition to those of the dependency; names in any case.
+        body_json: The field `json`; absent and null differ, see `has_json`.
+        body: Text instead of `json`.
+    """
+
+    method: Annotated[Method, BeforeValidator(_in_capitals)] = "POST"
+    path: RelativePath = ""
+    query: Annotated[
+        dict[str, Annotated[Any, AfterValidator(_query_value)]], Field(max_length=MAX_QUERY_NAMES)
+    ] = Field(default_factory=dict)
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = Field(
+        default_factory=dict
+    )
+    body_json: Any = Field(default=None, alias="json")
+    body: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+
+    @property
+    def has_json(self) -> bool:
+        """Whether `json` was given, null included."""
+        return "body_json" in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if len({name.lower() for name in self.headers}) < len(self.headers):
+            raise refuse("headers holds one name twice, in different case")
+        if self.has_json and self.body is not None:
+            raise refuse("holds both json and body: one of them")
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, the same however the request was written; `json` only when given."""
+        form: dict[str, Any] = {
+            "method": self.method,
+            "path": self.path,
+            "query": dict(self.query),
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+        }
+        if self.has_json:
+            form["json"] = self.body_json
+        if self.body is not None:
+            form["body"] = self.body
+        return form
+
+
+class Event(Strict):
+    """A follow-up message: to a storage `queue`, or to `dependency` + `path` as a webhook.
+
+        Event.to_queue("order-events", "order.placed", {"order": 7})
+
+    Attributes:
+        type: What happened, e.g. `order.placed`.
+        queue: Name of a storage queue.
+        dependency: The receiver of a webhook.
+        path: Below its base URL.
+        data: Any JSON.
+    """
+
+    type: Label
+    queue: QueueName | None = None
+    dependency: ResourceName | None = None
+    path: RelativePath | None = None
+    data: Any = None
+
+    @classmethod
+    def to_queue(cls, queue: str, event_type: str, data: Any = None) -> Self:
+        """Return a message to a storage queue, checked.
+
+            Event.to_queue("order-events", "order.placed", {"order": 7})
+
+        Args:
+            queue: Its name; it is created when missing.
+            event_type: What happened; becomes the event's `type`.
+            data: Any JSON; models and dataclasses become JSON. With it the message has at most 64 KiB.
+
+        Raises:
+            InvalidInputError: Each field that is wrong, with its cause.
+        """
+        event = cls._checked_event({"queue": queue, "type": event_type}, data)
+        size = len(json.dumps(event.data).encode())
+        if size > MAX_QUEUE_DATA_BYTES:
+            detail = f"has {size} bytes; a message to a queue takes {MAX_QUEUE_DATA_BYTES}"
+            raise InvalidInputError([Problem("/data", detail)])
+        return event
+
+    @classmethod
+    def to_webhook(cls, dependency: str, path: str, event_type: str, data: Any = None) -> Self:
+        """Return a webhook, checked.
+
+            Event.to_webhook("crm", "/hooks/orders", "order.placed", {"order": 7})
+
+        Args:
+            dependency: The receiver, a name in `dependencies.toml`.
+            path: Below its base URL.
+            event_type: What happened; becomes the event's `type`.
+            data: Any JSON; models and dataclasses become JSON.
+
+        Raises:
+            InvalidInputError: Each field that is wrong, with its cause.
+        """
+        return cls._checked_event({"dependency": dependency, "path": path, "type": event_type}, data)
+
+    @classmethod
+    def _checked_event(cls, target: Mapping[str, Any], data: Any) -> Self:
+        return validated(cls, {**target, "data": plain_json(data, "/data")})
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        webhook = self.dependency is not None or self.path is not None
+        if webhook == (self.queue is not None):
+            raise refuse("needs either queue, or dependency and path")
+        if webhook and (self.dependency is None or self.path is None):
+            raise refuse("needs both dependency and path for a webhook")
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, without the target that was not given."""
+        return self.model_dump(exclude_none=True) | {"data": self.data}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an operation keeps of a feature's members."""
+
+    document: Mapping[str, Any]  # JSON
+    start_at: datetime | None = None  # when the operation begins for its sake; None leaves that to others
+
+
+class Members(ABC):
+    """The members that a feature adds to the body of an operation."""
+
+    model: ClassVar[type[Strict]]
+    """The members, each with a default."""
+
+    @abstractmethod
+    def part_of(self, members: Any, target: str, dependency: Dependency, now: datetime) -> Part | None:
+        """Return what an operation keeps of its members, of which one at least was given; None for nothing.
+
+        Args:
+            members: A `model`.
+            target: `handler` or `dependency` with its name.
+        """
+
+    def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Return what the replay of an operation keeps of its part; None for nothing."""
+        return None
+
+    @abstractmethod
+    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
+        """Check what the members say together, and with others; the document has one of them at least."""
+
+    def unmet(self, members: Any, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
+        """Check the members, a `model`, against what is configured."""
+        return ()
+
+    def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the members that the replay of an operation has of its part."""
+        return {}
+
+
+@cache
+def members_by_feature() -> Mapping[str, Members]:
+    """Return what each feature adds, by the feature's name."""
+    return {plugin.name: imported(plugin.members) for plugin in plugins() if plugin.members}
+
+
+def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:
+    """Return a body without the members of features, and those that it has of each, by the feature's name."""
+    given: dict[str, Mapping[str, Any]] = {
+        name: own
+        for name, members in members_by_feature().items()
+        if (own := {key: document[key] for key in members.model.model_fields if key in document})
+    }
+    if not given:
+        return document, given
+    taken = {key for own in given.values() for key in own}
+    return {key: value for key, value in document.items() if key not in taken}, given
+
+
+def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
+    """Return what a replay keeps of the parts of an operation; None for nothing."""
+    kept = {
+        name: own
+        for name, part in parts.items()
+        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part))
+    }
+    return kept or None
+
+
+def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the members that the replay of an operation has of its parts."""
+    known = members_by_feature()
+    own = (known[name].of_part(part) for name, part in parts.items() if name in known)
+    return {member: value for members in own for member, value in members.items()}
+
+
+class OperationRequest(Strict):
+    """The body of `POST /api/operations`.
+
+    Attributes:
+        dependency: With `request`: the call to make.
+        request: See `HttpCall`.
+        handler: With `input`: the Python handler to run.
+        input: Any JSON.
+        key: 1 to 255 visible ASCII characters; None when not given.
+        correlation_id: The caller's name for the wider piece of work.
+        deadline_seconds: For the whole operation, from its start; 0 means none; None takes the dependency's.
+        start_at: When it begins, at most a year ahead; one that has passed means at once.
+        delay_seconds: Begin so much after it was accepted, in place of `start_at`.
+        priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
+            None takes that of the handler or the dependency.
+        limit_key: Whose share of the dependency's limits it uses, such as a customer; 1 to 255 characters.
+        retry: Changes to the dependency's policy, see `rules.retry.policy.override_problems`.
+    """
+
+    model_config = with_example(
+        dependency="payments",
+        request={"method": "POST", "path": "/charges", "json": {"amount": 5}},
+        key="evt-1",
+        correlation_id="order-42",
+    )
+
+    dependency: ResourceName | None = None
+    request: HttpCall | None = None
+    handler: ResourceName | None = None
+    input: Any = None
+    key: Key | None = None
+    correlation_id: Label | None = None
+    deadline_seconds: Seconds | None = None
+    start_at: InstantText | None = None
+    delay_seconds: Seconds | None = None
+    priority: PriorityName | None = None
+    limit_key: Label | None = None
+    retry: RetryOverride | None = None
+
+    # By the names of features, their members of the body.
+    _of_features: dict[str, Strict] = PrivateAttr(default_factory=dict)
+
+    @property
+    def of_features(self) -> dict[str, Strict]:
+        """What the body has of features, by their names: each one's members, by its own model."""
+        return self._of_features
+
+    def unmet_members(self, targets: Targets) -> Iterator[Problem]:
+        """Check the members of features against what is configured."""
+        for name, members in self._of_features.items():
+            yield from members_by_feature()[name].unmet(members, targets)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the members of features among its own."""
+        described = handler(schema)
+        whole = handler.resolve_ref_schema(described)
+        for members in members_by_feature().values():
+            own = handler.resolve_ref_schema(handler(members.model.__pydantic_core_schema__))
+            whole["properties"] |= own["properties"]
+            whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
+        return described
+
+    @property
+    def target(self) -> str:
+        """What it is for: `handler` or `dependency` with its name."""
+        return f"handler {self.handler}" if self.request is None else f"dependency {self.dependency}"
+
+    def fingerprint(self, pointers: Iterable[str]) -> str:
+        """Return the hash of the target and of the call, or those parts of it, or of the input."""
+        if self.request is None:
+            return fingerprint(self.target, self.input)
+        return fingerprint(self.target, self.request.to_json(), pointers)
+
+
+def parse_operation(document: Any) -> OperationRequest:
+    """Validate the body of an operation; InvalidInputError with every mistake and its JSON pointer.
+
+    The body was read by `documents.read_checked`, or is known to be as fit.
+    """
+    # Reported together with the problems of the fields, so that a caller repairs everything at once.
+    problems = _shape_problems(document)
+    own, given = split_members(document) if isinstance(document, dict) else (document, {})
+    read, request = dict[str, Strict](), None
+    try:
+        request = validated(OperationRequest, own)
+    except InvalidInputError as error:
+        problems += error.problems
+    for name, members in given.items():
+        try:
+            read[name] = validated(members_by_feature()[name].model, members)
+        except InvalidInputError as error:
+            problems += error.problems
+    if request is None or problems:
+        raise InvalidInputError(problems)
+    request.of_features.update(read)
+    return request
+
+
+def _shape_problems(document: Any) -> list[Problem]:
+    """Check what several members say together, such as that the body has exactly one of its two forms."""
+    if not isinstance(document, dict):
+        return []
+    _, given = split_members(document)
+    of_features = (each for name in given for each in members_by_feature()[name].problems(document))
+    return [
+        *_form_problems(document),
+        *_start_problems(document),
+        *of_features,
+    ]
+
+
+def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    if document.get("start_at") is not None and document.get("delay_seconds") is not None:
+        yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
+
+
+def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
+    given = {name for name in ("dependency", "request", "handler") if document.get(name) is not None}
+    if "handler" in given:
+        return [
+            Problem(f"/{name}", "cannot stand beside handler: an operation has one of the two forms")
+            for name in sorted(given - {"handler"})
+        ]
+    if not given:
+        return [Problem("", "needs dependency and request, or handler and input")]
+    problems = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - given)]
+    if "input" in document:
+        problems.append(Problem("/input", "belongs to a handler"))
+    return problems
+
+
+def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
+    """List the events whose target is unknown here, or not for others to send to."""
+    for index, event in enumerate(events):
+        if event.dependency is not None:
+            receiver = targets.find_dependency(event.dependency)
+            pointer = pointer_of(member, index, "dependency")
+            if receiver is None:
+                yield Problem(pointer, f"no dependency has the name {event.dependency}")
+            elif not receiver.base_url:
+                yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
+        # A message of a caller's there would be taken for one of the platform's own.
+        if event.queue is not None and event.queue.startswith(targets.platform_queues):
+            pointer = pointer_of(member, index, "queue")
+            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

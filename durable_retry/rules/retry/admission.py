@@ -1,0 +1,105 @@
+"""What an operation has reached in the admission of its next attempt, while attempts are blocked."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.limits.limiter import Slot
+
+PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
+"""Reason of an attempt that somebody let through by hand."""
+
+WITHOUT_THE_CIRCUIT: Final = "went on without the circuit, which did not answer"
+WITHOUT_THE_LIMITER: Final = "went on without the limiter, which did not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionState(JsonShape):
+    """What an operation has reached in the admission of its next attempt."""
+
+    waiting: bool = False  # the circuit refused it before in this wait, so it is released in its turn
+    # The start for which the retry budget took its token; None when it did not.
+    promised_at: datetime | None = None
+    # The entity's permit for a probe; None when it has none.
+    permit: Permitted | None = None
+    # When the attempt was first due, before anything blocked it; None for a first attempt.
+    due_at: datetime | None = None
+    circuit_key: str | None = None  # the limit key whose circuit refused or postponed it; None for none
+    # Granted by the entity `call_limiter` for this attempt; None when there is none.
+    slot: Slot | None = None
+    # Until when that is lent at least; None where none was asked for.
+    slot_ends_at: datetime | None = None
+    turn_at: datetime | None = None  # its start, which the limiter counted; None when it has none
+    # When the attempt was first due, if it waits for a slot; None if not.
+    slot_since: datetime | None = None
+    # How many older attempts waited for a slot when it last asked; None when not known.
+    ahead: int | None = None
+    # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
+    is_canary: bool | None = None
+    # The executions of this attempt that sent nothing and may have left its marker.
+    unsent: tuple[str, ...] | None = None
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether its attempt tries for everybody that waits: as the circuit's probe, or let past it."""
+        return self.is_canary is True or (self.permit is not None and self.permit.lease_id is not None)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it has a place at the limiter, which expects it."""
+        return self.ahead is not None
+
+    @property
+    def has_been_counted(self) -> bool:
+        """Whether its circuit counts it as waiting, or its retry budget took a token for it."""
+        return self.waiting or self.promised_at is not None
+
+    def with_nothing_held(self) -> "AdmissionState":
+        """Return what is left when it does not come for now: since when it is due, and that it waits."""
+        return replace(self, ahead=None, turn_at=None, promised_at=None)
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """What an attempt passes that others ask, each a few words."""
+        passes = (
+            (self.is_canary, PAST_THE_CIRCUIT),
+            (self.permit is not None and self.permit.fail_open, WITHOUT_THE_CIRCUIT),
+            (self.slot is not None and self.slot.fail_open, WITHOUT_THE_LIMITER),
+        )
+        return tuple(reason for is_so, reason in passes if is_so)
+
+    def at_another_name(self) -> "AdmissionState":
+        """Return what is left where the dependency has another name by now, and with it other entities."""
+        return AdmissionState(
+            due_at=self.due_at, slot_since=self.slot_since, is_canary=self.is_canary, unsent=self.unsent
+        )
+
+    def without_lease(self) -> "AdmissionState":
+        """Return it without permit and slot."""
+        return replace(self, permit=None, slot=None, slot_ends_at=None)
+
+    def at_begin(self, now: datetime, attempt_seconds: float) -> "AdmissionState":
+        """Return what it has of it when the attempt begins, which may have been queued since.
+
+        A lease that would end before the attempt is none: another one may go in its place.
+        """
+        probe_ends_at = None if self.permit is None else self.permit.lease_expires_at
+        slot_ends_at = None if self.slot is None or self.slot.lease_id is None else self.slot_ends_at
+        ends_at = [each for each in (probe_ends_at, slot_ends_at) if each is not None]
+        is_lent = all(now + timedelta(seconds=attempt_seconds) <= each for each in ends_at)
+        return self if is_lent else self.without_lease()
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdmission(JsonShape):
+    """What an operation has reached in the admission of a step to another dependency."""
+
+    dependency: str
+    admission: AdmissionState = field(default_factory=AdmissionState)
+
+
+def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionState:
+    """Return what an operation has reached at a step's dependency; nothing where another held it up."""
+    return AdmissionState() if step is None or step.dependency != dependency else step.admission

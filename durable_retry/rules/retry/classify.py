@@ -1,0 +1,274 @@
+"""The category of a failure.
+
+Two questions decide it. What did the dependency say? And if the request may have taken effect, may it be sent
+again? A request is *unprotected* when repeating it could do its work twice: POST or PATCH to a dependency
+that deduplicates on no header. For an unprotected request:
+
+- not sent (no connection, or none free in the pool): safe for any method, `transient`;
+- refused before processing (503, and 4xx but 460 and 499): safe for any method;
+- sent, then silence or a success that breaks off (read and write timeouts, a lost connection): `ambiguous`;
+- 500, 502, 504 and every other 5xx that is `transient` otherwise: a server failed while it processed the
+  request, or a proxy stopped waiting for it: `ambiguous`;
+- 460 and 499, by which a proxy says that the one before it went away while the request was on: `ambiguous`.
+
+A 4xx with a usable hint says "not now": 403 and 429 are `throttled`, others `transient`. 409 after an attempt
+of the same key whose end is unknown is `transient`: a dependency that deduplicates answers so while the first
+request is under way. 421 (the wrong server for this host) is `malformed`: every attempt goes the same way.
+
+Some vendors say in a header whether a retry helps: `true` makes any error `transient`, `false` ends what
+would be so. It changes neither `throttled` nor `ambiguous`.
+
+The entries of `classify` in dependencies.toml take precedence over all of this, also over `ambiguous`: an
+owner who writes `500 = "transient"` states that a repeat is safe there. See `rules.retry.rules`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+from durable_retry.base.foreign import look
+from durable_retry.base.names import Category
+from durable_retry.rules.retry.retry_after import RetryHint
+from durable_retry.rules.retry.rules import NO_RULES, Rules, ruled_name
+
+_BY_STATUS: Final[Mapping[int, Category]] = {
+    **dict.fromkeys((408, 425), Category.TRANSIENT),
+    429: Category.THROTTLED,
+    **dict.fromkeys((401, 403, 407), Category.UNAUTHORIZED),
+    **dict.fromkeys((404, 410), Category.NOT_FOUND),
+    **dict.fromkeys((402, 409, 412, 423), Category.BUSINESS_RULE),
+    501: Category.MALFORMED,
+}
+"""Answers that are not what `_by_class` says of their class."""
+
+_CALLER_LEFT: Final = frozenset({460, 499})
+"""The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the one that asked it."""
+
+_LOWEST_ERROR: Final = 400
+
+_UNAVAILABLE: Final = 503
+
+_PAUSING: Final = frozenset({403, _UNAVAILABLE})
+"""`throttled` where they say for how long; 429 always is."""
+
+_CONFLICT: Final = 409
+
+_UNKNOWN_CALLER: Final = frozenset({401, 407})
+
+
+class Sent(StrEnum):
+    """Whether a failed request can have reached the dependency."""
+
+    NO = "no"
+    MAYBE = "maybe"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    category: Category  # what kind of failure it is; decides what follows
+    sent: Sent = Sent.MAYBE  # whether the request can have reached the dependency
+    counted: bool = True  # False when the failure is this side's own: it costs no attempt
+
+
+_NEVER_SENT: Final = Classification(Category.TRANSIENT, Sent.NO)
+_LOST: Final = Classification(Category.TRANSIENT)
+_UNSENDABLE: Final = Classification(Category.MALFORMED, Sent.NO)
+
+_BY_EXCEPTION: Final[Mapping[str, Classification]] = {
+    # No connection was made, so nothing was sent.
+    "ConnectError": _NEVER_SENT,
+    "ConnectTimeout": _NEVER_SENT,
+    "ProxyError": _NEVER_SENT,
+    # No connection was free here: our own shortage.
+    "PoolTimeout": Classification(Category.TRANSIENT, Sent.NO, counted=False),
+    # The request itself cannot be sent, now or later.
+    "UnsupportedProtocol": _UNSENDABLE,
+    "LocalProtocolError": _UNSENDABLE,
+    "InvalidURL": _UNSENDABLE,
+    "TooManyRedirects": Classification(Category.MALFORMED),
+}
+"""Every other exception is `_LOST`: timeouts and broken connections after some or all of it was sent."""
+
+_BUSINESS_RULE: Final = Classification(Category.BUSINESS_RULE)
+_MALFORMED: Final = Classification(Category.MALFORMED)
+_FORBIDDEN: Final = Classification(Category.UNAUTHORIZED)
+UNAUTHORIZED: Final = Classification(Category.UNAUTHORIZED, counted=False)
+"""A refused credential, which is a failure of our side where it is the app's own."""
+
+_BY_LIBRARY: Final[Mapping[str, Classification]] = {
+    **dict.fromkeys(("sqlalchemy.IntegrityError", "psycopg.IntegrityError"), _BUSINESS_RULE),
+    **dict.fromkeys(
+        (
+            *("aiohttp.InvalidURL", "aiohttp.NonHttpUrlClientError", "aiohttp.TooManyRedirects"),
+            *("psycopg.DataError", "psycopg.NotSupportedError", "psycopg.ProgrammingError"),
+            *("redis.DataError", "redis.ResponseError"),
+            *("requests.InvalidHeader", "requests.InvalidSchema", "requests.InvalidURL"),
+            *("requests.MissingSchema", "requests.TooManyRedirects"),
+            *("sqlalchemy.ArgumentError", "sqlalchemy.CompileError", "sqlalchemy.DataError"),
+            *("sqlalchemy.NotSupportedError", "sqlalchemy.ProgrammingError"),
+        ),
+        _MALFORMED,
+    ),
+    **dict.fromkeys(
+        (
+            "azure.ClientAuthenticationError",
+            *("psycopg.InvalidAuthorizationSpecification", "psycopg.InvalidPassword"),
+            *("redis.AuthenticationError", "redis.AuthenticationWrongNumberOfArgsError"),
+        ),
+        UNAUTHORIZED,
+    ),
+    **dict.fromkeys(
+        ("psycopg.InsufficientPrivilege", "redis.AuthorizationError", "redis.NoPermissionError"), _FORBIDDEN
+    ),
+    # A Redis server that cannot at this moment: subclasses of `ResponseError`, which is malformed.
+    **dict.fromkeys(
+        (
+            *("redis.AskError", "redis.BusyLoadingError", "redis.ClusterDownError"),
+            *("redis.OutOfMemoryError", "redis.ReadOnlyError", "redis.TryAgainError"),
+        ),
+        _LOST,
+    ),
+}
+"""Exceptions of common libraries by package and class; one with a status goes by that, others are `_LOST`."""
+
+_BY_HANDLER: Final[Mapping[str, Classification]] = {
+    "Throttled": Classification(Category.THROTTLED),
+    "Rejected": Classification(Category.BUSINESS_RULE),
+}
+"""Exceptions of `durable_retry.handlers`. `Transient` is not here: every other exception means the same."""
+
+_BY_CODE: Final = {**_BY_LIBRARY, **_BY_HANDLER}
+
+
+def classify_status(
+    status_code: int,
+    *,
+    retry_hint: RetryHint | None = None,
+    unprotected: bool = False,
+    after_unknown: bool = False,
+    advice: bool | None = None,
+) -> Category | None:
+    """Classify an answer of which the dependency's `classify` says nothing; None means success.
+
+    Args:
+        after_unknown: Whether an earlier attempt of the same key may have acted, or be under way.
+        advice: Whether the dependency says that a retry helps, see `advised_retry`.
+    """
+    if is_2xx(status_code):
+        return None
+    category = _BY_STATUS.get(status_code) or _by_class(status_code)
+    unclear = category is Category.TRANSIENT or status_code in _CALLER_LEFT
+    if unprotected and unclear and not (status_code == _UNAVAILABLE or is_refusal(status_code)):
+        return Category.AMBIGUOUS
+    later = category
+    if retry_hint is not None and retry_hint.is_usable:
+        later = _hinted(category, status_code)
+    elif after_unknown and status_code == _CONFLICT:
+        later = Category.TRANSIENT
+    return later if advice is None or status_code < _LOWEST_ERROR else _advised(category, later, advice)
+
+
+def _advised(category: Category, later: Category, advice: bool) -> Category:  # noqa: FBT001 - it is the word
+    """Return the category of an error whose dependency says whether a retry helps; a pause is kept."""
+    if later is Category.THROTTLED:
+        return later
+    if advice:
+        return Category.TRANSIENT
+    return Category.MALFORMED if category is Category.TRANSIENT else category
+
+
+def _hinted(category: Category, status_code: int) -> Category:
+    if status_code in _PAUSING:
+        return Category.THROTTLED
+    return Category.TRANSIENT if is_4xx(status_code) and category is not Category.THROTTLED else category
+
+
+def is_of_credential(category: Category | None, status_code: int, *, is_ruled: bool) -> bool:
+    """Whether an answer says that whoever asks is not known; 403 says that only where `classify` does."""
+    return category is Category.UNAUTHORIZED and (is_ruled or status_code in _UNKNOWN_CALLER)
+
+
+def is_refusal(status_code: int) -> bool:
+    """Whether an answer says that the dependency did nothing; no 5xx does, as proxies send them too."""
+    return is_4xx(status_code) and status_code not in _CALLER_LEFT
+
+
+def is_2xx(status_code: int) -> bool:
+    """Whether an answer says that it succeeded."""
+    return 200 <= status_code < 300  # noqa: PLR2004  a class of codes
+
+
+def is_4xx(status_code: int) -> bool:
+    """Whether an answer blames the request."""
+    return 400 <= status_code < 500  # noqa: PLR2004  a class of codes
+
+
+def classify_failure(
+    exception_names: Iterable[str],
+    *,
+    unprotected: bool = False,
+    rules: Rules = NO_RULES,
+) -> Classification:
+    """Classify an exception that was raised instead of an answer.
+
+    Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
+    exception's class and its bases, most specific first, as `names_of` returns them. An unknown one is
+    `transient` and may have been sent.
+    """
+    names = list(exception_names)
+    category = _first_known(names, _BY_EXCEPTION) or _LOST
+    ruled = ruled_name(names, rules)
+    if ruled is not None:
+        return Classification(ruled, category.sent)
+    if unprotected and category.category is Category.TRANSIENT and category.sent is Sent.MAYBE:
+        return Classification(Category.AMBIGUOUS)
+    return category
+
+
+def classify_handler_failure(exception_names: Iterable[str], *, rules: Rules = NO_RULES) -> Classification:
+    """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
+
+    What a handler has sent before it failed is not known here, so every attempt of it counts, unless its
+    credential is refused.
+    """
+    names = list(exception_names)
+    ruled = ruled_name(names, rules)
+    if ruled is not None:
+        return Classification(ruled, counted=ruled is not Category.UNAUTHORIZED)
+    return _first_known(names, _BY_CODE) or _LOST
+
+
+_MOST_WRAPPED: Final = 8
+"""Exceptions inside of each other; one may be its own `orig`."""
+
+
+def names_of(error: BaseException) -> list[str]:
+    """Return the names by which an exception is classified, those of its own class first.
+
+    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`. The
+    driver's exception, which SQLAlchemy wraps and has at `orig`, says more and comes first.
+    """
+    wrapped = [error]
+    for _ in range(_MOST_WRAPPED):
+        driver: Any = look(partial(getattr, wrapped[-1], "orig", None), None)
+        if not issubclass(type(driver), BaseException):
+            break
+        wrapped.append(driver)
+    classes = [cls for exception in reversed(wrapped) for cls in type(exception).__mro__]
+    return list(dict.fromkeys(chain.from_iterable(map(_names_of_class, classes))))
+
+
+def _names_of_class(cls: type) -> tuple[str, ...]:
+    module, name = look(lambda: str(cls.__module__), ""), look(lambda: str(cls.__name__), "")
+    return f"{module}.{name}", f"{module.partition('.')[0]}.{name}", name
+
+
+def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:
+    return next((table[name] for name in names if name in table), None)
+
+
+def _by_class(status_code: int) -> Category:
+    return Category.TRANSIENT if status_code >= 500 else Category.MALFORMED  # noqa: PLR2004  a class of codes

@@ -1,0 +1,205 @@
+"""What bounds the instant of the next attempt, each with its reason."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from durable_retry.base.names import Priority
+from durable_retry.base.text import cut_text, paused_text, seconds_text, time_text
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import RECHECK, Refused, release_at
+from durable_retry.rules.limits.limiter import SlotPostponed
+from durable_retry.rules.retry.backoff import backoff
+from durable_retry.rules.retry.history import AttemptOutcome, History
+from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
+
+
+class Retryable(Protocol):
+    """What the rules need of an operation, or of an event of the outbox.
+
+    Attributes:
+        operation_id: Seeds every draw, so that a replay draws the same.
+        run_id: Names its slots: an attempt of an earlier run may still hold one.
+        dependency: Named in texts.
+        policy: Strategy, attempts, jitter and `Retry-After`.
+        timeouts: `connect_seconds` must fit between a wait and the deadline.
+        deadline_at: After this nothing more is tried; None means no deadline.
+        handler: The Python handler that it runs; None for a request.
+        priority: Who goes first where operations wait for a limit; None is `normal`.
+        limit_key: Whose share of the dependency's limits it uses; None without one.
+    """
+
+    @property
+    def operation_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def dependency(self) -> str: ...
+    @property
+    def policy(self) -> RetryPolicy: ...
+    @property
+    def timeouts(self) -> Timeouts: ...
+    @property
+    def deadline_at(self) -> datetime | None: ...
+    @property
+    def handler(self) -> str | None: ...
+    @property
+    def priority(self) -> Priority | None: ...
+    @property
+    def limit_key(self) -> str | None: ...
+
+
+_OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
+
+REASON_ERROR_CHARS: Final = 160
+"""The error behind a wait has no more in its reason."""
+
+_SOON: Final = timedelta(milliseconds=1)
+
+
+def is_over(deadline_at: datetime | None, now: datetime) -> bool:
+    """Whether no time is left; never, without a deadline."""
+    return deadline_at is not None and now >= deadline_at
+
+
+def latest_start(deadline_at: datetime, timeouts: Timeouts) -> datetime:
+    """Return the last instant to which waiting makes sense: the time to connect must fit behind it."""
+    return deadline_at - timedelta(seconds=min(timeouts.connect_seconds, timeouts.attempt_seconds))
+
+
+def seconds_left(deadline_at: datetime | None, now: datetime) -> float | None:
+    """Return the seconds until the deadline, 0 when it is over; None without one."""
+    return None if deadline_at is None else max(0.0, (deadline_at - now).total_seconds())
+
+
+def attempt_seconds(timeouts: Timeouts, deadline_at: datetime | None, now: datetime) -> float:
+    """Return the seconds that one attempt has, all of it: its own timeout, cut by the deadline."""
+    left = seconds_left(deadline_at, now)
+    return timeouts.attempt_seconds if left is None else min(timeouts.attempt_seconds, left)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayConstraint:
+    """No attempt before `at`, for these reasons."""
+
+    at: datetime
+    reasons: tuple[str, ...]
+
+
+def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
+    return tuple(reason for constraint in constraints for reason in constraint.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class _AppliedPolicy:
+    """The policy that decides about a failure, and the number of the failed attempt by it."""
+
+    policy: RetryPolicy  # the operation's, or that of the handler's step that failed
+    seed: str  # the seed of its draws
+    attempt: int  # number of the failed attempt by this policy, from 1
+    name: str  # for texts: `attempt`, or the step's
+
+
+def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutcome) -> _AppliedPolicy:
+    """Return the policy that decides about a failure: that of the failed step, or else the operation's.
+
+    Attempts that ended by a step with a policy of its own do not count for the operation's.
+    """
+    if (step := outcome.step) is not None:
+        seed = f"{operation.operation_id}/{step.step}"
+        return _AppliedPolicy(step.policy, seed, step.attempt, f"step {step.step}: attempt")
+    number = outcome.number - (history.step_failures or 0)
+    return _AppliedPolicy(operation.policy, operation.operation_id, number, "attempt")
+
+
+def backoff_constraint(applied: _AppliedPolicy, now: datetime) -> DelayConstraint:
+    """Return the policy's backoff after a counted attempt."""
+    wait = backoff(applied.policy, applied.seed, applied.attempt)
+    return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
+
+
+def own_failure_constraint(
+    operation: Retryable, history: History, error: str, now: datetime
+) -> DelayConstraint:
+    """Return the backoff after a failure of our own side, with a count and a pace of its own.
+
+    The operation's policy is made for its dependency: a quick one would use up the bound on our own failures
+    within seconds of an outage.
+    """
+    wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
+    shown = cut_text(error, REASON_ERROR_CHARS)
+    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {shown}"
+    return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
+
+
+def retry_after_constraint(
+    policy: RetryPolicy, outcome: AttemptOutcome, now: datetime
+) -> list[DelayConstraint]:
+    """Return the wait that the dependency asked for, within what the policy lets it ask for."""
+    hint = outcome.retry_hint
+    if hint is None:
+        return []
+    if not hint.is_usable:
+        return [DelayConstraint(now, hint.notes)]
+    wish = f"{hint.source} {seconds_text(hint.delay_seconds)}"
+    if not policy.respect_retry_after:
+        return [DelayConstraint(now, (f"{wish} is not respected",))]
+    most, setting = policy.max_retry_after_seconds, "max_retry_after_seconds"
+    if outcome.pause_seconds is not None:
+        most, setting = outcome.pause_seconds, "max_pause_seconds"
+    if hint.delay_seconds <= most:
+        return [DelayConstraint(now + timedelta(seconds=hint.delay_seconds), (wish, *hint.notes))]
+    clamped = f"clamped to {seconds_text(most)} by {setting}"
+    return [DelayConstraint(now + timedelta(seconds=most), (wish, *hint.notes, clamped))]
+
+
+def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
+    """Return when a blocked attempt asks again whose instant has passed by this clock, not by the worker's.
+
+    At most the last useful start before the deadline: a difference of clocks must not end the operation.
+    """
+    if operation.deadline_at is None:
+        return now + RECHECK
+    return min(now + RECHECK, latest_start(operation.deadline_at, operation.timeouts))
+
+
+def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) -> DelayConstraint:
+    """Return this operation's place in the release after the circuit lets calls through again.
+
+    Those who wait are spread over the time after that instant, so that they do not come as one herd. A place
+    behind the deadline is moved forward. A break that ended while the refusal was on its way still spreads.
+    """
+    reopens_at = max(refused.base, now + _SOON)
+    if refused.base <= now:
+        reopens_at = max(reopens_at, _asks_again_at(operation, now))
+    place = release_at(operation.operation_id, reopens_at, refused.waiting)
+    if operation.deadline_at is not None:
+        place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
+    reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"
+    reopens += f" at {time_text(reopens_at)}"
+    staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
+    why = [text for text in (_failure_behind(operation, refused), refused.reason) if text]
+    return DelayConstraint(place, (*why, reopens, staggered))
+
+
+def _failure_behind(operation: Retryable, refused: Refused) -> str | None:
+    if refused.failure is None:
+        return None
+    if refused.throttled:
+        return paused_text(refused.failure, refused.base)
+    return f"{operation.dependency} {refused.failure}"
+
+
+def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: datetime) -> DelayConstraint:
+    """Return this retry's turn by the retry budget; one that has it already goes without asking again."""
+    then = "this retry has its turn then" if postponed.reserved else "it asks again then"
+    at = postponed.until
+    if not postponed.reserved and at <= now:
+        at = max(at, _asks_again_at(operation, now))
+    return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
+
+
+def limit_constraint(operation: Retryable, postponed: SlotPostponed, now: datetime) -> DelayConstraint:
+    reached = f"the limit of {operation.dependency} is reached: {postponed.reason}"
+    return DelayConstraint(now + timedelta(seconds=postponed.seconds), (reached,))

@@ -1,0 +1,314 @@
+"""The attempts and waits of one operation."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from durable_retry.base.json_forms import NOT_STORED, JsonShape
+from durable_retry.base.names import Category, OperationState
+from durable_retry.rules.retry.classify import is_4xx, is_refusal
+from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.rules.retry.retry_after import RetryHint
+
+KEPT_WAITS: Final = 5
+"""How many of the latest waits travel with an operation."""
+
+
+class WaitKind(StrEnum):
+    """Why an operation waits."""
+
+    RETRY = "retry"  # the pause after a failed attempt
+    THROTTLE = "throttle"  # the dependency asked for a pause, of this operation or of everybody
+    CIRCUIT = "circuit"
+    RETRY_BUDGET = "retry_budget"
+    LIMIT = "limit"
+    OWN_FAILURE = "own_failure"
+    ORDER = "order"
+
+    @property
+    def state(self) -> OperationState:
+        return _STATES.get(self, OperationState.WAITING_RETRY)
+
+
+_STATES: Final = {
+    WaitKind.THROTTLE: OperationState.WAITING_THROTTLE,
+    WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
+    WaitKind.ORDER: OperationState.WAITING_ORDER,
+}
+
+
+def kind_after(category: Category | None) -> WaitKind:
+    return WaitKind.THROTTLE if category is Category.THROTTLED else WaitKind.RETRY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastWait(JsonShape):
+    """One item of a status document's `waits`: all the waits of one kind in a row before one attempt.
+
+    Attributes:
+        before_attempt: The number of the attempt that had to wait, from 1.
+        kind: What blocked it.
+        began_at: When the first of them began.
+        until: When the last of them was to end.
+        times: How many there were, at least 1.
+        delay_reasons: Why the last of them was that long, each a few words.
+    """
+
+    before_attempt: int
+    kind: WaitKind
+    began_at: datetime
+    until: datetime
+    times: int = 1
+    delay_reasons: tuple[str, ...] = ()
+
+
+def with_wait(waits: tuple[PastWait, ...], wait: PastWait) -> tuple[PastWait, ...]:
+    """Add a wait to those before it; one of the same kind joins the last, and the oldest are dropped."""
+    last = waits[-1] if waits else None
+    if last is None or (last.before_attempt, last.kind) != (wait.before_attempt, wait.kind):
+        return (*waits, wait)[-KEPT_WAITS:]
+    return (*waits[:-1], replace(wait, began_at=last.began_at, times=last.times + wait.times))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailure(JsonShape):
+    """The failure of a handler's step that has a policy of its own."""
+
+    step: str
+    attempt: int  # number of the step's attempt that failed, from 1
+    policy: RetryPolicy  # decides in place of the operation's
+
+
+KEPT_ACTIONS: Final = 5
+"""How many of the latest actions travel with an operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAction(JsonShape):
+    """One item of a status document's `actions`: what a person did to the operation.
+
+    Attributes:
+        action: `cancel`, `retry_now`, `try`, `pause` or `resume`.
+        at: When it took effect.
+        by: Name of the person or of the key; None when it is not known.
+        reason: In the words of whoever did it; None when there are none.
+    """
+
+    action: str
+    at: datetime
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureDetail(JsonShape):
+    """What a person needs to understand a failed attempt, beside its line.
+
+    Attributes:
+        step: The step of a handler that failed; None where it was none.
+        body: The beginning of the answer's body, where it says more than the line; None otherwise.
+        traceback: Where the handler failed, the last calls last; None where a request was sent.
+    """
+
+    step: str | None = None
+    body: str | None = None
+    traceback: str | None = None
+
+
+_PATIENT_FAILURES: Final = 10
+"""Failures of our own side after which the wait is the longest; further ones have room below the bound."""
+
+KEPT_ATTEMPTS: Final = 20
+"""How many of the latest attempts travel with an operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOutcome(JsonShape):
+    """The outcome of one attempt, as the activities `attempt` and `publish` return it."""
+
+    number: int  # the number of the attempt, from 1
+    started_at: datetime  # when the call began
+    duration_ms: float
+    category: Category | None = None  # None for success
+    status_code: int | None = None  # the status code of the answer; None when there was none
+    error: str | None = None  # exception or answer as one line for a person; never a secret; None for success
+    # The wait that the dependency or the handler asked for; None when it did not.
+    retry_hint: RetryHint | None = None
+    # How long that pauses the dependency, where its operations may wait so long for nothing else; else None.
+    pause_seconds: float | None = None
+    # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
+    result: Any = None
+    # False when our side failed: the attempt never left it (no free connection, no configuration), or its
+    # credential is refused. It is made again under the same number and costs no attempt.
+    counted: bool = True
+    # What failed, if it was a step with a policy of its own; else None.
+    step: StepFailure | None = None
+    # More of a failure; None for success, and where the line says all.
+    failure: FailureDetail | None = None
+    # The name of this execution, when it sent nothing and may have left its marker; else None.
+    unsent: str | None = None
+    # The run of another start of its life, which came first: the operation goes on under that number. None
+    # where it met none.
+    run: int | None = None
+    # Whether nothing of the request left; None where it may have, and where an answer came.
+    never_sent: bool | None = None
+    # Whether what it calls is not configured or registered where it ran, which a deploy may change; None for
+    # not.
+    missing: bool | None = None
+    # Until when an earlier execution of it may answer, so that this one sent nothing; None where none may.
+    may_answer_until: datetime | None = None
+    # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
+    # only the worker's report to the circuit needs it.
+    is_our_bug: Annotated[bool, NOT_STORED] = False
+    # Whether the dependency's `classify` says its category. Not stored either.
+    is_ruled: Annotated[bool, NOT_STORED] = False
+    # Whether what failed is a step at another dependency, or our own side, so that it shows nothing of the
+    # operation's own dependency. Not stored either.
+    is_elsewhere: Annotated[bool, NOT_STORED] = False
+
+    @property
+    def is_own_failure(self) -> bool:
+        """Whether it failed by our own side, in a way of which only so many in a row are borne."""
+        return not (self.counted or self.missing or self.may_answer_until)
+
+    @property
+    def refuses_credential(self) -> bool:
+        """Whether the dependency refuses the app's own credential: a failure of our side."""
+        return self.category is Category.UNAUTHORIZED and not self.counted
+
+    @property
+    def never_left(self) -> bool:
+        """Whether the attempt never left our side."""
+        return not (self.counted or self.refuses_credential)
+
+    def is_clear_refusal(self, handler: str | None) -> bool:
+        """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""
+        if handler is not None:
+            # A refused call of the handler's own, which has a status, says nothing of what it did before.
+            return self.category is Category.BUSINESS_RULE and self.status_code is None
+        if self.status_code is not None and self.category is not None and is_4xx(self.status_code):
+            return is_refusal(self.status_code)
+        return self.never_sent is True or self.category in _REFUSALS
+
+
+_REFUSALS: Final = frozenset(
+    {
+        Category.MALFORMED,
+        Category.UNAUTHORIZED,
+        Category.NOT_FOUND,
+        Category.BUSINESS_RULE,
+        Category.THROTTLED,
+    }
+)
+"""Categories of answers by which a dependency says that it did nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt(JsonShape):
+    """One item of a status document's `attempts`.
+
+    Attributes:
+        number: From 1.
+        started_at: When the call began.
+        category: None for success.
+        status_code: The status code of the answer; None when there was none.
+        error: One line for a person; None for success.
+        next_delay_seconds: The wait decided after it; None when nothing follows.
+        delay_reasons: Why that wait, in the order in which they were weighed.
+    """
+
+    number: int
+    started_at: datetime
+    duration_ms: float
+    category: Category | None = None
+    status_code: int | None = None
+    error: str | None = None
+    next_delay_seconds: float | None = None
+    delay_reasons: tuple[str, ...] = ()
+
+
+def end_of(attempt: AttemptOutcome | PastAttempt) -> datetime:
+    """Return when an attempt ended, by the clock of its worker."""
+    return attempt.started_at + timedelta(milliseconds=attempt.duration_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History(JsonShape):
+    """What happened to an operation, bounded: it is carried over when the orchestration continues as new."""
+
+    attempts: tuple[PastAttempt, ...] = ()  # the latest attempts, at most `KEPT_ATTEMPTS`, oldest first
+    attempt_count: int = 0  # counted attempts in all
+    own_failures: int = 0  # attempts in a row that failed by our own side; they cost no attempt
+    circuit_waits: int = 0  # waits for the circuit so far; they cost no attempt
+    # The latest waits for anything but a retry's own delay, at most `KEPT_WAITS`, oldest first.
+    waits: tuple[PastWait, ...] = ()
+    # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
+    # none.
+    step_failures: int | None = None
+    # Whether an attempt so far ended without a clear refusal, so that the dependency may have acted; None for
+    # not.
+    may_have_acted: bool | None = None
+    # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
+    actions: tuple[PastAction, ...] | None = None
+
+    # More of the latest attempt's failure.
+    failure: FailureDetail | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what a dead letter keeps, as JSON: `attempts`, and `failure` where there is one."""
+        written = self.to_json()
+        return {name: written[name] for name in ("attempts", "failure") if name in written}
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt to make next, from 1."""
+        return self.attempt_count + 1
+
+    @property
+    def is_next_blocked(self) -> bool:
+        """Whether the next attempt was due, and something else than the one before it has put it off."""
+        return any(wait.before_attempt == self.next_attempt for wait in self.waits)
+
+    def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
+        """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
+        kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
+        return replace(self, attempts=kept, attempt_count=record.number, own_failures=0, failure=failure)
+
+    def with_first_reason(self, reason: str) -> Self:
+        """Put a reason in front of those of the latest attempt."""
+        *before, last = self.attempts
+        return replace(self, attempts=(*before, replace(last, delay_reasons=(reason, *last.delay_reasons))))
+
+    def with_unclear_end(self) -> Self:
+        """Note that an attempt ended without a clear refusal."""
+        return self if self.may_have_acted else replace(self, may_have_acted=True)
+
+    def with_step_failure(self) -> Self:
+        """Note that the latest attempt ended by a step with a policy of its own."""
+        return replace(self, step_failures=(self.step_failures or 0) + 1)
+
+    def with_action(self, action: PastAction) -> Self:
+        """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""
+        return replace(self, actions=(*(self.actions or ()), action)[-KEPT_ACTIONS:])
+
+    def with_own_failure(self, *, is_bounded: bool = True, is_spared: bool = False) -> Self:
+        """Add an attempt that failed by our own side.
+
+        Args:
+            is_bounded: False for what makes the next wait longer only.
+            is_spared: Whether it uses nothing of the bound up, nor makes a wait longer.
+        """
+        own_failures = self.own_failures + 1
+        if is_spared:
+            own_failures = max(self.own_failures, 1)
+        elif not is_bounded:
+            own_failures = max(self.own_failures, min(own_failures, _PATIENT_FAILURES))
+        return replace(self, own_failures=own_failures)
+
+    def with_circuit_wait(self) -> Self:
+        return replace(self, circuit_waits=self.circuit_waits + 1)
+
+    def with_wait(self, wait: PastWait) -> Self:
+        """Add what blocked an attempt, and for how long."""
+        return replace(self, waits=with_wait(self.waits, wait))

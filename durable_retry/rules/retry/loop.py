@@ -1,0 +1,444 @@
+"""The retry loop as a state machine: a result comes in, the next state and what to do go out.
+
+    attempt ──> Done
+            ──> DeadLetter
+            ──> Wait ──────────────────────────────> attempt
+            ──> RequestProbe ──> Permitted ────────> attempt at once
+                             ──> Refused ──> Wait ─> attempt
+            ──> RequestSlot ───> Slot ─────────────> attempt at once
+                             ──> SlotPostponed ────> Wait ─> attempt
+
+An orchestrator carries the actions out: `operation` one after the other, `outbox` in rounds over many
+deliveries. Nothing here waits, reads a clock or calls anything.
+
+An attempt needs admission: of the retry budget first, then of the circuit, then of the dependency's limits.
+The worker decides from its cached snapshot and its share of the limits. What blocks an attempt goes back to
+the orchestration, which waits, or asks the circuit's entity for a probe or the limiter's entity for a slot.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, assert_never, cast
+
+from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.text import seconds_text
+from durable_retry.rules.circuit.messages import PermitMessage
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.transitions import ProbeRequest
+from durable_retry.rules.limits.limiter import (
+    DOOR_SECONDS,
+    LEASE_MARGIN_SECONDS,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+)
+from durable_retry.rules.limits.settings import NeedsSlot
+from durable_retry.rules.limits.share import is_valid
+from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
+from durable_retry.rules.retry.constraints import Retryable, latest_start
+from durable_retry.rules.retry.decide import (
+    Decision,
+    Wait,
+    after_attempt,
+    after_own_failure,
+    kind_of_refusal,
+    record,
+    while_blocked,
+)
+from durable_retry.rules.retry.history import AttemptOutcome, History, PastWait, WaitKind, end_of
+
+TRANSPORT_SECONDS: Final = 15.0
+"""Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
+
+_QUEUES_GROW: Final = 2
+"""A lease has room for so many times as long as the attempt was on its way when it was blocked: it is queued
+once more before it begins. One that begins later asks again (`AdmissionState.at_begin`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsProbe(JsonShape):
+    """The circuit is half-open, and only its entity decides who probes; the settings go with the request."""
+
+    settings: CircuitSettings
+    limit_key: str | None = None  # whose circuit it is; None for that of the dependency
+    kind: Literal["needs_probe"] = "needs_probe"
+
+
+type Blocked = Refused | NeedsProbe | BudgetPostponed | NeedsSlot
+"""What blocks an attempt; none is counted."""
+
+
+def lease_seconds_of(operation: Retryable, margin_seconds: float, on_its_way: timedelta) -> float:
+    """Return the lease of an attempt that was on its way for so long when it was blocked."""
+    queued_seconds = _QUEUES_GROW * on_its_way.total_seconds()
+    return operation.timeouts.attempt_seconds + margin_seconds + queued_seconds
+
+
+def probe_message(
+    operation: Retryable,
+    attempt: int,
+    settings: CircuitSettings,
+    now: datetime,
+    *,
+    on_its_way: timedelta = timedelta(),
+) -> PermitMessage:
+    """Return the request to the circuit's entity for a probe's permit, by the worker's settings."""
+    lease_seconds = lease_seconds_of(operation, TRANSPORT_SECONDS, on_its_way)
+    return PermitMessage(ProbeRequest(operation.operation_id, attempt, now, lease_seconds), settings)
+
+
+def lease_id_of(operation: Retryable, attempt: int) -> str:
+    """Return the name of an attempt's lease and place at a limiter."""
+    return f"{operation.run_id}:{attempt}"
+
+
+def slot_request(
+    operation: Retryable,
+    attempt: int,
+    admission: AdmissionState,
+    needed: NeedsSlot,
+    now: datetime,
+    *,
+    on_its_way: timedelta = timedelta(),
+) -> SlotRequest:
+    """Return the request to the entity `call_limiter` for a slot, by the worker's limits."""
+    deadline_at, timeouts = operation.deadline_at, operation.timeouts
+    latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
+    return SlotRequest(
+        lease_id=lease_id_of(operation, attempt),
+        lease_seconds=lease_seconds_of(operation, LEASE_MARGIN_SECONDS, on_its_way),
+        settings=needed.settings,
+        asked_at=now,
+        due_at=admission.slot_since or now,
+        reserved=admission.turn_at is not None,
+        has_waited=admission.has_place,
+        latest_seconds=latest,
+        priority=operation.priority,
+        limit_key=operation.limit_key,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedStep:
+    """A step of a handler at another dependency, and what blocks it there."""
+
+    dependency: str
+    blocked: Blocked
+
+
+def kind_of_block(blocked: Blocked | BlockedStep) -> WaitKind:
+    """Return why what is blocked waits, or will when the entity that it asks refuses."""
+    match blocked:
+        case BlockedStep():
+            return kind_of_block(blocked.blocked)
+        case Refused():
+            return kind_of_refusal(blocked)
+        case NeedsProbe():
+            return WaitKind.CIRCUIT
+        case BudgetPostponed():
+            return WaitKind.RETRY_BUDGET
+        case NeedsSlot():
+            return WaitKind.LIMIT
+        case _ as never:
+            assert_never(never)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryState(JsonShape):
+    """Where the retry loop of one call stands between two attempts."""
+
+    history: History = field(default_factory=History)  # the attempts and waits so far
+    # What the call has reached in the admission of its next attempt.
+    admission: AdmissionState = field(default_factory=AdmissionState)
+    due_at: datetime | None = None  # when the next attempt is due, aware UTC; None means at once
+    # The same of a step of the next attempt, at another dependency; None when none was blocked.
+    step: StepAdmission | None = None
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether the call may have taken effect: a handler that a step holds up has begun."""
+        return self.history.may_have_acted is True or self.step is not None
+
+    def with_canary(self, step_at: str | None) -> "RetryState":
+        """Return the state in which the next attempt passes the circuit of its dependency, or of a step's."""
+        admission = replace(self.admission_at(step_at), is_canary=True)
+        if step_at is None:
+            return replace(self, admission=admission)
+        return replace(self, step=StepAdmission(step_at, admission))
+
+    def admissions(self, dependency: str) -> tuple[tuple[str, AdmissionState], ...]:
+        """Return what it has reached at each dependency; its own is the argument."""
+        own = ((dependency, self.admission),)
+        return own if self.step is None else (*own, (self.step.dependency, self.step.admission))
+
+    def with_nothing_held(self) -> "RetryState":
+        """Return the state in which no limiter, circuit or budget expects it."""
+        step = self.step
+        if step is not None:
+            step = replace(step, admission=step.admission.with_nothing_held())
+        return replace(self, admission=self.admission.with_nothing_held(), step=step)
+
+    def admission_at(self, step_at: str | None) -> AdmissionState:
+        """Return what it has reached at a step's dependency; None means the operation's own."""
+        if step_at is None:
+            return self.admission
+        return held_admission(self.step, step_at)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The activity failed instead of answering; whether the call left is not known here."""
+
+    error: str  # one line for a person
+
+
+@dataclass(frozen=True, slots=True)
+class RequestProbe:
+    """Send the message to the circuit's entity and continue with its answer."""
+
+    message: PermitMessage
+    limit_key: str | None = None  # whose circuit it is; None for that of the dependency
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSlot:
+    """Send the request to the entity `call_limiter` and continue with its answer."""
+
+    request: SlotRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptNow:
+    """Make the attempt at once: the probe or the slot was granted, and its lease runs."""
+
+
+type LapResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | SlotPostponed
+"""What an attempt gave, what blocked it, or the answer of an entity: a permit for a probe, a slot or none."""
+
+type Action = Decision | RequestProbe | RequestSlot | AttemptNow
+
+
+def _uncounted(state: RetryState, action: Action, now: datetime, unsent: str | None = None) -> AdmissionState:
+    """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
+    admission = state.admission
+    slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
+    is_retry = state.history.next_attempt > 1
+    return AdmissionState(
+        waiting=_is_counted_waiting(admission),
+        promised_at=(action.until if isinstance(action, Wait) else now) if is_retry else None,
+        circuit_key=admission.circuit_key,
+        slot_since=admission.slot_since,
+        unsent=slots,
+    )
+
+
+def _is_counted_waiting(admission: AdmissionState) -> bool:
+    """Whether the circuit goes on to count the operation after its attempt: a probe releases nobody.
+
+    Nor does a canary.
+    """
+    return admission.waiting and admission.is_probe
+
+
+def after(
+    operation: Retryable,
+    state: RetryState,
+    result: LapResult,
+    now: datetime,
+    *,
+    step_at: str | None = None,
+    on_its_way: timedelta = timedelta(),
+) -> tuple[RetryState, Action]:
+    """Return the state after a result, of an attempt or of the circuit's entity, and what to do now.
+
+    Args:
+        step_at: The dependency of the step that the result is about; None when it is about the attempt.
+        on_its_way: How long after it was asked for the result came.
+    """
+    if step_at is None:
+        moved, action = _after(operation, state, result, now, on_its_way)
+        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)
+        return replace(moved, step=None if has_ended else state.step), action
+    at_step = replace(state, admission=state.admission_at(step_at))
+    # An operation or an event of the outbox: both are dataclasses.
+    called: Retryable = replace(cast("Any", operation), dependency=step_at)
+    moved, action = _after(called, at_step, result, now, on_its_way)
+    held = StepAdmission(step_at, moved.admission)
+    return replace(moved, admission=_uncounted(state, action, now), step=held), action
+
+
+def _after(
+    operation: Retryable, state: RetryState, result: LapResult, now: datetime, on_its_way: timedelta
+) -> tuple[RetryState, Action]:
+    match result:
+        case AttemptOutcome():
+            is_probe = state.admission.is_probe or (state.step is not None and state.step.admission.is_probe)
+            decision = after_attempt(operation, state.history, result, now, state.due_at, is_probe=is_probe)
+            shown = _with_late_turn(decision, result, now)
+            history = record(_with_late_start(state, result), result, shown, is_probe=is_probe)
+            history = _with_its_way(history, state, result)
+            may_answer = result.may_answer_until is not None
+            if may_answer or not (result.never_left or result.is_clear_refusal(operation.handler)):
+                history = history.with_unclear_end()
+            left = AdmissionState(waiting=_is_counted_waiting(state.admission))
+            if not result.counted:
+                left = _uncounted(state, decision, now, result.unsent)
+                history = _with_wait(history, decision, now)
+            return _state_with_decision(history, left, decision)
+        case WorkerFailed():
+            decision = after_own_failure(operation, state.history, result.error, now)
+            history = _with_wait(state.history.with_own_failure().with_unclear_end(), decision, now)
+            return _state_with_decision(history, _uncounted(state, decision, now), decision)
+        case NeedsProbe() | NeedsSlot():
+            # The slot that it had was given back after the attempt's answer.
+            admission, attempt = replace(state.admission, slot=None), state.history.next_attempt
+            action: Action
+            if isinstance(result, NeedsProbe):
+                message = probe_message(operation, attempt, result.settings, now, on_its_way=on_its_way)
+                action = RequestProbe(message, result.limit_key)
+            else:
+                # The answer may come late: its instant would put the attempt behind others that came since.
+                turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
+                since = admission.slot_since or admission.due_at or now
+                admission = replace(admission, slot_since=since, turn_at=turn_at)
+                request = slot_request(operation, attempt, admission, result, now, on_its_way=on_its_way)
+                ends_at = now + timedelta(seconds=request.lease_seconds)
+                admission, action = replace(admission, slot_ends_at=ends_at), RequestSlot(request)
+            return replace(state, admission=admission), action
+        case Permitted():
+            return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
+        case Slot():
+            admission = _with_turn(replace(state.admission, slot=result), result.turn_seconds, now)
+            return RetryState(state.history, admission, now), AttemptNow()
+        case Refused() | BudgetPostponed() | SlotPostponed():
+            return _after_refusal(operation, state, result, now)
+        case _ as never:
+            assert_never(never)
+
+
+def _with_turn(admission: AdmissionState, turn_seconds: float | None, now: datetime) -> AdmissionState:
+    if turn_seconds is None:
+        return admission
+    return replace(admission, turn_at=now + timedelta(seconds=turn_seconds))
+
+
+def before_turn(state: RetryState, now: datetime) -> Wait | None:
+    """Return the wait of an attempt that comes before its turn: somebody woke it; None when it may go."""
+    admissions = (state.admission, *(() if state.step is None else (state.step.admission,)))
+    door = timedelta(seconds=DOOR_SECONDS)
+    limit = [turn_at - door for admission in admissions if (turn_at := admission.turn_at) is not None]
+    budget = [promised_at for admission in admissions if (promised_at := admission.promised_at) is not None]
+    at = max((*limit, *budget), default=now)
+    if at <= now + _A_LITTLE_EARLY:
+        return None
+    kind = WaitKind.RETRY_BUDGET if at in budget else WaitKind.LIMIT
+    return Wait(at, (at - now).total_seconds(), (_HAS_ITS_TURN,), kind)
+
+
+_HAS_ITS_TURN: Final = "it has its turn then"
+_A_LITTLE_EARLY: Final = timedelta(seconds=0.5)
+
+
+def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
+    if not outcome.counted:
+        return history
+    at_step = () if state.step is None else state.step.admission.ways
+    for reason in dict.fromkeys((*state.admission.ways, *at_step)):
+        history = history.with_first_reason(reason)
+    return history
+
+
+SHOWN_LATE_AFTER: Final = timedelta(seconds=2)
+"""Timers of a busy host are up to 2 s late; what comes later than that has waited for our own side."""
+
+
+def _with_late_turn(decision: Decision, outcome: AttemptOutcome, now: datetime) -> Decision:
+    """Return a decision with how long after the end of its attempt it was made, if our own side was late."""
+    late = now - end_of(outcome)
+    if not isinstance(decision, Wait) or late <= SHOWN_LATE_AFTER:
+        return decision
+    return replace(decision, reasons=(f"{_nothing_worked(late)} after it", *decision.reasons))
+
+
+def _with_late_start(state: RetryState, outcome: AttemptOutcome) -> History:
+    """Return the history before an attempt, with how late it began where our own side held it up."""
+    due_at = _due_at(state)
+    if due_at is None or (late := outcome.started_at - due_at) <= SHOWN_LATE_AFTER:
+        return state.history
+    wait = PastWait(
+        before_attempt=outcome.number,
+        kind=WaitKind.OWN_FAILURE,
+        began_at=due_at,
+        until=outcome.started_at,
+        delay_reasons=(_nothing_worked(late),),
+    )
+    return state.history.with_wait(wait)
+
+
+def _due_at(state: RetryState) -> datetime | None:
+    """Say since when the next attempt is late; what was late before its pause counts, unless it is shown."""
+    history = state.history
+    if state.due_at is None or not history.attempts or history.is_next_blocked:
+        return state.due_at
+    before = history.attempts[-1]
+    promised = end_of(before) + timedelta(seconds=before.next_delay_seconds or 0)
+    return promised if state.due_at - promised <= SHOWN_LATE_AFTER else state.due_at
+
+
+def _nothing_worked(late: timedelta) -> str:
+    return f"for {seconds_text(late.total_seconds())} nothing here worked on the operation"
+
+
+def lease_expired(now: datetime) -> Refused:
+    """Return the refusal of a probe whose lease expired on the way to the worker: another may have begun."""
+    again_at = now + RECHECK
+    return Refused(base=again_at, waiting=0, until=again_at, reason=ALL_PROBES_UNDER_WAY)
+
+
+def _after_refusal(
+    operation: Retryable,
+    state: RetryState,
+    blocked: Refused | BudgetPostponed | SlotPostponed,
+    now: datetime,
+) -> tuple[RetryState, Action]:
+    decision = while_blocked(operation, blocked, now)
+    history, admission = state.history, state.admission.without_lease()
+    match blocked:
+        case Refused():
+            key = blocked.limit_key or admission.circuit_key
+            # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
+            admission = replace(admission, waiting=True, circuit_key=key, is_canary=None)
+            history = history.with_circuit_wait()
+        case BudgetPostponed():
+            promised_at = blocked.until if blocked.reserved else None
+            key = blocked.limit_key or admission.circuit_key
+            admission = replace(admission, promised_at=promised_at, circuit_key=key)
+        case SlotPostponed():
+            admission = replace(_with_turn(admission, blocked.turn_seconds, now), ahead=blocked.ahead)
+        case _ as never:
+            assert_never(never)
+    return _state_with_decision(_with_wait(history, decision, now), admission, decision)
+
+
+def _state_with_decision(
+    history: History, admission: AdmissionState, decision: Decision
+) -> tuple[RetryState, Decision]:
+    due_at = decision.until if isinstance(decision, Wait) else None
+    return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
+
+
+def _with_wait(history: History, decision: Decision, now: datetime) -> History:
+    """Return the history with a wait that no attempt says; what follows a counted one, the attempt does."""
+    if not isinstance(decision, Wait):
+        return history
+    return history.with_wait(
+        PastWait(
+            before_attempt=history.next_attempt,
+            kind=decision.kind,
+            began_at=now,
+            until=decision.until,
+            delay_reasons=decision.reasons,
+        )
+    )

@@ -1,1 +1,0 @@
-"""One module per use case; triggers and activities call these."""

@@ -1,1 +1,0 @@
-"""Upkeep: what repairs, completes and removes while nobody watches."""

@@ -1,0 +1,1 @@
+"""Azure Tables, queues and their clients."""

@@ -1,1 +1,0 @@
-"""The state of circuits: their entities, and the snapshots of this process."""

@@ -1,1 +1,0 @@
-"""Dead letters in tables: records, lists, counters, changes under way."""

@@ -1,1 +1,0 @@
-"""What is stored of operations beside their histories."""

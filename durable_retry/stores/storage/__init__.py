@@ -1,1 +1,0 @@
-"""Clients, tables and queues of the storage account."""

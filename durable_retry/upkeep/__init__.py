@@ -1,0 +1,1 @@
+"""Upkeep: what finishes, repairs and removes while nobody watches; the health of the app."""

@@ -1,0 +1,127 @@
+"""Whether the app works, part by part: what it accepts operations with, and what plugins look at."""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+from azure.core.exceptions import AzureError
+from pydantic import Field
+
+from durable_retry.base.answers import Answer
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import is_none
+from durable_retry.circuit.circuits import refusing_dependencies
+from durable_retry.dead_letters import records as dead_letter_records
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import plugins
+from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
+from durable_retry.runtime.sharing import shared
+from durable_retry.settings.configuration import app_settings
+from durable_retry.settings.group import SettingsError
+from durable_retry.storage import tables
+from durable_retry.upkeep.stuck import stuck_instances
+from durable_retry.upkeep.stuck_rows import Stuck
+
+# A part that takes longer than this to answer counts as failing.
+_PATIENCE_SECONDS: Final = 5.0
+
+_FRESH_SECONDS: Final = 1.0
+
+
+class HealthPart(Answer):
+    """Whether one part works."""
+
+    healthy: bool
+    detail: str | None = Field(default=None, exclude_if=is_none)
+
+
+class Health(Answer):
+    """Whether the app can accept operations."""
+
+    status: Annotated[
+        Literal["healthy", "degraded", "unhealthy"],
+        Field(description="`degraded`: operations are accepted, and do not begin, go on, or are not listed."),
+    ]
+    parts: dict[str, HealthPart]
+
+    @property
+    def accepts(self) -> bool:
+        """Whether operations are accepted."""
+        return self.status != "unhealthy"
+
+
+async def read_health(hub: TaskHub) -> Health:
+    """Return whether each part works, as it was seen at most a second ago; nothing is raised.
+
+    The route needs no key: however many ask, they cost one look a second.
+    """
+    return await shared((read_health, hub), partial(_look_at_health, hub), seconds=_FRESH_SECONDS, factor=0)
+
+
+async def _look_at_health(hub: TaskHub) -> Health:
+    checks = {
+        "task_hub": hub.check(),
+        "storage": tables.read(dead_letter_records.TABLE, "health", "health"),
+    }
+    results = await asyncio.gather(*(_checked_part(check) for check in checks.values()))
+    parts = dict(zip(checks, results, strict=True))
+    if not all(part.healthy for part in parts.values()):
+        return Health(status="unhealthy", parts=parts)
+    added = {name: imported(look) for plugin in plugins() for name, look in plugin.health.items()}
+    looks = {"stuck": _stuck_part, "credentials": _credentials_part, **added}
+    parts |= zip(looks, await asyncio.gather(*(look(hub) for look in looks.values())), strict=True)
+    works = all(part.healthy for part in parts.values())
+    return Health(status="healthy" if works else "degraded", parts=parts)
+
+
+async def _stuck_part(hub: TaskHub) -> HealthPart:
+    patience, now = app_settings().alert_stuck_seconds, clock.now()
+    stuck: Stuck = ()
+    if patience > 0:
+        stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)
+    seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
+    if seconds <= patience:
+        return HealthPart(healthy=True)
+    detail = f"{len(stuck)} that stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
+    return HealthPart(healthy=False, detail=detail)
+
+
+async def _credentials_part(hub: TaskHub) -> HealthPart:
+    # A customer's credential, which only a limit key's circuit shows, is no matter of the app's.
+    refusing: tuple[str, ...] = ()
+    refusing = await seen_lately(hub, partial(refusing_dependencies, hub), refusing)
+    if not refusing:
+        return HealthPart(healthy=True)
+    detail = (
+        f"the app's credential is refused by {len(refusing)} of its dependencies; `retryctl circuits list`"
+    )
+    return HealthPart(healthy=False, detail=detail)
+
+
+async def _checked_part(check: Awaitable[object]) -> HealthPart:
+    # The kind of failure and never an address, since the route needs no key.
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await check
+    except (TaskHubUnavailableError, AzureError, SettingsError, TimeoutError) as error:
+        return HealthPart(healthy=False, detail=type(error).__name__)
+    return HealthPart(healthy=True)
+
+
+# Load balancers ask for the health every few seconds, and these parts cost storage requests.
+_KNOWN_FOR_SECONDS: Final = 15.0
+
+
+async def seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], nothing: T) -> T:
+    """Return what a look saw a moment ago; `nothing` when it failed."""
+
+    async def seen() -> T:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await look()
+        except (TaskHubUnavailableError, AzureError, TimeoutError):
+            return nothing  # The parts before say what does not answer.
+
+    return await shared((look.func, hub), seen, seconds=_KNOWN_FOR_SECONDS, factor=0)

@@ -1,0 +1,34 @@
+"""HTTP: the health of the app, its queues and tables."""
+
+from http import HTTPStatus
+
+import azure.functions as func
+
+from durable_retry.http.answers import json_answer
+from durable_retry.http.routes import AWAY, OK, RouteAnswer, Routes, shown
+from durable_retry.hub.binding import TaskHub
+from durable_retry.upkeep.health import Health, read_health
+from durable_retry.upkeep.setup import SetUp, set_up
+
+routes = Routes("the app")
+
+
+@routes.get(
+    "health",
+    answers=(
+        RouteAnswer(OK, "It can; `degraded` says that what it accepts does not begin.", Health),
+        RouteAnswer(AWAY, "It cannot; the parts that fail say so.", Health),
+    ),
+    errors=(),
+    anonymous=True,
+)
+async def get_health(hub: TaskHub) -> func.HttpResponse:
+    """Check whether the app can accept operations."""
+    health = await read_health(hub)
+    return json_answer(health, HTTPStatus.OK if health.accepts else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@routes.post("setup", answers=shown(SetUp))
+async def set_up_storage() -> func.HttpResponse:
+    """Make the queues and tables that are missing in the storage account; to repeat it changes nothing."""
+    return json_answer(await set_up())

@@ -1,0 +1,125 @@
+import base64
+import html
+import json
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from durable_retry.base.credentials import Credentials
+
+KEY = 'ses/me "open" & ü+0'
+BEARER = Credentials([f"Bearer {KEY}"])
+PLAIN = Credentials(["Bearer sesame-open-1234567"])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        KEY,
+        json.dumps(KEY),
+        json.dumps(KEY, ensure_ascii=False),
+        json.dumps(KEY).replace("/", "\\/"),
+        json.dumps({"a": json.dumps({"b": json.dumps(KEY)})}),
+        "".join(f"\\u{ord(char):04X}" for char in KEY),
+        "".join(f"\\x{byte:02x}" for byte in KEY.encode()),
+        quote(KEY),
+        quote(KEY, safe="").lower(),
+        quote_plus(KEY),
+        quote(quote(KEY, safe="")),
+        html.escape(KEY),
+        html.escape(html.escape(KEY)),
+        "".join(f"&#{ord(char)};" for char in KEY),
+        "".join(f"&#x{ord(char):04X};" for char in KEY),
+        "ses&sol;me &quot;open&quot; &amp; &uuml;&plus;0",
+        repr(KEY),
+        repr(repr(KEY)),
+    ],
+)
+def test_a_credential_is_masked_in_every_form(written: str) -> None:
+    masked = BEARER.masked(f"got {written}, refused")
+    assert masked.startswith("got ")
+    assert masked.endswith(", refused")
+    assert "open" not in masked
+    assert BEARER.masked(masked) == masked
+
+
+def test_of_a_pair_of_user_and_password_each_part_is_a_credential() -> None:
+    pair = base64.b64encode(b"user:sesame-open").decode()
+    basic = Credentials([f"Basic {pair}"])
+    assert basic.masked(f"{pair} user:sesame-open sesame-open user") == "*** *** *** user"
+    assert Credentials(["Basic sesame-open"]).masked("sesame-open") == "***"
+
+
+def test_the_values_of_cookies_are_credentials() -> None:
+    assert Credentials(["session=sesame-open; a=b"]).masked("session sesame-open b") == "session *** b"
+
+
+def test_a_document_stays_json_where_a_credential_meets_an_escape() -> None:
+    of_digits = Credentials(["nabc-123456", "7654321"])
+    text = '{"a": "\\nabc-123456", "b": 7654321, "7654321": [true, null, 1.5]}'
+    assert json.loads(of_digits.masked(text)) == {"a": "\nabc-123456", "b": "***", "***": [True, None, 1.5]}
+
+
+def test_a_document_without_it_is_the_same_text() -> None:
+    text = '{"a" : "\\u0062", "a": 1e400}'
+    assert PLAIN.masked(text) == text
+
+
+def test_the_places_of_a_document_are_named() -> None:
+    document = {"a/b": ["x", {"c": "sesame-open-1234567!"}], "n": 1}
+    assert PLAIN.without(document) == ({"a/b": ["x", {"c": "***!"}], "n": 1}, ["/a~1b/1/c"])
+
+
+def test_below_a_hundred_levels_nothing_is_shown() -> None:
+    deep: Any = "sesame-open-1234567"
+    for _ in range(200):
+        deep = [deep]
+    masked, places = PLAIN.without(deep)
+    assert places == ["/0" * 101]
+    assert "sesame" not in json.dumps(masked)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("got sesame-open-12345", "got ***"),
+        ("got sesa", "got ***"),
+        ("got sesame%2dopen%2", "got ***"),
+        ("got sesame\\u00", "got ***"),
+        ("got sesame&#4", "got ***"),
+        ("got ses", "got ses"),
+        ("sesame and", "sesame and"),
+        ("sesa, sesa", "sesa, ***"),
+    ],
+)
+def test_at_the_end_of_a_cut_text_its_beginning_is_masked(text: str, shown: str) -> None:
+    assert PLAIN.masked(text, is_cut=True) == shown
+    assert PLAIN.masked(text) == text
+
+
+def test_another_text_of_the_same_beginning_is_shown() -> None:
+    text = "sesame%2dopen-123456 and sesame-open-123456x"
+    assert PLAIN.masked(text) == text
+
+
+def test_a_short_value_is_not_taken_for_a_secret() -> None:
+    assert Credentials(["a", "short"]).masked("a banana is short, 5%") == "a banana is short, 5%"
+
+
+@pytest.mark.parametrize(
+    "part", ["\\", "%25", "&amp;", "sesame-ope%", "sesame-open-123456%", "%73", "{", '"\\']
+)
+def test_no_text_makes_the_search_slow(part: str) -> None:
+    PLAIN.masked(part * (200_000 // len(part)), is_cut=True)
+
+
+def test_a_credential_of_thousands_of_characters_is_found() -> None:
+    token = "aB3/_-=." * 500
+    assert Credentials([token]).masked(f"x {quote(token, safe='')} y") == "x *** y"
+
+
+def test_a_document_is_not_walked_where_its_text_has_none() -> None:
+    document = {"a": ["x"]}
+    assert PLAIN.without(document, json.dumps(document))[0] is document
+    assert Credentials([]).without(document)[0] is document

@@ -1,0 +1,195 @@
+"""Names of secrets, and what is left of texts with one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from durable_retry.base import secret_names
+from durable_retry.base.masking import MASKED
+from durable_retry.base.secret_names import is_secret_name
+
+MULTIPART = (
+    '--b\r\nContent-Disposition: form-data; filename="a"; name="pin"\r\n\r\n{}\r\n--b\r\n'
+    'Content-Disposition: form-data; name="n"\r\n\r\n3\r\n--b--'
+)
+SECRETS = [
+    *(
+        "pass",
+        "passcode",
+        "otp",
+        "jwt",
+        "session_id",
+        "cvv2",
+        "pan",
+        "iban",
+        "account_number",
+        "tokens",
+        "pwd",
+    ),
+    *("password_confirmation", "passwordConfirmation", "new-password-confirmation", "password2", "passwords"),
+    *("sessionId", "Account-Number", "creditorIBAN", "DB_PASS", "userPass", "accessToken1", "access_tokens"),
+    *("APIKey", "X-Api-Key", "card_pin", "token_hash", "user%5Bpassword%5D", "user[password]", "AccountKey"),
+]
+OTHERS = [
+    *("compass", "passenger", "bypass", "password_free", "max_tokens", "prompt_tokens", "completionTokens"),
+    *("total_tokens", "tokens_used", "span", "company", "japan", "optout", "pinned", "spin", "secretary"),
+    *("panel", "significant", "design", "confirmation", "value", "1", "key", "author", "", "é", "x" * 70),
+]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_names_of_secrets_are_recognised_in_any_notation(name: str) -> None:
+    assert is_secret_name((), name)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_harmless_names_are_not(name: str) -> None:
+    assert not is_secret_name((), name)
+
+
+def test_fields_have_wildcards() -> None:
+    fields = ("card*holder*name", "vat")
+    assert is_secret_name(fields, "CardAndHolderAndName")
+    assert is_secret_name(fields, "cardholdername")
+    assert not is_secret_name(fields, "holder_card_name")
+
+
+def test_the_cache_of_names_has_short_ones_only_and_long_ones_are_decided_all_the_same() -> None:
+    before = secret_names._decide_short.cache_info().currsize
+    names = [f"{number}{'x' * 60_000}_password" for number in range(50)]
+    assert all(is_secret_name((), name) for name in names)
+    assert secret_names._decide_short.cache_info().currsize == before
+
+
+@pytest.mark.parametrize(
+    "usage", [{"tokens": 7, "max_tokens": 5}, {"prompt_tokens": 1, "completion_tokens": 2}, {"tokens": "7"}]
+)
+def test_counts_of_tokens_are_shown(usage: dict[str, Any]) -> None:
+    assert MASKED.value(usage) == usage
+    text = ", ".join(f"{name}={value}" for name, value in usage.items())
+    assert MASKED.text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<password>x1</password>", "<password>***</password>"),
+        ('<a:pin n="1"><![CDATA[x1]]></a:pin> end', '<a:pin n="1">***</a:pin> end'),
+        ("<token><token>x1</token>x2</token><n>3</n>", "<token>***</token><n>3</n>"),
+        ("got {'key': 'pin', 'value': 'x1'} of n", "got {'key': 'pin', 'value': '***'} of n"),
+        ("<token>cut x1\nx2", "<token>***"),
+        (
+            MULTIPART.format("x1"),
+            MULTIPART.format("***"),
+        ),
+        ("sent <token>cut x1\nmore", "sent <token>***\nmore"),
+        ("sent <token>" * 20 + "x1", "sent <token>***"),
+        ("<token><token>x1</token>x2", "<token>***"),
+        ("List<Token> of <Token object at 0x7f> is wrong", "List<Token> of <Token object at 0x7f> is wrong"),
+        ("<token/><n>3</n>", "<token/><n>3</n>"),
+        ('<user password="x1" name="a"/>', '<user password="***" name="a"/>'),
+        ("&lt;pin&gt;x1&lt;/pin&gt;", "&lt;pin&gt;***&lt;/pin&gt;"),
+        ("https://u:p@ss@h/?sig=x1#f", "https://***@h/?sig=***"),
+        ("https://h/?a=1&amp;access_token=x1", "https://h/?a=1&amp;access_token=***"),
+        ("Bearer x", "Bearer ***"),
+        ("Basic dTpw", "Basic ***"),
+        ("Basic dTo_cA", "Basic ***"),
+        ("Basic plan", "Basic plan"),
+        ("Basic 12345", "Basic 12345"),
+        ("sent Bearer abcdefghijklmnopqrstuvwxyz to it", "sent Bearer *** to it"),
+        ("Login(password='x1', n=2)", "Login(password='***', n=2)"),
+        ("{'password': 'it\\'s x1', 'n': 2}", "{'password': '***', 'n': 2}"),
+        ("Login(password=Token(value='x) 1', more=[1]), n=2)", "Login(password=***, n=2)"),
+        ("Login(password=Token(value='x1", "Login(password=***"),
+        ("Login(password=<Token x1>)", "Login(password=***)"),
+        ("password=SecretStr('x1')", "password=***"),
+        ("token=b'x1'", "token='***'"),
+        ("token=None, n=1", "token=None, n=1"),
+        ("password=", "password="),
+        ("password: ", "password: "),
+        ("X-Api-Key: ", "X-Api-Key: "),
+        ('{"tokens": ["x1", {"a": "x2"}], "n": 1, cut', '{"tokens": "***", "n": 1, cut'),
+        ('{\\"pin\\": \\"x\\\\\\"1\\", \\"n\\": 2', '{\\"pin\\": \\"***\\", \\"n\\": 2'),
+        ('{\\"pin\\": \\"x1', '{\\"pin\\": \\"***\\"'),
+        ("user=a&password=x)1&n=1", "user=a&password=***&n=1"),
+        ("Server=h;Pwd=x1;n=1", "Server=h;Pwd=***;n=1"),
+        ("h:6380,password=x1=,ssl=True", "h:6380,password=***,ssl=True"),
+        ("h:6380,password=x,1 next", "h:6380,password=*** next"),
+        ("X-Api-Key: x1 x2\r\nDate: now", "X-Api-Key: ***\r\nDate: now"),
+        ('Authorization: Digest username="a", response="x1"\nn: 1', "Authorization: Digest ***\nn: 1"),
+        ("Authorization: x1 x2", "Authorization: ***"),
+        ("['Cookie: a=x1; b=x2', 'n: 1']", "['Cookie: ***', 'n: 1']"),
+        ("password: x1 and more", "password: *** and more"),
+        ("password: onlyletters\nn: 1", "password: ***\nn: 1"),
+        ("token: The token has expired", "token: The token has expired"),
+        ("password: String should have 8 characters", "password: String should have 8 characters"),
+        ("if password == other: pass", "if password == other: pass"),
+        ("compass=north; passenger: 5", "compass=north; passenger: 5"),
+    ],
+)
+def test_the_values_behind_secret_names_are_masked_in_any_text(text: str, shown: str) -> None:
+    assert MASKED.text(text) == shown
+    assert MASKED.text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [
+        ({"callback_url": "https://u:p@h/?sig=x"}, {"callback_url": "https://***@h/?sig=***"}),
+        ({"auth": "Bearer x"}, {"auth": "Bearer ***"}),
+        ({"a": '{"b": "{\\"pin\\": \\"x1\\"}"}'}, {"a": '{"b": "{\\"pin\\": \\"***\\"}"}'}),
+        (["token=x1"], ["token=***"]),
+        ({"a": '"pin=x1"'}, {"a": '"pin=***"'}),
+        ({"a": '{"pin": "x1", "n": 1e400}'}, {"a": '{"pin": "***", "n": "1e400"}'}),
+        ({"a": '{"pin": "x1", "n": "\\ud800"}'}, {"a": '{"pin": "***", "n": "\\ud800"}'}),
+    ],
+)
+def test_every_text_of_a_document_is_masked(document: Any, shown: Any) -> None:
+    assert MASKED.value(document) == shown
+
+
+def test_of_a_repeated_member_no_value_is_forgotten() -> None:
+    assert MASKED.text('{"pin": "x1", "pin": null}') == '{"pin": null}'
+    assert MASKED.text('{"n": {"pin": "x1", "pin": "x2"}}') == '{"n": {"pin": "***"}}'
+
+
+WORK = 60_000
+"""Characters: a search that begins anew at each of them, and goes to the end, takes minutes."""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("password=", '"', "\\", "'\\'", "password='\\'", "password=(", "password=([{", "<password>", "<a "),
+        *(
+            "<password></password>",
+            "<password>\n",
+            "&lt;pin a=&quot;b&quot;",
+            "Bearer ",
+            "Bearer +",
+            "a://",
+            "a://b",
+            "password=,a",
+            "a: ",
+            "[password]=",
+        ),
+        *(
+            'password=\\"',
+            "&lt;password&gt;",
+            "cookie: a\n",
+            "password" + " " * 30,
+            "a",
+            "&amp;",
+            "token='a(",
+        ),
+    ],
+)
+def test_no_text_makes_masking_slow(part: str) -> None:
+    MASKED.text(part * (WORK // len(part)))
+    MASKED.text(json.dumps({"a": part * (WORK // len(part))}))
+
+
+def test_many_elements_without_an_end_do_not_make_masking_slow() -> None:
+    text = "".join(f"see <n{number}_token>\n" for number in range(WORK // 20))
+    assert MASKED.text(text).count("***") == 17

@@ -1,0 +1,731 @@
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit import cache
+from durable_retry.circuit.cache import CircuitCache, enter_circuit
+from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.facts import LimitsRead
+from durable_retry.rules.limits.limiter import Slot
+from durable_retry.rules.limits.settings import KeyLimits, LimitSettings, NeedsSlot
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import TRANSPORT_SECONDS, Blocked, NeedsProbe, probe_message
+from durable_retry.telemetry.facts import subscribe
+from tests.support.builders import NOON, after, an_operation
+from tests.support.shared_circuit import Copies
+
+FRAGILE = CircuitSettings(minimum_calls=3, break_seconds=30)
+FIRST = AdmissionState()
+
+
+async def fail(stage: Copies, *, copy: CircuitCache | None = None, times: int = 1) -> None:
+    for number in range(times):
+        await attempt(copy or stage.copy, CallHealth.FAILURE, operation_id=f"op-f{number}")
+
+
+async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str = "op-1") -> None:
+    permitted = await copy.enter(operation_id, 1, FIRST)
+    assert isinstance(permitted, Permitted)
+    await copy.leave(permitted, verdict, duration_seconds=0.1)
+
+
+async def ask(
+    stage: Copies, operation_id: str = "op-1", admission: AdmissionState = FIRST
+) -> Permitted | Blocked:
+    return await stage.copy.enter(operation_id, 1, admission)
+
+
+async def tripped(stage: Copies) -> None:
+    """Fails until the circuit is open and the copy knows it."""
+    await fail(stage)
+    stage.moment.pass_(0.2)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.2)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(1.1)
+
+
+async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
+    stage = Copies()
+    for _ in range(10):
+        await attempt(stage.copy, CallHealth.SUCCESS)
+        stage.moment.pass_(0.09)
+    assert (stage.shared.reads, stage.shared.sent_reports) == (1, [])
+    stage.moment.pass_(1)
+    await attempt(stage.copy, CallHealth.SUCCESS)
+    assert stage.shared.reads == 2
+
+
+async def test_callers_that_come_together_share_one_read() -> None:
+    stage = Copies()
+    stage.shared.reads_may_go = asyncio.Event()
+    asking = [asyncio.create_task(ask(stage, f"op-{number}")) for number in range(50)]
+    await asyncio.sleep(0)
+    stage.shared.reads_may_go.set()
+    answers = await asyncio.gather(*asking)
+    assert all(isinstance(answer, Permitted) and not answer.fail_open for answer in answers)
+    assert stage.shared.reads == 1
+
+
+async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
+    stage = Copies()
+    stage.shared.reads_may_go = asyncio.Event()
+    first, second = asyncio.create_task(ask(stage)), asyncio.create_task(ask(stage, "op-2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    stage.shared.reads_may_go.set()
+    answer = await second
+    assert isinstance(answer, Permitted)
+    assert not answer.fail_open
+
+
+async def test_a_failure_near_a_trip_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
+    stage = Copies(FRAGILE)
+    await fail(stage, times=4)
+    assert len(stage.shared.sent_reports) == 1
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert [message.report.window.everything().failures for message in stage.shared.sent_reports] == [1, 3]
+    stage.copy.reporting.close()
+
+
+async def test_what_is_due_later_goes_by_itself() -> None:
+    stage = Copies(FRAGILE)
+    await fail(stage, times=2)
+    stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
+    async with asyncio.timeout(60):
+        while len(stage.shared.sent_reports) < 2:  # noqa: ASYNC110 # what rings is the loop itself
+            await asyncio.sleep(0.01)
+    assert stage.shared.sent_reports[1].report.sequence == 2
+
+
+async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of_a_second() -> None:
+    stage = Copies(FRAGILE)
+    await fail(stage)
+    stage.moment.pass_(0.05)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage), Refused)
+    reads = stage.shared.reads
+    stage.moment.pass_(0.3)
+    assert isinstance(await ask(stage), Refused)
+    assert stage.shared.reads == reads, "what the copy shows is good for a second again"
+    stage.copy.reporting.close()
+
+
+async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    first = await ask(stage)
+    assert isinstance(first, Refused)
+    assert first.base == stage.shared.breaker.retry_at
+    assert isinstance(await ask(stage, admission=AdmissionState(waiting=True)), Refused)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.waiting == 1
+    stage.copy.reporting.close()
+
+
+async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    answers = [await ask(stage, f"op-{number}", AdmissionState(waiting=True)) for number in range(5)]
+    assert answers[0] == NeedsProbe(FRAGILE)
+    assert all(isinstance(answer, Refused) for answer in answers[1:])
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    permitted = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
+    assert permitted == lease
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_whose_lease_expired_does_not_go() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    lease = await granted(stage)
+    stage.moment.pass_(16)
+    late = stage.copy.at_begin(AdmissionState(waiting=True, permit=lease), 10)
+    assert isinstance(await ask(stage, admission=late), Refused)
+    assert stage.shared.breaker.leases == (), "the next one need not wait for its end"
+    stage.copy.reporting.close()
+
+
+async def granted(stage: Copies) -> Permitted:
+    """Asks the circuit for a probe, as the orchestration of op-1 does."""
+    message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
+    stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
+    assert isinstance(answer, Permitted)
+    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=10 + TRANSPORT_SECONDS)
+    return answer
+
+
+async def test_a_throttled_answer_pauses_every_process() -> None:
+    stage = Copies()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    other = stage.another("w2")
+    answer = await other.enter("op-2", 1, FIRST)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(20)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    other.reporting.close()
+
+
+@pytest.mark.parametrize("lost", ["delivery", "task hub"])
+async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost: str) -> None:
+    stage = Copies()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    for seconds in (0, 0.5, 1, 10, 8.4):
+        stage.moment.pass_(seconds)
+        answer = await ask(stage, "op-2")
+        assert isinstance(answer, Refused)
+        assert answer.base == after(20)
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
+    stage = Copies(FRAGILE)
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers = False
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.2)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    assert stage.shared.breaker.reporters.highest("w1") == 2
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Refused)
+    stage.copy.reporting.close()
+
+
+async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
+    stage = Copies()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    reset = ManualAction(ManualControl.RESET, after(1), "ada", "it is well")
+    stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
+    None
+):
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    stage.shared.delivers = False
+    late = Permitted(1)
+    await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.1)
+    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
+    assert isinstance(answer, Refused)
+    assert answer.base == after(60)
+    assert stage.shared.breaker.leases == ()
+    stage.copy.reporting.close()
+
+
+async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
+    stage = Copies()
+    held = ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60)
+    stage.shared.breaker = held.apply(stage.shared.breaker, NOON)
+    assert isinstance(await ask(stage), Refused)
+    stage.shared.is_down = True
+    stage.moment.pass_(59)
+    assert isinstance(await ask(stage), Refused)
+    stage.moment.pass_(1)
+    assert isinstance(await ask(stage), Permitted)
+    assert stage.copy.fail_open.calls == 1
+    stage.copy.reporting.close()
+
+
+@pytest.mark.shows("P6")
+async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Copies()
+    stage.shared.is_down = True
+    with caplog.at_level(logging.WARNING, logger="durable_retry.circuit.cache"):
+        for number in range(30):
+            answer = await ask(stage, f"op-{number}")
+            assert isinstance(answer, Permitted)
+            assert answer.fail_open
+            stage.moment.pass_(0.4)
+        assert stage.shared.reads <= 12
+        assert stage.copy.fail_open.calls == 30
+        assert len([line for line in caplog.messages if "cannot be read" in line]) == 2
+        stage.shared.is_down = False
+        stage.moment.pass_(1)
+        seeing = await ask(stage)
+        stage.moment.pass_(2)
+        await ask(stage)
+    assert isinstance(seeing, Permitted)
+    assert not seeing.fail_open
+    (recovered,) = [line for line in caplog.messages if "can be read again" in line]
+    assert recovered.endswith("can be read again; 30 attempts went on without it.")
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("durable_retry.circuit.cache.READ_SECONDS", 0.01)
+    stage = Copies()
+    stage.shared.reads_may_go = asyncio.Event()
+    answer = await ask(stage)
+    assert isinstance(answer, Permitted)
+    assert answer.fail_open
+
+
+async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
+    stage = Copies(FRAGILE)
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert len(stage.shared.sent_reports) == 1
+    stage.shared.is_down = False
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert [message.report.sequence for message in stage.shared.sent_reports] == [1, 1]
+    assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
+    stage.copy.reporting.close()
+
+
+async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
+    stage = Copies(FRAGILE)
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    sent_at = []
+    for second in range(60):
+        before = len(stage.shared.sent_reports)
+        stage.moment.pass_(1)
+        await stage.copy.reporting.flush()
+        if len(stage.shared.sent_reports) > before:
+            sent_at.append(second + 1)
+    assert sent_at[:5] == [1, 3, 7, 15, 23]
+    assert {message.report.sequence for message in stage.shared.sent_reports} == {1}
+    stage.copy.reporting.close()
+
+
+async def heard(stage: Copies) -> None:
+    """Let the others hear of the worker, for a second."""
+    stage.copy.buffer.announce(stage.moment.now())
+    for _ in range(3):
+        await stage.copy.reporting.flush()
+        await stage.copy.refresh_snapshot()
+        stage.moment.pass_(1.01)
+
+
+async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await heard(stage)
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
+    assert all(isinstance(answer, Permitted) for answer in answers[:10])
+    postponed = answers[10]
+    assert isinstance(postponed, BudgetPostponed)
+    assert postponed.reserved
+    assert postponed.until > NOON
+    promised = AdmissionState(promised_at=postponed.until)
+    taken = stage.copy.buffer.here.retries
+    assert isinstance(await stage.copy.enter("op-10", 2, promised), Permitted)
+    assert stage.copy.buffer.here.retries == taken
+    stage.copy.reporting.close()
+
+
+async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
+    stage = Copies(FRAGILE, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await fail(stage)
+    other = stage.another("w2")
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False, False, False]
+    assert not any(isinstance(answer, BudgetPostponed) and answer.reserved for answer in answers)
+    stage.moment.pass_(1.1)
+    assert isinstance(await other.enter("op-6", 2, FIRST), BudgetPostponed)
+    stage.moment.pass_(1.1)
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert all(isinstance(answer, Permitted) for answer in answers)
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None:
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await heard(stage)
+    for number in range(30):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    other = stage.another("w2")
+    for _ in range(20):
+        answer = await other.enter("op-2", 2, FIRST)
+        assert isinstance(answer, BudgetPostponed)
+        assert not answer.reserved
+    assert stage.shared.breaker.reporters.highest("w2") == 1
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_process_that_fell_silent_is_new_again() -> None:
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    for _ in range(3):
+        await fail(stage)
+        stage.moment.pass_(1.1)
+    other = stage.another("w2")
+    stage.moment.pass_(60)
+    await fail(stage, copy=other)
+    stage.moment.pass_(1)
+    await other.reporting.flush()
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(3)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False]
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def gone(stage: Copies, fresh: CircuitCache, due: Mapping[str, AdmissionState]) -> list[float]:
+    """Let many retries come at once; return after how many seconds each of them went."""
+    began, went = stage.moment.now(), []
+    waiting = {name: (began, admission) for name, admission in due.items()}
+    while waiting:
+        for name, (until, asking) in list(waiting.items()):
+            if until > stage.moment.now():
+                continue
+            answer = await fresh.enter(name, 2, asking)
+            if isinstance(answer, Permitted):
+                del waiting[name]
+                went.append((stage.moment.now() - began).total_seconds())
+            else:
+                assert isinstance(answer, BudgetPostponed)
+                waiting[name] = (
+                    answer.until,
+                    replace(asking, promised_at=answer.until if answer.reserved else None),
+                )
+        stage.moment.pass_(0.1)
+        await fresh.reporting.flush()
+    fresh.reporting.close()
+    return went
+
+
+async def test_promises_that_are_over_are_void() -> None:
+    """After a restart or a break as many go in a second as ever."""
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await heard(stage)
+    promised = dict[str, AdmissionState]()
+    for number in range(40):
+        answer = await stage.copy.enter(f"op-{number}", 2, FIRST)
+        if isinstance(answer, BudgetPostponed) and answer.reserved:
+            promised[f"op-{number}"] = AdmissionState(promised_at=answer.until)
+    assert len(promised) > 20
+    stage.copy.reporting.close()
+    stage.moment.pass_(60)
+    went = await gone(stage, stage.another("w2"), promised)
+    *others, most = sorted(Counter(int(at) for at in went).values())
+    assert most <= 11, "what is saved up goes in one second, once the others know of the worker"
+    assert max(others) <= 4
+    assert max(went) < 35, "what was promised and not used is paid for once"
+
+
+@pytest.mark.parametrize("kills", [1, 2, 5])
+@pytest.mark.parametrize(("due", "within_seconds"), [(10, 5), (30, 25)])
+async def test_processes_that_were_killed_keep_no_share_of_the_level(
+    kills: int, due: int, within_seconds: float
+) -> None:
+    """Nothing was spent: the level has ten retries, and gets one more each second."""
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    copy = stage.copy
+    for number in range(kills):
+        await fail(stage, copy=copy)
+        copy.reporting.close()
+        stage.moment.pass_(3)
+        copy = stage.another(f"started-{number}")
+    stage.moment.pass_(1)
+    due_now = {f"op-{number}": FIRST for number in range(due)}
+    assert max(await gone(stage, copy, due_now)) < within_seconds
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(
+    *, is_reported: bool
+) -> None:
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await heard(stage)
+    stage.shared.sent_reports.clear()
+    stage.shared.delivers = False
+    for number in range(10):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1.01)
+    if is_reported:
+        await stage.copy.reporting.flush()
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == (10 if is_reported else 0)
+    answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
+    assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
+    off = CircuitSettings(enabled=False, minimum_calls=1)
+    stage = Copies(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
+    await stage.copy.enter("op-2", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
+    assert stage.shared.breaker.throttled_until is None
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == 1
+    assert isinstance(await ask(stage, "op-3"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def known(stage: Copies) -> None:
+    """Let the others know of the worker, which takes two snapshots a second apart."""
+    await ask(stage)
+    for _ in range(4):
+        stage.moment.pass_(1.1)
+        await stage.copy.reporting.flush()
+        await ask(stage, admission=FIRST)
+
+
+async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=4))
+    assert await ask(stage, admission=FIRST) == NeedsSlot(stage.limits)
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.sent_reports, "it announces itself, to be counted"
+
+
+async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks() -> None:
+    found: list[LimitsRead] = []
+    subscribe(LimitsRead, found.append)
+    stage = Copies(limits=LimitSettings(max_concurrency=4))
+    await ask(stage, admission=FIRST)
+    assert found == [LimitsRead("payments", 4, 0.0)]
+    found.clear()
+    await ask(Copies(), admission=FIRST)
+    assert not found, "without limits there is nothing to report"
+    stage.copy.reporting.close()
+
+
+async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=8))
+    await known(stage)
+    running = stage.copy.share.running
+    answers = [await ask(stage, admission=FIRST) for _ in range(5 - running)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (4 - running) + [False]
+    assert isinstance(answers[-1], NeedsSlot)
+    last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
+    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
+
+
+async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_needs_no_slot() -> None:
+    bound = LimitSettings(per_key=KeyLimits(max_concurrency=2), weights={"a": 2.0, "b": 3.0})
+    stage = Copies(limits=bound)
+    await known(stage)
+    assert isinstance(await ask(stage, admission=FIRST), Permitted)
+    answer = await stage.copy.enter("op-1", 1, FIRST, limit_key="a")
+    assert answer == NeedsSlot(replace(bound, weights={"a": 2.0}))
+
+
+async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
+    answer = await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1")))
+    assert isinstance(answer, Permitted)
+    assert not answer.in_share
+
+
+async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=8))
+    stage.shared.is_down = True
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
+
+
+@dataclass
+class Signals:
+    """A task hub that takes signals, or none."""
+
+    is_down: bool = False
+    sent: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def signal_entity(self, _entity: Any, operation: str, message: dict[str, Any]) -> None:
+        if self.is_down:
+            raise TaskHubUnavailableError("away")
+        self.sent.append((operation, message))
+
+
+@pytest.mark.parametrize(
+    ("permitted", "ahead", "since", "leaves"),
+    [
+        (Permitted(1, in_share=True), 0, NOON, True),
+        (Permitted(1, in_share=True), None, None, False),
+        (Permitted(1, in_share=True), 0, None, False),
+        (Permitted(1), 0, NOON, False),
+        (NeedsSlot(LimitSettings(4)), 0, NOON, False),
+    ],
+    ids=["waited and is in the share", "never waited", "waited in place", "has a slot", "waits on"],
+)
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the_share(
+    permitted: Any,
+    ahead: int | None,
+    since: datetime | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    leaves: bool,
+    is_down: bool,
+) -> None:
+    async def enter(*_given: Any, **_more: Any) -> Any:
+        return permitted
+
+    stage, hub, operation = Copies(), Signals(is_down), an_operation()
+    monkeypatch.setattr(CircuitCache, "enter", enter)
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead, slot_since=since)
+    assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
+    expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
+    assert hub.sent == expected
+
+
+async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
+    stage = Copies(FRAGILE)
+    assert stage.copy.pause("op-1", stage.moment.now()) is None
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    until = stage.moment.now() + timedelta(seconds=100)
+    await stage.copy.leave(
+        permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until, throttled_by="429"
+    )
+    learnt = stage.copy.pause("op-1", stage.moment.now())
+    assert learnt is not None
+    assert (learnt.base, learnt.throttled) == (until, True)
+    for control in ManualControl:
+        if control is ManualControl.RESET:
+            continue
+        action = ManualAction(control, stage.moment.now(), "ada", "maintenance")
+        stage.shared.breaker = action.apply(stage.shared.breaker, stage.moment.now())
+        stage.moment.pass_(1.1)
+        other = stage.another("w2")
+        await other.refresh_snapshot()
+        paused = other.pause("op-1", stage.moment.now())
+        assert paused is not None
+        assert paused.base >= until
+        # A probe that was permitted before keeps to it as well.
+        probe = AdmissionState(permit=Permitted(1, "op-1:2", stage.moment.now() + timedelta(seconds=60)))
+        assert isinstance(await other.enter("op-1", 2, probe), Refused)
+    stage.moment.pass_(100)
+    await other.refresh_snapshot()
+    assert other.pause("op-1", stage.moment.now()) is None
+    off = Copies(CircuitSettings(enabled=False))
+    assert off.copy.pause("op-1", NOON) is None
+    for copy in (stage.copy, other):
+        copy.reporting.close()
+
+
+async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
+    stage = Copies(limits=LimitSettings(rate_per_second=5))
+    slot = replace(FIRST, slot=Slot("op-1:1", NOON))
+    for seconds, kind in ((-2.1, NeedsSlot), (-2, Permitted)):
+        turn_at = stage.moment.now() + timedelta(seconds=seconds)
+        assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
+
+
+async def test_a_turn_is_all_that_a_rate_asks_for_also_of_a_worker_that_nobody_knows() -> None:
+    """It would ask the limiter once more, and start late: turns would come together."""
+    turn = replace(FIRST, turn_at=NOON)
+    for limits, kind in (
+        (LimitSettings(rate_per_second=5), Permitted),
+        (LimitSettings(1, 5), NeedsSlot),
+        (LimitSettings(0, 5, KeyLimits(0, 2)), Permitted),
+        (LimitSettings(0, 5, KeyLimits(1)), NeedsSlot),
+    ):
+        assert isinstance(await ask(Copies(limits=limits), admission=turn), kind), limits
+
+
+async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
+    stage, slept = Copies(limits=LimitSettings(rate_per_second=5)), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stage.moment.pass_(seconds)
+
+    stage.copy.sleep = sleep
+    for turn_seconds, waits in ((0.7, [0.7]), (1.7, [1.0, 0.7]), (-1.0, [])):
+        turn_at = stage.moment.now() + timedelta(seconds=turn_seconds)
+        assert isinstance(await ask(stage, admission=replace(FIRST, turn_at=turn_at)), Permitted)
+        assert stage.moment.now() >= turn_at
+        assert slept == pytest.approx(waits)
+        slept.clear()
+
+
+async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
+    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    await known(stage)
+    stage.copy.share.running, stage.copy.share.full_at = 0, None
+    first = await ask(stage)
+    assert isinstance(first, Permitted)
+    assert first.in_share
+    waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(stage.copy.share.door) == 1
+    await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
+    second = await waiting
+    assert isinstance(second, Permitted)
+    assert second.in_share
+
+
+async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "DOOR_SECONDS", 0.01)
+    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    await known(stage)
+    stage.copy.share.running = 1
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
+    assert not stage.copy.share.door

@@ -1,0 +1,57 @@
+"""What an attempt asks for admission, and what clients see of a dependency's secrets."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
+
+from durable_retry.base.text import Secret
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.config.dependency import Auth, Dependency, Webhook
+from durable_retry.rules.limits.settings import LimitSettings
+
+OFF = Dependency(
+    name="payments",
+    base_url="https://payments.example.com",
+    circuit=CircuitSettings(enabled=False),
+    retry_budget=RetryBudgetSettings(ratio=0),
+)
+
+
+@pytest.mark.parametrize(
+    ("dependency", "needs_admission"),
+    [
+        (OFF, False),
+        (replace(OFF, circuit=CircuitSettings()), True),
+        (replace(OFF, retry_budget=RetryBudgetSettings()), True),
+        (replace(OFF, limits=LimitSettings(rate_per_second=1)), True),
+    ],
+)
+def test_an_attempt_asks_for_admission_where_anything_could_hold_it_up(
+    dependency: Dependency, *, needs_admission: bool
+) -> None:
+    assert dependency.needs_admission is needs_admission
+
+
+def test_clients_see_the_mask_of_every_secret() -> None:
+    secret = Secret("s3cret")
+    whole = replace(
+        OFF,
+        headers={"X-Token": secret, "Accept": "x"},
+        auth=Auth("Authorization", secret),
+        webhook=Webhook((secret, secret)),
+    )
+    shown = TypeAdapter(Dependency).dump_json(whole).decode()
+    assert "s3cret" not in shown
+    assert shown.count('"***"') == 4
+    assert '"Accept":"x"' in shown
+
+
+def test_a_class_whose_secret_is_not_masked_makes_no_answer() -> None:
+    @dataclass
+    class Unmasked:
+        secret: Secret
+
+    with pytest.raises(PydanticSchemaGenerationError):
+        TypeAdapter(Unmasked)

@@ -1,0 +1,398 @@
+"""What the entity grants: slots, starts, places, and what is left of those who are gone."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from durable_retry.base.json_forms import to_ms, union_from_json
+from durable_retry.base.names import Priority
+from durable_retry.rules.limits.document import limits_view
+from durable_retry.rules.limits.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
+from durable_retry.rules.limits.leases import Lease, Leases, name_of
+from durable_retry.rules.limits.limiter import (
+    DOOR_SECONDS,
+    FIRST_ASK_SECONDS,
+    FIRST_SLOT_ASK_SECONDS,
+    LATE,
+    LATEST_LONGEST_SECONDS,
+    LEAST_ASK_SECONDS,
+    RESERVED_SECONDS,
+    UNUSED,
+    Leaving,
+    Limiter,
+    Slot,
+    SlotAnswer,
+    SlotPostponed,
+    SlotRequest,
+    acquire,
+    answer_to,
+    give_back,
+    leave,
+    reset,
+)
+from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from tests.support.builders import NOON, after
+
+ONE_AT_ONCE = LimitSettings(max_concurrency=1)
+THREE_AT_ONCE = LimitSettings(max_concurrency=3)
+TWO_A_SECOND = LimitSettings(rate_per_second=1.9)
+"""Too few to share out among workers."""
+
+
+def asking(
+    number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0, due: float | None = None
+) -> SlotRequest:
+    due_at = after(at if due is None else due)
+    return SlotRequest(f"op-{number}:1", 70.0, settings, asked_at=after(at), due_at=due_at)
+
+
+def again(
+    number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0, due: float = 0.0
+) -> SlotRequest:
+    """Return the request of one that was postponed before."""
+    return replace(asking(number, settings, at, due), has_waited=True)
+
+
+def postponed(limiter: Limiter, request: SlotRequest) -> tuple[Limiter, SlotPostponed]:
+    """Let an attempt ask that has to wait."""
+    limiter, answer = acquire(limiter, request, request.asked_at)
+    assert isinstance(answer, SlotPostponed)
+    return limiter, answer
+
+
+def granted(limiter: Limiter, request: SlotRequest) -> tuple[Limiter, Slot]:
+    limiter, answer = acquire(limiter, request, request.asked_at)
+    assert isinstance(answer, Slot)
+    return limiter, answer
+
+
+BUSY, HELD = granted(replace(Limiter(), held_seconds=4.0), asking(1))
+"""The only slot is lent, and attempts take four seconds."""
+
+
+def test_without_a_limit_nothing_is_on() -> None:
+    assert not LimitSettings().is_on
+    assert LimitSettings(max_concurrency=1).is_on
+    assert LimitSettings(rate_per_second=0.5).is_on
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Slot(), Slot("op-1:1", NOON, 0.5), SlotPostponed(1.5, "busy", 2.5), SlotPostponed(1.5, "busy", ahead=3)],
+)
+def test_an_answer_survives_its_json(answer: Slot | SlotPostponed) -> None:
+    assert union_from_json(SlotAnswer, answer.to_json()) == answer
+
+
+def test_a_request_and_the_state_survive_their_json() -> None:
+    request = replace(asking(1, THREE_AT_ONCE), latest_seconds=3.0)
+    assert SlotRequest.from_json(request.to_json()) == request
+    limiter, _ = postponed(granted(Limiter(), asking(1))[0], asking(2, LimitSettings(1, 1.0)))
+    assert Limiter.from_json(limiter.to_json()) == limiter
+    assert Leaving("op-1:1").to_json() == {"lease_id": "op-1:1"}
+
+
+def test_no_more_than_the_limit_are_under_way() -> None:
+    # One of the three is shared out among the workers.
+    limiter, _ = granted(Limiter(), asking(1, THREE_AT_ONCE))
+    limiter, _ = granted(limiter, asking(2, THREE_AT_ONCE))
+    _, third = postponed(limiter, asking(3, THREE_AT_ONCE))
+    assert (third.reason, third.ahead) == ("3 attempts at once", 0)
+
+
+def test_a_repeated_request_gets_the_same_slot() -> None:
+    limiter, _ = granted(Limiter(), asking(1))
+    limiter, slot = granted(limiter, asking(1, at=1))
+    assert (slot, len(limiter.leases)) == (Slot("op-1:1", after(1)), 1)
+    assert granted(limiter, asking(1))[1] == Slot("op-1:1", after(1)), "an earlier one comes late"
+
+
+def test_a_slot_that_was_given_back_is_free() -> None:
+    limiter = give_back(BUSY, HELD, after(2))
+    assert granted(limiter, asking(2, at=2))[1].lease_id == "op-2:1"
+
+
+def test_giving_back_twice_frees_nothing_else() -> None:
+    limiter, _ = granted(give_back(BUSY, HELD, after(2)), asking(2, at=2))
+    assert give_back(limiter, HELD, after(3)).leases == limiter.leases
+    assert give_back(limiter, Slot(), after(2)) == limiter, "a start without a slot frees nothing"
+
+
+def test_a_return_that_a_later_request_overtook_frees_nothing() -> None:
+    limiter, _ = granted(BUSY, asking(1, at=5))
+    assert give_back(limiter, HELD, after(6)).leases == limiter.leases
+
+
+@pytest.mark.shows("W9")
+def test_the_slot_of_an_attempt_that_never_came_back_is_free_after_its_lease() -> None:
+    postponed(BUSY, asking(2, at=69))
+    granted(BUSY, asking(2, at=71))
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_slot_that_was_given_back_is_not_lent_to_a_repetition_of_its_request(*, is_stored: bool) -> None:
+    """A turn that was not committed asks again; the state after that may be lost with its worker."""
+    limiter, _ = granted(Limiter(), asking(1))
+    repeated, slot = granted(limiter, asking(1, at=30))
+    limiter = give_back(repeated if is_stored else limiter, slot, after(31))
+    limiter, _ = acquire(limiter, asking(1, at=30), after(32))
+    assert len(limiter.leases) == 0
+    granted(limiter, asking(1, at=33))
+
+
+def test_time_never_runs_backwards() -> None:
+    limiter, _ = granted(Limiter(), asking(1, TWO_A_SECOND))
+    limiter, _ = acquire(limiter, asking(2, TWO_A_SECOND), after(-30))
+    assert limiter.clock == NOON
+
+
+def test_those_who_wait_ask_one_after_the_other_and_sooner_than_slots_should_be_free() -> None:
+    limiter, waits = replace(BUSY, held_seconds=3.0), list[float]()
+    for number in range(2, 7):
+        limiter, answer = postponed(limiter, again(number, due=number / 100))
+        waits.append(answer.seconds)
+    assert waits == [3.0, 3.0, 6.0, 9.0, 9.0], "half as often again"
+
+
+def test_who_comes_when_told_goes_and_a_newcomer_does_not_pass_it() -> None:
+    limiter, wait = postponed(BUSY, asking(2, at=1))
+    limiter = give_back(limiter, HELD, after(3))
+    _, newcomer = postponed(limiter, asking(3, at=3))
+    assert newcomer.ahead == 1
+    granted(limiter, again(2, at=1 + wait.seconds, due=1))
+
+
+def test_an_older_one_that_is_told_to_come_much_later_holds_no_newcomer_up() -> None:
+    limiter, _ = postponed(BUSY, again(2, at=1, due=1))
+    limiter = replace(limiter, places=(replace(limiter.places[0], asks_ms=to_ms(after(30))),))
+    granted(give_back(limiter, HELD, after(4)), asking(3, at=4))
+
+
+def test_a_slot_that_nobody_takes_goes_to_whoever_asks() -> None:
+    limiter, _ = postponed(BUSY, asking(2, at=1))
+    limiter = give_back(limiter, HELD, after(3))
+    late = 3 + UNUSED.total_seconds()
+    postponed(limiter, asking(3, at=late - 0.1))
+    granted(limiter, asking(3, at=late))
+
+
+def test_one_that_is_too_late_loses_its_place() -> None:
+    limiter, wait = postponed(BUSY, asking(2, at=1))
+    at = 1 + wait.seconds + LATE.total_seconds()
+    assert [len(limiter.live_places(after(seconds))) for seconds in (at, at + 0.01)] == [1, 0]
+
+
+def test_the_oldest_goes_first_whoever_asked_first() -> None:
+    limiter, _ = postponed(BUSY, again(3, at=2, due=2))
+    limiter, _ = postponed(limiter, again(2, at=2, due=1))
+    assert [place.name for place in limiter.places] == [name_of("op-2:1"), name_of("op-3:1")]
+    limiter, _ = postponed(limiter, again(2, at=3, due=3))
+    assert limiter.places[0].due_ms == to_ms(after(1)), "the instant of its first request counts"
+
+
+def test_one_that_has_started_or_is_gone_leaves_its_place() -> None:
+    limiter, _ = postponed(BUSY, asking(2))
+    for is_gone in (None, True):
+        left = leave(limiter, Leaving("op-2:1", is_gone), after(1))
+        assert left.places == ()
+        assert leave(left, Leaving("op-2:1", is_gone), after(1)) == left, "it says so twice"
+
+
+def test_the_state_remembers_those_who_go_first_and_the_others_ask_one_after_the_other() -> None:
+    limiter = BUSY
+    for number in range(2, KEPT_PLACES + 2):
+        limiter, _ = postponed(limiter, again(number, due=number / 100))
+    waits = list[float]()
+    for number in range(900, 1_000):
+        limiter, answer = postponed(limiter, again(number, due=number))
+        waits.append(answer.seconds)
+    assert len(limiter.places) == KEPT_PLACES
+    assert [waits[0], waits[-1]] == pytest.approx([10.05, 15], abs=0.1)
+    limiter = replace(limiter, tail_at=after(9_000))
+    assert postponed(limiter, again(1_000, due=1_000))[1].seconds == LONGEST_TAIL_SECONDS
+
+
+def test_a_newcomer_asks_again_soon_however_many_seem_to_wait() -> None:
+    limiter = replace(BUSY, held_seconds=30.0)
+    for number in range(2, KEPT_PLACES + 2):
+        limiter, answer = postponed(limiter, asking(number))
+        assert answer.seconds <= FIRST_SLOT_ASK_SECONDS
+    limiter, answer = postponed(limiter, asking(900, due=1))
+    assert answer.seconds == FIRST_SLOT_ASK_SECONDS + 0.01
+    assert postponed(limiter, again(901, due=2))[1].seconds == LATEST_LONGEST_SECONDS + 0.3
+
+
+def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
+    limiter = replace(BUSY, held_seconds=1.0)
+    waits = [postponed(limiter, again(2, at=seconds))[1].seconds for seconds in (0.99, 4, 40)]
+    assert waits == [0.02, 0.75, 9.75]
+    assert postponed(replace(BUSY, held_seconds=0.1), again(2, at=0.1))[1].seconds == LEAST_ASK_SECONDS
+
+
+def test_it_asks_once_more_before_its_deadline() -> None:
+    request = replace(again(2), latest_seconds=1.5)
+    assert postponed(BUSY, request)[1].seconds == 1.5
+    assert postponed(BUSY, replace(request, latest_seconds=0.0))[1].seconds == 4.0, "it gives up"
+
+
+def test_the_mean_duration_follows_what_slots_were_held() -> None:
+    limiter, slot = granted(Limiter(), asking(1))
+    limiter = give_back(limiter, slot, after(11))
+    assert limiter.held_seconds == 11.0
+    limiter, slot = granted(limiter, asking(2, at=11))
+    assert give_back(limiter, slot, after(21)).held_seconds == 10.9
+    assert give_back(limiter, slot, after(12)).held_seconds == 6.0, "what was long is over"
+
+
+def test_starts_are_evenly_spaced_and_the_next_ones_are_reserved() -> None:
+    limiter, first = granted(Limiter(), asking(1, TWO_A_SECOND))
+    assert first == Slot(turn_seconds=0.0)
+    limiter, second = granted(limiter, asking(2, TWO_A_SECOND))
+    assert second == Slot(turn_seconds=0.526), "it waits so long at its worker"
+    limiter, third = postponed(limiter, asking(3, TWO_A_SECOND))
+    assert third == SlotPostponed(0.053, "1.9 attempts per second", 1.053)
+    limiter, _ = postponed(limiter, asking(4, TWO_A_SECOND))
+    limiter, _ = postponed(limiter, asking(5, TWO_A_SECOND))
+    _, sixth = postponed(limiter, asking(6, TWO_A_SECOND))
+    assert sixth.turn_seconds is None, "beyond two and a half seconds it has a place"
+    assert sixth.seconds == pytest.approx(5 / 1.9 - 2.0, abs=0.001)
+
+
+def test_of_a_fast_rate_few_wait_at_their_workers() -> None:
+    limits = LimitSettings(rate_per_second=1_000.0)
+    limiter = Limiter(crowded_since=after(-9), crowded_until=after(9), last_start_at=after(0.019))
+    assert postponed(limiter, asking(1, limits))[1].seconds == 0.012
+
+
+def test_a_reserved_turn_is_not_counted_again() -> None:
+    limiter, _ = granted(Limiter(), asking(1, TWO_A_SECOND))
+    later, answer = granted(limiter, replace(asking(2, TWO_A_SECOND), reserved=True))
+    assert (answer, later.last_start_at) == (Slot(), limiter.last_start_at)
+
+
+def test_a_quiet_time_allows_no_burst() -> None:
+    limiter, _ = granted(Limiter(), asking(1, TWO_A_SECOND))
+    limiter, first = granted(limiter, asking(2, TWO_A_SECOND, at=3_600))
+    _, second = granted(limiter, asking(3, TWO_A_SECOND, at=3_600))
+    assert (first.turn_seconds, second.turn_seconds) == (0.0, 0.526)
+
+
+def test_nobody_passes_one_that_is_about_to_ask_for_a_turn_until_the_turn_is_not_used() -> None:
+    slow = LimitSettings(rate_per_second=0.5)
+    limiter = Limiter(last_start_at=NOON, crowded_since=NOON, crowded_until=after(60))
+    limiter = replace(limiter, places=(Place(to_ms(NOON), "waiting", to_ms(after(1))),))
+    postponed(limiter, asking(2, slow))
+    granted(limiter, asking(2, slow, at=2 + UNUSED.total_seconds()))
+
+
+def test_the_whole_rate_is_granted_while_attempts_wait_and_half_is_the_workers_otherwise() -> None:
+    limits, limiter, turns = LimitSettings(rate_per_second=10), Limiter(), list[float]()
+    for number in range(18):
+        limiter, answer = acquire(limiter, asking(number, limits), NOON)
+        turns.append(answer.turn_seconds or 0.0)
+    steps = [round(later - earlier, 3) for earlier, later in pairwise(turns)]
+    assert steps == [0.2] * 5 + [0.1] * 12
+    limiter, _ = acquire(limiter, asking(90, limits, at=9), after(9))
+    _, answer = granted(limiter, asking(91, limits, at=9))
+    assert answer.turn_seconds == 0.2
+
+
+def test_what_was_told_and_reserved_is_forgotten_by_a_reset_and_the_leases_stay() -> None:
+    limiter, _ = postponed(BUSY, asking(2))
+    assert reset(limiter) == Limiter(limiter.clock, limiter.leases, answered=limiter.answered)
+
+
+@pytest.mark.parametrize("key", [None, "customer-17"])
+def test_a_state_with_thousands_of_slots_is_small(key: str | None) -> None:
+    leases = Leases()
+    for number in range(2_000):
+        mark = "" if key is None else f"{number:05d}"
+        leases = leases.with_lease(Lease(f"{number:07d}", after(number / 100), 70.0, mark))
+    limiter = Limiter(NOON, leases)
+    for number in range(300):
+        limiter, _ = postponed(limiter, replace(again(number, LimitSettings(1), due=number), limit_key=key))
+    assert len(json.dumps(limiter.to_json())) < 45_000
+
+
+def test_people_see_the_limits_of_the_moment() -> None:
+    limits = LimitSettings(max_concurrency=8, rate_per_second=3)
+    places = [
+        Place(to_ms(NOON), f"op-{number}", to_ms(after(seconds)), priority)
+        for number, seconds, priority in ((2, 1, None), (3, -4, None), (4, -2, Priority.HIGH))
+    ]
+    limiter = Limiter(leases=Leases().with_lease(Lease("op-1--1", NOON, 70.0)), places=tuple(places))
+    assert limits_view(limits, limiter, NOON).to_json() == {
+        "max_concurrency": 8,
+        "rate_per_second": 3,
+        "shared_concurrency": 0,
+        "lent": 1,
+        "waiting": 2,
+        "waiting_by_priority": {"high": 1, "normal": 1},
+    }
+
+
+def test_without_limits_nothing_is_in_use_and_nothing_waits() -> None:
+    shown = limits_view(LimitSettings(), Limiter(), NOON)
+    assert (shown.lent, shown.waiting) == (0, 0)
+
+
+def test_a_turn_is_told_so_early_that_its_attempt_is_there_in_time() -> None:
+    assert DOOR_SECONDS < RESERVED_SECONDS
+    assert timedelta(seconds=RESERVED_SECONDS) > UNUSED
+
+
+ONE_AND_RATE = LimitSettings(max_concurrency=1, rate_per_second=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [ONE_AT_ONCE, ONE_AND_RATE, LimitSettings(rate_per_second=1), LimitSettings(0, 0.0, KeyLimits(0, 1))],
+)
+def test_the_answer_to_a_signalled_request_is_read_from_the_state(settings: LimitSettings) -> None:
+    """Whoever asks by a signal comes to the same as one who is answered, whether it waits or not."""
+    limiter = Limiter()
+    for number in range(4):
+        request = replace(asking(number), settings=settings, limit_key="k", asked_at=after(number / 10))
+        assert answer_to(limiter, request, after(number / 10)) is None, "it has not arrived"
+        limiter, told = acquire(limiter, request, after(number / 10))
+        read = answer_to(limiter, request, after(number / 10))
+        assert read is not None
+        has_lease = isinstance(told, Slot) and told.lease_id is not None
+        assert (isinstance(read, Slot) and read.lease_id is not None) == has_lease
+        assert read.turn_seconds == pytest.approx(told.turn_seconds, abs=0.001)
+        if isinstance(told, SlotPostponed) and told.turn_seconds is None:
+            assert isinstance(read, SlotPostponed)
+            assert read.seconds == pytest.approx(told.seconds)
+
+
+def test_a_signalled_request_behind_all_places_asks_again() -> None:
+    limiter = BUSY
+    for number in range(2, KEPT_PLACES + 2):
+        limiter, _ = postponed(limiter, asking(number))
+    request = asking(900, due=1)
+    limiter, _ = postponed(limiter, request)
+    read = answer_to(limiter, request, NOON)
+    assert isinstance(read, SlotPostponed)
+    assert (read.seconds, read.turn_seconds) == (FIRST_ASK_SECONDS, None)
+
+
+def test_a_reserved_turn_is_not_read_a_second_time() -> None:
+    settings = LimitSettings(rate_per_second=1)
+    limiter, _ = acquire(Limiter(), replace(asking(1), settings=settings), NOON)
+    reserved = replace(asking(2), settings=settings, reserved=True)
+    limiter, told = acquire(limiter, reserved, NOON)
+    assert answer_to(limiter, reserved, NOON) == told == Slot()
+
+
+def test_the_turn_of_a_signalled_request_is_its_own_although_later_ones_were_granted() -> None:
+    limiter, asked, told = Limiter(), list[SlotRequest](), list[float | None]()
+    for number in range(3):
+        asked.append(replace(asking(number), settings=LimitSettings(rate_per_second=1)))
+        limiter, answer = acquire(limiter, asked[-1], NOON)
+        told.append(answer.turn_seconds)
+    assert told == [0.0, 1.0, 2.0]
+    read = [answer_to(limiter, request, NOON) for request in asked]
+    assert [answer and answer.turn_seconds for answer in read] == told

@@ -1,0 +1,92 @@
+"""Why an operation waits, in its status document."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.base.names import Category, OperationState
+from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.operations.waits import waits_of
+from durable_retry.rules.retry.history import History, PastAttempt, PastWait, WaitKind
+from tests.support.builders import NOON, an_operation
+
+
+def attempt(number: int, at: float, status_code: int | None = 503, **more: Any) -> PastAttempt:
+    failed = PastAttempt(
+        number=number,
+        started_at=NOON + timedelta(seconds=at),
+        duration_ms=500.0,
+        category=Category.TRANSIENT,
+        status_code=status_code,
+        next_delay_seconds=2.0,
+        delay_reasons=("fixed 2 s",),
+    )
+    return replace(failed, **more)
+
+
+def document(
+    state: OperationState, *attempts: PastAttempt, handler: str | None = None, **history: Any
+) -> dict[str, Any]:
+    """Return a status document as it is shown."""
+    past = History(attempts=attempts, attempt_count=len(attempts), **history)
+    operation = an_operation(handler=handler)
+    status = OperationStatus(operation=operation, state=state, history=past, updated_at=NOON)
+    stored = status.to_json()
+    return stored | {"waits": [wait.to_json() for wait in waits_of(stored)]}
+
+
+HELD = PastWait(
+    before_attempt=2,
+    kind=WaitKind.CIRCUIT,
+    began_at=NOON + timedelta(seconds=3),
+    until=NOON + timedelta(seconds=33),
+    delay_reasons=("payments answers 503: no upstream, since 2026-11-21T12:00:00Z", "staggered by 1 s"),
+)
+
+
+def test_the_pause_after_an_attempt_is_a_wait_like_any_other_in_its_place() -> None:
+    failed = attempt(1, 0, error="no upstream")
+    (pause, held) = document(OperationState.WAITING_CIRCUIT, failed, waits=(HELD,))["waits"]
+    assert (pause["kind"], pause["before_attempt"]) == ("retry", 2)
+    assert pause["began_at"] == "2026-11-21T12:00:00.500000Z"
+    assert pause["until"] == "2026-11-21T12:00:02.500000Z"
+    assert pause["delay_reasons"] == [
+        "payments answers 503: no upstream, since 2026-11-21T12:00:00Z",
+        "fixed 2 s",
+    ]
+    assert held == HELD.to_json()
+
+
+def test_an_operation_that_did_not_wait_has_no_waits() -> None:
+    done = attempt(1, 0, 200, category=None, next_delay_seconds=None, delay_reasons=())
+    assert document(OperationState.SUCCEEDED, done)["waits"] == []
+
+
+@pytest.mark.parametrize(
+    ("last", "handler", "why"),
+    [
+        (attempt(3, 180), None, "payments answers 503, since 2026-11-21T12:02:00Z"),
+        (attempt(3, 180, 500), None, "payments answers 500, since 2026-11-21T12:03:00Z"),
+        (attempt(3, 180, None), None, "payments fails, since 2026-11-21T12:03:00Z"),
+        (
+            attempt(3, 180, None, error="ReadTimeout"),
+            None,
+            "payments fails: ReadTimeout, since 2026-11-21T12:03:00Z",
+        ),
+        (attempt(3, 180, None, error="boom"), "charge", "charge fails: boom, since 2026-11-21T12:03:00Z"),
+        (attempt(3, 180, 429, category=Category.THROTTLED), None, "paused by 429 until 2026-11-21T12:03:02Z"),
+        (
+            attempt(3, 180, None, category=Category.THROTTLED),
+            "charge",
+            "paused by charge until 2026-11-21T12:03:02Z",
+        ),
+    ],
+)
+def test_an_operation_waits_because_of_what_failed_last_and_since_that_failed_so(
+    last: PastAttempt, handler: str | None, why: str
+) -> None:
+    before = (attempt(1, 0, 500), attempt(2, 120))
+    shown = document(OperationState.WAITING_RETRY, *before, last, handler=handler)
+    assert shown["waits"][-1]["delay_reasons"][0] == why
