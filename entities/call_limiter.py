@@ -1,4 +1,4 @@
-"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limits`.
+"""The entity `call_limiter`, one per dependency with limits. The rules are in `rules/limits`.
 
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """

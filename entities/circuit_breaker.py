@@ -1,4 +1,4 @@
-"""The entity `circuit_breaker`, one per dependency, or per limit key of one; rules: `engine/circuit`.
+"""The entity `circuit_breaker`, one per dependency, or per limit key of one; rules: `rules/circuit`.
 
 Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
 replayed, so it may read it. The clocks of a fleet are assumed to be within two seconds of each other. The
