@@ -14,6 +14,7 @@ from durable_retry.base.names import EventState
 from durable_retry.base.text import Secret
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.features.outbox.rules import (
+    MEMBERS,
     Delivery,
     EventFilter,
     OutboxEvent,
@@ -22,6 +23,7 @@ from durable_retry.features.outbox.rules import (
     envelope_of,
     envelope_text,
     event_id_for,
+    event_id_in,
     heads_of,
     next_due_at,
     notes_of_events,
@@ -32,11 +34,12 @@ from durable_retry.features.outbox.rules import (
     unreadable_event,
 )
 from durable_retry.rules.config.dependency import WebhookSecretError, signing_key
+from durable_retry.rules.dead_letters.record import of_operation
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.history import History, PastWait, WaitKind
 from durable_retry.rules.retry.loop import RetryState
 from durable_retry.rules.retry.policy import PRESETS
-from tests.support.builders import NOON, PAYMENTS, after
+from tests.support.builders import NOON, PAYMENTS, after, an_entry
 
 
 @pytest.mark.parametrize(
@@ -307,3 +310,10 @@ def test_a_listed_event_is_one_or_an_error() -> None:
     assert OutboxEvent.read(LISTED).to_json().items() >= LISTED.items()
     with pytest.raises(ValueError, match="state"):
         OutboxEvent.read(LISTED | {"state": "gone"})
+
+
+def test_a_dead_letter_of_an_event_names_it_and_a_replay_keeps_its_events() -> None:
+    entry = an_entry("op-1", request={"event": {"id": "op-1.0.2"}})
+    assert event_id_in(of_operation(entry, NOON)) == "op-1.0.2"
+    events = {"on_success": [{"type": "paid"}]}
+    assert MEMBERS.part_of_replay(events) == events

@@ -29,3 +29,12 @@ def test_a_file_that_cannot_be_read_is_reported() -> None:
 
 def test_the_key_of_a_run_is_its_name_and_due_time_whatever_else_makes_keys() -> None:
     assert IntakeSettings.read({"KEY_POINTERS": "/a"}).pointers_for("timer") == ()
+
+
+def test_without_the_setting_there_are_no_schedules() -> None:
+    assert ScheduleSettings.read({"SCHEDULED_OPERATIONS": " "}).scheduled_operations == ()
+
+
+def test_a_comment_is_no_name_of_a_file() -> None:
+    with pytest.raises(SettingsError, match="needs at least one table"):
+        ScheduleSettings.read({"SCHEDULED_OPERATIONS": "# see schedules.toml"})

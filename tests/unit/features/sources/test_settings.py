@@ -63,3 +63,7 @@ def test_keys_are_made_of_fields_by_source() -> None:
     )
     found = {source: settings.pointers_for(source) for source in ("service_bus", "kafka", "event_grid")}
     assert found == {"service_bus": ("/a", "/b"), "kafka": ("/c",), "event_grid": ()}
+
+
+def test_the_operation_of_a_document_stands_at_a_pointer() -> None:
+    assert read(**CONNECTED, COSMOS_OPERATION="/operation").cosmos_operation == "/operation"
