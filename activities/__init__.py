@@ -31,7 +31,7 @@ def blueprints() -> list[df.Blueprint]:
 
 def _blueprint(activities: Activities) -> df.Blueprint:
     blueprint = df.Blueprint()
-    for name in (*activities.with_hub, *activities.without_hub):
+    for name in activities.names:
         reference = f"{__name__}.{activities.module}:{name}"
         add_activity(blueprint, reference, with_hub=name in activities.with_hub)
     return blueprint

@@ -79,6 +79,10 @@ class Activities:
     with_hub: tuple[str, ...] = ()  # those that take the task hub beside their input
     without_hub: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.with_hub, *self.without_hub)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:

@@ -18,7 +18,8 @@ from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.runtime import clock
 from tests.replay.recording import Shape, Steer
-from tests.support.builders import Activities, an_operation, failing, followed_by, in_order
+from tests.support.builders import Activities, an_operation, failing
+from tests.support.feature_parts import followed_by, in_order
 from tests.support.hub import TaskHubStage
 
 

@@ -1,14 +1,11 @@
 """Operations, attempts and dead letters to start a test from."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.base.names import Category, OrderOnFailure
-from durable_retry.features.order.names import ORDER
-from durable_retry.features.order.rules.members import Order
-from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.base.names import Category
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import Success
 from durable_retry.rules.operations.keys import Life, apart_ms
@@ -49,18 +46,6 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
         request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
     )
     return replace(base, **changes)
-
-
-def in_order(
-    key: str, on_failure: OrderOnFailure = OrderOnFailure.BLOCK, **place: Any
-) -> dict[str, dict[str, Any]]:
-    """Return the parts of an operation with an order key; `place` is its `number` and `after`."""
-    return {ORDER: Order(key=key, on_failure=on_failure, **place).to_json()}
-
-
-def followed_by(*events: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an operation with events of the submission."""
-    return {"parts": {OUTBOX: {"on_success": list(events)}}}
 
 
 def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:

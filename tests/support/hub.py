@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Thread
 from typing import Any
 
@@ -18,28 +19,21 @@ from durabletask.testing import create_test_backend
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import ConcurrencyOptions, TaskHubGrpcWorker
 
+from activities import ACTIVITIES
 from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
-from durable_retry.base import names
 from durable_retry.base.names import WAKE_WAITING
-from durable_retry.features.diagnosis import names as diagnosis_names
-from durable_retry.features.order.names import LOOK_AT_LANE
-from durable_retry.features.outbox import names as outbox_names
-from durable_retry.features.workflows import names as workflow_names
 from durable_retry.hub.task_hub import TaskHub, close_clients
+from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
 
-_ACTIVITIES = (
-    *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
-    *(outbox_names.OUTBOX_PENDING, outbox_names.PUBLISH, outbox_names.OUTBOX_GIVE_UP),
-    *(workflow_names.SUBMIT, workflow_names.BATCH_STEP, workflow_names.BATCH_CLOSE),
-    *(workflow_names.BEGIN_RESTART, workflow_names.END_RESTART, names.START_CALL, names.LOOK_AT_CALL),
+_ACTIVITIES = {
+    *(name for each in chain(ACTIVITIES, *(one.activities for one in features())) for name in each.names),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, bulk_names.BULK_ENDS),
-    *(LOOK_AT_LANE, names.REMOVE_PAST, diagnosis_names.DIAGNOSE, names.PASS_QUEUE),
-)
+} - {WAKE_WAITING}
 
 _QUIET = logging.getLogger("durabletask.quiet")
 _QUIET.setLevel(logging.CRITICAL)

@@ -1,34 +1,40 @@
 """The app's own orchestrators and entities by their durable names, for task hubs that tests run."""
 
+from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, Final
 
 from durable_retry.base import names
-from durable_retry.features.debounce.names import DEBOUNCE
-from durable_retry.features.diagnosis import names as diagnosis_names
-from durable_retry.features.order import names as order_names
-from durable_retry.features.outbox.names import OUTBOX
-from durable_retry.features.workflows import names as workflow_names
+from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
-from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
-from entities.order_lane import OrderLane
-from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
+from orchestrators import call, operation, upkeep, wake_waiting
+
+
+def _orchestrators_of_features() -> Iterator[tuple[str, Any]]:
+    for feature in features():
+        modules = [import_module(f"orchestrators.{module}") for module in feature.orchestrators]
+        for each in feature.orchestrations:
+            yield each.name, next(vars(module)[each.name] for module in modules if each.name in vars(module))
+
+
+def _entities_of_features() -> Iterator[tuple[str, Any]]:
+    for feature in features():
+        for name in feature.entities:
+            yield name, vars(import_module(f"entities.{name}"))[name.title().replace("_", "")]
+
 
 OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
     names.RELEASE_WAITING: wake_waiting.release_waiting,
     names.RETENTION: upkeep.retention,
-    diagnosis_names.DIAGNOSIS: diagnosis.diagnosis,
     names.QUEUE_CHECK: upkeep.queue_check,
-    order_names.PASS_TURN: order_lane.pass_turn,
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
-    OUTBOX: outbox.outbox,
-    workflow_names.BATCH: batch.batch,
-    workflow_names.SAGA: saga.saga,
+    **dict(_orchestrators_of_features()),
     bulk_names.BULK_ACTION: bulk_action,
     names.CALL: call.call_operation,
 }
@@ -36,6 +42,5 @@ ENTITIES: Final[dict[str, Any]] = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
     names.CIRCUIT_BREAKER: CircuitBreaker,
     names.CALL_LIMITER: CallLimiter,
-    order_names.ORDER_LANE: OrderLane,
-    DEBOUNCE: Debounce,
+    **dict(_entities_of_features()),
 }

@@ -74,7 +74,7 @@ def deferred_references() -> Iterator[str]:
         for file in (ROOT / folder).rglob("*.py"):
             yield from _REFERENCE.findall(file.read_text(encoding="utf-8"))
     for each in chain(activities.ACTIVITIES, *(plugin.activities for plugin in plugins())):
-        yield from (f"activities.{each.module}:{name}" for name in (*each.with_hub, *each.without_hub))
+        yield from (f"activities.{each.module}:{name}" for name in each.names)
 
 
 @pytest.mark.parametrize("reference", sorted(set(deferred_references())))

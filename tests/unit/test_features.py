@@ -66,7 +66,7 @@ def app_without(feature: str, members: Iterable[str] = ()) -> tuple[set[str], di
 
 def functions_of(plugin: Plugin) -> set[str]:
     """Return the names of the functions that a feature adds."""
-    durable = {name for each in plugin.activities for name in (*each.with_hub, *each.without_hub)}
+    durable = {name for each in plugin.activities for name in each.names}
     durable |= {each.name for each in plugin.orchestrations} | set(plugin.entities)
     sources = imported(plugin.sources).values() if plugin.sources else ()
     triggered = {

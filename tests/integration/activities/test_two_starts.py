@@ -31,7 +31,8 @@ from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
-from tests.support.builders import NOON, an_operation, followed_by
+from tests.support.builders import NOON, an_operation
+from tests.support.feature_parts import followed_by
 from tests.support.stage import Stage
 from tests.support.tables import TablesInMemory
 

@@ -19,7 +19,8 @@ from durable_retry.rules.operations.keys import operation_id_for
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
-from tests.support.builders import an_operation, failing, in_order
+from tests.support.builders import an_operation, failing
+from tests.support.feature_parts import in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -13,7 +13,8 @@ from durable_retry.operations.entities import read_record
 from durable_retry.operations.status import document_of, find_status
 from durable_retry.rules.operations.operation import CONTENT_BYTES
 from scripts.processes import free_port
-from tests.support.builders import an_operation, followed_by
+from tests.support.builders import an_operation
+from tests.support.feature_parts import followed_by
 from tests.support.hub import TaskHubStage, binding_for
 
 WAIT_SECONDS = 20

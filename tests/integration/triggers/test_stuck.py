@@ -58,7 +58,8 @@ from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput
 from orchestrators import completion_reports
-from tests.support.builders import an_operation, failing, in_order, outcome
+from tests.support.builders import an_operation, failing, outcome
+from tests.support.feature_parts import in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 pytestmark = pytest.mark.usefixtures("own_tables")

@@ -27,7 +27,8 @@ from durable_retry.rules.facts import StartUnanswered
 from durable_retry.rules.operations.keys import KeyRecord
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
-from tests.support.builders import an_operation, in_order
+from tests.support.builders import an_operation
+from tests.support.feature_parts import in_order
 
 AZURE = TaskHub(json.dumps({"rpcBaseUrl": "127.0.0.1:1"}))
 ATOMIC = TaskHub(json.dumps({"rpcBaseUrl": "127.0.0.1:1", "startsAreAtomic": True}))

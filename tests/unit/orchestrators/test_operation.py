@@ -17,7 +17,8 @@ from durable_retry.rules.operations.operation import CONTENT_BYTES
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import NOON, Activities, an_operation, failing, followed_by, in_order, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, outcome
+from tests.support.feature_parts import followed_by, in_order
 from tests.support.stage import Stage
 
 HEALTHY_TURNS = 2

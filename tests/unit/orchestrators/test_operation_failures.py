@@ -8,7 +8,8 @@ import pytest
 
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from orchestrators.batch import batch
-from tests.support.builders import NOON, Activities, an_operation, failing, followed_by
+from tests.support.builders import NOON, Activities, an_operation, failing
+from tests.support.feature_parts import followed_by
 from tests.support.stage import Stage
 
 EVENT = {"type": "charge.completed", "queue": "charge-events", "data": {}}

@@ -11,7 +11,8 @@ from durable_retry.rules.facts import WaitEnded
 from orchestrators import run
 from orchestrators.order_lane import pass_turn
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import NOON, after, an_operation, failing, in_order
+from tests.support.builders import NOON, after, an_operation, failing
+from tests.support.feature_parts import in_order
 from tests.support.stage import Stage, dying
 
 

@@ -10,7 +10,8 @@ import pytest
 from durable_retry.base.names import Priority
 from durable_retry.rules.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.record import Facets, KeptDeadLetter, Status, of_operation
-from tests.support.builders import NOON, an_entry, in_order
+from tests.support.builders import NOON, an_entry
+from tests.support.feature_parts import in_order
 
 RECORD = of_operation(an_entry("op-1"), NOON)
 FACETS = Facets.of(RECORD)

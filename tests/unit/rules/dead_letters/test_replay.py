@@ -29,7 +29,8 @@ from durable_retry.rules.dead_letters.replay import (
     whole_edits,
 )
 from durable_retry.rules.operations.request import Event
-from tests.support.builders import NOON, an_entry, followed_by
+from tests.support.builders import NOON, an_entry
+from tests.support.feature_parts import followed_by
 
 TARGETS = Targets(
     parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {}).dependencies,

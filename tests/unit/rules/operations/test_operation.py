@@ -36,17 +36,8 @@ from durable_retry.rules.retry.constraints import attempt_seconds, is_over, late
 from durable_retry.rules.retry.history import KEPT_ATTEMPTS, AttemptOutcome, History, PastAttempt
 from durable_retry.rules.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.rules.retry.retry_after import RetryHint
-from tests.support.builders import (
-    NOON,
-    PAYMENTS,
-    a_history,
-    a_record,
-    after,
-    an_operation,
-    an_outcome,
-    followed_by,
-    in_order,
-)
+from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
+from tests.support.feature_parts import followed_by, in_order
 
 WITH_CREDENTIALS: dict[str, Any] = {
     "method": "GET",

@@ -23,7 +23,8 @@ from durable_retry.rules.operations.status import (
     size_bytes,
 )
 from durable_retry.rules.retry.history import KEPT_ATTEMPTS, History, PastAction
-from tests.support.builders import NOON, a_history, a_record, after, an_operation, in_order
+from tests.support.builders import NOON, a_history, a_record, after, an_operation
+from tests.support.feature_parts import in_order
 
 LATER = after(2)
 

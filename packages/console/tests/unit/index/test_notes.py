@@ -40,7 +40,8 @@ from durable_retry_console.index.store import (
     buckets,
     gaps,
 )
-from tests.support.builders import NOON, an_operation, an_outcome, in_order
+from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.feature_parts import in_order
 from tests.support.tables import TablesInMemory
 
 FAR = timedelta(days=1)

@@ -12,7 +12,8 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
 from durable_retry.rules.operations.request import parse_operation, parts_of_replay
-from tests.support.builders import NOON, PAYMENTS, an_operation, in_order
+from tests.support.builders import NOON, PAYMENTS, an_operation
+from tests.support.feature_parts import in_order
 
 SKIPPING = replace(PAYMENTS, order_on_failure="skip")
 
