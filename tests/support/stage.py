@@ -19,20 +19,17 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.app import harden_runtime
 from durable_retry.rules.operations.operation import OperationInput, start_input
 from durable_retry.runtime import clock
-from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker
-from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
-from entities.order_lane import OrderLane
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import NOON, Activities
+from tests.support.parts import ENTITIES
 
 MAX_TURNS: Final = 20_000
 
 LATE: Final = object()
 """The answer of an activity that has none so far: `Stage.answer_task` gives it."""
 
-SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter, "debounce": Debounce}
+SHARED: Final = {name: ENTITIES[name] for name in ENTITIES.keys() - {"idempotency_record", "order_lane"}}
 """The entities that operations share, by name."""
 
 
@@ -304,7 +301,7 @@ class Stage:
         """
         self.lane_calls.append((operation, message))
         with clock.reading(lambda: self.now):
-            done = execute_entity(OrderLane, operation, message, self.lane, entity_key="lane")
+            done = execute_entity(ENTITIES["order_lane"], operation, message, self.lane, entity_key="lane")
         self.lane = done.get_state()
         for started in done.actions:
             given = started.get_input()

@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -98,3 +101,80 @@ def test_an_app_without_a_feature_lacks_its_functions_and_members_alone(
     assert whole - left == functions_of(FEATURES[feature])
     unknown = {name for name, detail in problems.items() if detail.startswith("is not a known key")}
     assert unknown == {f"/{member}" for member in members[feature]}
+
+
+ROOMS: Final = (
+    *("attempt", "base", "circuit", "entities", "handlers", "http", "hub", "intake", "operations"),
+    *("orchestrators", "replay", "rules", "runtime", "settings", "telemetry", "upkeep"),
+)
+OF_THE_WHOLE: Final = {"test_openapi.py", "test_callers_acts.py", "test_setup.py"}
+"""They describe an app with all that plugs in."""
+ABOUT: Final = {
+    "debounce": (
+        "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
+        "test_what_a_later_operation_replaced_is_counted_with_its_priority",
+    ),
+    "order": (
+        "test_a_source_gives_an_order_key_to_what_has_none",
+        "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
+    ),
+    "workflows": ("test_a_saga_step_that_waits_for_a_result_is_not_sent_with_the_reference_to_it",),
+}
+"""Tests of the core that name what a feature adds."""
+
+
+def files_of(feature: str) -> set[str]:
+    """Return what is taken out with a feature: paths of folders and files."""
+    plugin = FEATURES[feature]
+    modules = {
+        *(f"orchestrators/{module}.py" for module in (*plugin.orchestrators, plugin.gate) if module),
+        *(f"activities/{each.module}.py" for each in plugin.activities),
+        *(f"entities/{module}.py" for module in plugin.entities),
+    }
+    return {f"durable_retry/features/{feature}", *modules}
+
+
+def tree_without(feature: str, folder: Path) -> None:
+    """Copy this tree without a feature, and without the console, which shows some of them."""
+    gone = {ROOT / name for name in files_of(feature)}
+
+    def left_out(parent: str, names: list[str]) -> set[str]:
+        return {name for name in names if name == "__pycache__" or Path(parent, name) in gone}
+
+    for top in ("durable_retry", "orchestrators", "activities", "entities", "tests", "scripts", "docs"):
+        shutil.copytree(ROOT / top, folder / top, ignore=left_out)
+    for file in ROOT.glob("*.*"):
+        if file.is_file():
+            shutil.copy2(file, folder)
+    alone = "from importlib import metadata\nmetadata.entry_points = lambda **_: ()\n"
+    (folder / "sitecustomize.py").write_text(alone)
+
+
+def names_of(feature: str) -> re.Pattern[str]:
+    """Return what a test says that is about a feature."""
+    modules = "|".join(Path(name).stem for name in files_of(feature))
+    of_parts = r"|support\.feature_parts" if feature in {"order", "outbox"} else ""
+    return re.compile(
+        rf"features\.{feature}\b|(?:orchestrators|activities|entities)(?:\.| import .*\b)"
+        rf"(?:{modules})\b{of_parts}"
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_tests_of_the_core_pass_where_the_files_of_a_feature_are_gone(
+    feature: str, tmp_path: Path
+) -> None:
+    """All but those that name it."""
+    tree_without(feature, tmp_path)
+    files = [file for room in ROOMS for file in (tmp_path / "tests" / "unit" / room).rglob("test_*.py")]
+    about = [file for file in files if names_of(feature).search(file.read_text())]
+    assert len(about) < len(files) / 8
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider"]
+    command += ["-k", " and ".join(f"not {name}" for name in ABOUT.get(feature, ()))]
+    command += [str(file) for file in files if file not in about and file.name not in OF_THE_WHOLE]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
