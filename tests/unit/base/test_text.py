@@ -2,7 +2,15 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.base.text import kept_bytes, kept_text, may_mention, mentions, paused_text, time_text
+from durable_retry.base.text import (
+    DATA_PREFIX,
+    kept_bytes,
+    kept_text,
+    may_mention,
+    mentions,
+    paused_text,
+    time_text,
+)
 from tests.support.builders import NOON
 
 
@@ -42,4 +50,4 @@ def test_bytes_are_kept_as_a_text_and_come_back(content: bytes) -> None:
 
 def test_what_a_person_wrote_into_a_kept_text_is_taken_as_it_stands() -> None:
     assert kept_bytes("a\ud800b") == b"a?b"
-    assert kept_bytes("data:;base64,no base64!") == b"data:;base64,no base64!"
+    assert kept_bytes(f"{DATA_PREFIX}no base64!") == f"{DATA_PREFIX}no base64!".encode()
