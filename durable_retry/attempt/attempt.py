@@ -31,8 +31,8 @@ from durable_retry.attempt.handler import (
     sends_once,
 )
 from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
+from durable_retry.attempt.markers import SENT, insert_marker, remove_marker, write_outcome
 from durable_retry.attempt.results import store_apart
-from durable_retry.attempt.writes import SENT, insert_marker, remove_marker, write_outcome
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.names import Category
 from durable_retry.handlers.registry import Handler, find_handler

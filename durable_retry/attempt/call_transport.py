@@ -16,7 +16,7 @@ from azure.core.exceptions import AzureError
 from durable_retry.attempt.http_client import transport_of
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.attempt.http_request import Plan, own_headers
-from durable_retry.attempt.writes import SENT, insert_marker
+from durable_retry.attempt.markers import SENT, insert_marker
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.names import Category
 from durable_retry.rules.operations.keys import Life

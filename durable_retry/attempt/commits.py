@@ -5,7 +5,7 @@
     a handler's own rows       with the handler's modes
     rows of features           inserted, such as those of events, see `plugins.Plugin.commit`
 
-A marker says before which run commits, see `writes.take_commit`. One that was let through
+A marker says before which run commits, see `markers.take_commit`. One that was let through
 may be overtaken right after, and for that is the fence. It is inserted, since an operation has one run as a
 rule. When it exists, it is read, and replaced in the version that was read: of two runs of one key the lower
 never commits behind the higher, however late it comes. A commit without a handler's rows has a partition of

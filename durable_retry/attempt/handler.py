@@ -34,8 +34,8 @@ from durable_retry.attempt.excerpts import (
 from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.attempt.http_client import EscapedBaseUrlError
 from durable_retry.attempt.http_request import Plan, document_of, verdict_on
+from durable_retry.attempt.markers import SENT, Marked, count_start, find_marked
 from durable_retry.attempt.results import change_step
-from durable_retry.attempt.writes import SENT, Marked, count_start, find_marked
 from durable_retry.base.foreign import look, name_of
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category

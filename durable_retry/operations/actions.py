@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry.attempt.commits import commit_success
-from durable_retry.attempt.writes import take_commit
+from durable_retry.attempt.markers import take_commit
 from durable_retry.base.errors import (
     InstanceEndedError,
     NoSuchOperationError,

@@ -14,8 +14,8 @@ import httpx
 from durable_retry.attempt.handler import attempt_handler, outcome_of_marked, sends_once
 from durable_retry.attempt.http_client import close_clients, sending_over
 from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
+from durable_retry.attempt.markers import Marked
 from durable_retry.attempt.results import StepRule
-from durable_retry.attempt.writes import Marked
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import batched
 from typing import Final
 
-from durable_retry.attempt import results, writes
+from durable_retry.attempt import markers, results
 from durable_retry.attempt.commits import (
     COMMITTED,
     OldEntry,
@@ -112,10 +112,10 @@ async def remove_attempt_markers(past: Past) -> tuple[int, str]:
         # A replay's owner has the dead letter's id behind a dot.
         if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
             old.pop()
-        await tables.delete_rows(writes.TABLE, old)
+        await tables.delete_rows(markers.TABLE, old)
         return len(old)
 
-    return await _remove_in_partitions(past, writes.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
+    return await _remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
 
 
 async def remove_steps(past: Past) -> tuple[int, str]:

@@ -24,7 +24,7 @@ CORE_TABLES: Final = (
     "durable_retry.dead_letters.records:TABLE",
     "durable_retry.attempt.commits:INDEX_TABLE",
     "durable_retry.attempt.commits:TABLE",
-    "durable_retry.attempt.writes:TABLE",
+    "durable_retry.attempt.markers:TABLE",
     "durable_retry.attempt.results:STEPS_TABLE",
     "durable_retry.storage.rounds:TABLE",
     "durable_retry.hub.instance_lists:TABLE",

@@ -17,11 +17,11 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import in_process
 from durable_retry.attempt import call as handler_calls
-from durable_retry.attempt import functions, handler, results, writes
+from durable_retry.attempt import functions, handler, markers, results
 from durable_retry.attempt import http_request as http_attempt
 from durable_retry.attempt.call import Calls
 from durable_retry.attempt.functions import LetOutError
-from durable_retry.attempt.writes import Marked
+from durable_retry.attempt.markers import Marked
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
     CANCEL_EVENT,
@@ -95,15 +95,15 @@ class Mistake:
 
 
 async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
-    keys = writes._keys_of_marker(life.owner, attempt)
+    keys = markers._keys_of_marker(life.owner, attempt)
     row = {**keys, "marked_at": to_rfc3339(now), "run": str(life.run)}
     try:
-        is_new = await tables.insert_if_absent(writes.TABLE, row)
+        is_new = await tables.insert_if_absent(markers.TABLE, row)
     except ServiceResponseError:  # The storage client asks once more.
-        is_new = await tables.insert_if_absent(writes.TABLE, row)
+        is_new = await tables.insert_if_absent(markers.TABLE, row)
     if is_new:
         return None
-    known = await tables.read(writes.TABLE, keys["PartitionKey"], keys["RowKey"])
+    known = await tables.read(markers.TABLE, keys["PartitionKey"], keys["RowKey"])
     text = "" if known is None else contents.unpacked("outcome", known)
     return Marked(life.run, json.loads(text) if text else None)
 

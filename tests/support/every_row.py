@@ -10,7 +10,7 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from durable_retry.attempt import results, writes
+from durable_retry.attempt import markers, results
 from durable_retry.attempt.commits import commit_success
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category, DeadLetterReason, OperationState
@@ -70,7 +70,7 @@ def account() -> Iterator[TablesInMemory]:
     with (
         patch.object(storage_clients, "table_service", lambda: held),
         patch("uuid.uuid4", lambda: UUID(int=next(numbers))),
-        patch.object(writes, "uuid4", lambda: UUID(int=next(numbers))),
+        patch.object(markers, "uuid4", lambda: UUID(int=next(numbers))),
         clock.reading(lambda: NOON),
     ):
         yield held
@@ -89,10 +89,10 @@ async def write_every_row() -> None:
 
 
 async def _write_attempts() -> None:
-    await writes.insert_marker(a_life("op-sent"), 1, now=NOON)
-    await writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
-    await writes.count_start(a_life("op-handled"), 2, NOON)
-    await writes.take_commit("op-handled", a_life("op-handled"), NOON)
+    await markers.insert_marker(a_life("op-sent"), 1, now=NOON)
+    await markers.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
+    await markers.count_start(a_life("op-handled"), 2, NOON)
+    await markers.take_commit("op-handled", a_life("op-handled"), NOON)
     await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
     running = RememberedStep(
         name="charge",

@@ -45,7 +45,7 @@ STORES: Final = frozenset(
     f"{LIBRARY}.{module}"
     for module in (
         *("storage", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
-        *("attempt.results", "attempt.writes", "dead_letters.index", "dead_letters.list"),
+        *("attempt.results", "attempt.markers", "dead_letters.index", "dead_letters.list"),
         *("dead_letters.records", "operations.entities", "operations.lone_records"),
         *("operations.status", "upkeep.stuck_rows"),
     )

@@ -10,7 +10,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
-from durable_retry.attempt import admission, writes
+from durable_retry.attempt import admission, markers
 from durable_retry.attempt.attempt import attempt_operation, make_attempt
 from durable_retry.attempt.call_transport import CallTransport
 from durable_retry.attempt.functions import Interruption
@@ -159,7 +159,7 @@ async def test_what_may_be_sent_twice_has_no_marker_of_its_own(
     options: dict[str, Any], service: Service, tables_in_memory: TablesInMemory
 ) -> None:
     assert (await run(posting(Transient("away")), **options)).category is Category.TRANSIENT
-    assert [row["RowKey"] for row in tables_in_memory.rows(writes.TABLE)] == ["0000000001"]
+    assert [row["RowKey"] for row in tables_in_memory.rows(markers.TABLE)] == ["0000000001"]
     assert (await run(posting(None), 2, **options)).category is None
     assert service.received == ["POST", "POST"]
 
@@ -170,7 +170,7 @@ async def test_a_handler_that_only_reads_has_no_marker_of_its_own(tables_in_memo
         await call.client.put("/charges/7")
 
     assert (await run(order)).category is None
-    assert [row["RowKey"] for row in tables_in_memory.rows(writes.TABLE)] == ["0000000001"]
+    assert [row["RowKey"] for row in tables_in_memory.rows(markers.TABLE)] == ["0000000001"]
 
 
 async def test_many_requests_at_once_cost_one_marker(
@@ -292,12 +292,12 @@ async def test_a_marker_that_cannot_be_written_lets_nothing_go_and_is_taken_over
 
     async def away(table: str, row: tables.Row) -> bool:
         stored = await insert(table, row)
-        if row["RowKey"].endswith(writes.SENT):
+        if row["RowKey"].endswith(markers.SENT):
             raise ServiceRequestError("away")
         return stored
 
     async def unread(table: str, partition: str, row: str) -> Any:
-        if row.endswith(writes.SENT):
+        if row.endswith(markers.SENT):
             raise ServiceRequestError("away")
         return await read(table, partition, row)
 
@@ -494,7 +494,7 @@ async def test_a_handler_that_sent_nothing_of_the_kind_runs_again_once_its_step_
     for look in range(5):
         assert await at_hub(stepping(ran, "GET"), step=look > 0) == BlockedStep("lenient", BUSY)
     assert ran == ["GET"], "the looks after the first do not run it"
-    assert tables_in_memory.rows(writes.TABLE) == []
+    assert tables_in_memory.rows(markers.TABLE) == []
     gate.answers = [Permitted(epoch=1), BUSY]
     assert (await at_hub(stepping(ran, "GET"), step=True)).result == {"value": "done"}
     assert ran == ["GET", "GET"]
@@ -513,4 +513,4 @@ async def test_what_was_refused_before_a_step_had_to_wait_is_sent_again(
 ) -> None:
     ran, gate.answers, service.answers = list[str](), [BUSY], [429]
     assert await at_hub(stepping(ran)) == BlockedStep("lenient", BUSY)
-    assert tables_in_memory.rows(writes.TABLE) == []
+    assert tables_in_memory.rows(markers.TABLE) == []

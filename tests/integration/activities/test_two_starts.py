@@ -21,7 +21,7 @@ import pytest
 import durable_retry
 from activities.operation import commit
 from durable_retry.attempt import attempt as attempts
-from durable_retry.attempt import writes
+from durable_retry.attempt import markers as writes
 from durable_retry.attempt.attempt import make_attempt
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.handlers import Call, Outcome, TableWrite, Transient, registry

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.attempt.writes import (
+from durable_retry.attempt.markers import (
     Marked,
     Starts,
     count_start,

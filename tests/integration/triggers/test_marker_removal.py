@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.attempt import writes
-from durable_retry.attempt.writes import Marked, insert_marker, write_outcome
+from durable_retry.attempt import markers as writes
+from durable_retry.attempt.markers import Marked, insert_marker, write_outcome
 from durable_retry.operations.actions import submit
 from durable_retry.storage import rounds, tables
 from durable_retry.upkeep import removal as retention
@@ -33,7 +33,7 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.attempt.writes.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.attempt.markers.TABLE", f"Markers{suffix}")
     monkeypatch.setattr("durable_retry.storage.rounds.TABLE", f"Upkeep{suffix}")
 
 
