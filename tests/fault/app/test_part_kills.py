@@ -43,6 +43,7 @@ WRITE_NOTHING = {
     "look_at_call",
     "look_at_lane",
     "diagnose",
+    "pass_queue",
     "BuiltIn__HttpActivity",
 }
 """Activities that only read or wake; that of a diagnosis, which removes the row that it writes; and the
@@ -100,7 +101,8 @@ def a_life(folder: Path, storage: Storage, target: Target) -> Life:
     file = folder / "dependencies.toml"
     file.write_text(dependencies())
     settings = {"AzureWebJobsStorage": storage.connection_string, "DEPENDENCIES_FILE": str(file)}
-    return Life(folder, settings | {"FLAKY_TARGET_URL": target.url})
+    # A client that stands behind its write has a submission under way for ever.
+    return Life(folder, settings | {"FLAKY_TARGET_URL": target.url, "HTTP_CONCURRENCY": "0"})
 
 
 def lived(life: Life) -> None:

@@ -138,9 +138,8 @@ def _fail_with_missing(app: SmallApp, asking: Iterable[asyncio.Task[None]]) -> N
     missing = {
         subject: place for subject, place in app.places.holds.items() if subject not in app.places.held
     }
-    raise AssertionError(
-        f"not at their places: {missing}; {[one.exception() for one in asking if one.done()]}"
-    )
+    wrong = [error for one in asking if one.done() and (error := one.exception())]
+    raise AssertionError(f"not at their places: {missing}; {wrong}")
 
 
 async def _ask(app: SmallApp, subject: str) -> None:
