@@ -28,7 +28,6 @@ from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.limits.limiter import Slot, SlotAnswer, SlotPostponed, SlotRequest, answer_to
 from durable_retry.rules.limits.settings import NeedsSlot
-from durable_retry.rules.limits.share import is_valid
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.history import AttemptOutcome
@@ -169,12 +168,13 @@ class StepGate:
                 blocked: Blocked | SlotAnswer | None = error.step.blocked
                 left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
                 if isinstance(blocked, NeedsSlot) and must_hold():
+                    admission = admission.at_limiter(clock.now())
                     blocked = await line.asked(blocked, admission, left)
                     left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
-                seconds = _seconds_in_place(blocked)
-                if not must_hold() or seconds is None or seconds >= left:
+                held = _held_in_place(admission, blocked)
+                if not must_hold() or held is None or held[0] >= left:
                     raise
-                admission = _admission_after(admission, blocked)
+            seconds, admission = held
             await asyncio.sleep(seconds)
 
     async def _enter(
@@ -225,39 +225,26 @@ class _Line:
                 await give_slot_back(self.gate.hub, self.dependency, slot)
 
 
-def _seconds_in_place(blocked: Blocked | SlotAnswer | None) -> float | None:
-    """Return after how long a step that is held in place asks again; None where an orchestration has to."""
+def _held_in_place(
+    admission: AdmissionState, blocked: Blocked | SlotAnswer | None
+) -> tuple[float, AdmissionState] | None:
+    """Return after how many seconds a step that is held in place asks again, and what it has reached.
+
+    None where an orchestration has to ask.
+    """
+    now = clock.now()
     match blocked:
         case Refused() | BudgetPostponed():
-            return max(_LOOK_SECONDS, (blocked.until - clock.now()).total_seconds())
+            seconds = max(_LOOK_SECONDS, (blocked.until - now).total_seconds())
+            return seconds, admission.after_refusal(blocked, now)
         case SlotPostponed():
-            return blocked.seconds
+            return blocked.seconds, admission.after_refusal(blocked, now)
         case Slot():
-            return 0.0
+            return 0.0, admission.with_slot(blocked, now)
         case NeedsSlot() | NeedsProbe() | None:
             return None
         case _ as never:
             assert_never(never)
-
-
-def _admission_after(admission: AdmissionState, blocked: Blocked | SlotAnswer | None) -> AdmissionState:
-    """Return what a step has reached that is held in place: nothing is counted for it twice."""
-    now = clock.now()
-    match blocked:
-        case BudgetPostponed():
-            return replace(admission, promised_at=blocked.until if blocked.reserved else None)
-        case Slot() | SlotPostponed():
-            turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
-            if blocked.turn_seconds is not None:
-                turn_at = now + timedelta(seconds=blocked.turn_seconds)
-            held = replace(admission, turn_at=turn_at, slot_since=admission.slot_since or now)
-            return (
-                replace(held, slot=blocked)
-                if isinstance(blocked, Slot)
-                else replace(held, ahead=blocked.ahead)
-            )
-        case _:
-            return replace(admission, waiting=admission.waiting or isinstance(blocked, Refused))
 
 
 async def attempt_if_admitted(

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.rules.circuit.snapshot import Permitted
-from durable_retry.rules.limits.limiter import Slot
+from durable_retry.rules.circuit.retry_budget import BudgetPostponed
+from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.limits.limiter import Slot, SlotPostponed
+from durable_retry.rules.limits.share import is_valid
 
 PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
 """Reason of an attempt that somebody let through by hand."""
@@ -75,6 +77,40 @@ class AdmissionState(JsonShape):
         return AdmissionState(
             due_at=self.due_at, slot_since=self.slot_since, is_canary=self.is_canary, unsent=self.unsent
         )
+
+    def at_limiter(self, now: datetime) -> "AdmissionState":
+        """Return it as it asks the limiter: since when it waits, and its turn if that is not over."""
+        # The answer may come late: its instant would put the attempt behind others that came since.
+        since = self.slot_since or self.due_at or now
+        return replace(self, slot_since=since, turn_at=self.turn_at if is_valid(self.turn_at, now) else None)
+
+    def with_slot(self, slot: Slot, now: datetime) -> "AdmissionState":
+        """Return it with what the limiter granted."""
+        return replace(self._with_turn(slot.turn_seconds, now), slot=slot)
+
+    def after_refusal(
+        self, refusal: Refused | BudgetPostponed | SlotPostponed, now: datetime
+    ) -> "AdmissionState":
+        """Return what it has reached when it may not start yet: nothing is counted for it twice."""
+        match refusal:
+            case Refused():
+                key = refusal.limit_key or self.circuit_key
+                # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
+                return replace(self, waiting=True, circuit_key=key, is_canary=None)
+            case BudgetPostponed():
+                promised_at = refusal.until if refusal.reserved else None
+                return replace(
+                    self, promised_at=promised_at, circuit_key=refusal.limit_key or self.circuit_key
+                )
+            case SlotPostponed():
+                return replace(self._with_turn(refusal.turn_seconds, now), ahead=refusal.ahead)
+            case _ as never:
+                assert_never(never)
+
+    def _with_turn(self, turn_seconds: float | None, now: datetime) -> "AdmissionState":
+        if turn_seconds is None:
+            return self
+        return replace(self, turn_at=now + timedelta(seconds=turn_seconds))
 
     def without_lease(self) -> "AdmissionState":
         """Return it without permit and slot."""

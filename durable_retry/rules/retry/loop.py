@@ -35,7 +35,6 @@ from durable_retry.rules.limits.limiter import (
     SlotRequest,
 )
 from durable_retry.rules.limits.settings import NeedsSlot
-from durable_retry.rules.limits.share import is_valid
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import (
@@ -299,10 +298,7 @@ def _after(
                 message = probe_message(operation, attempt, result.settings, now, on_its_way=on_its_way)
                 action = RequestProbe(message, result.limit_key)
             else:
-                # The answer may come late: its instant would put the attempt behind others that came since.
-                turn_at = admission.turn_at if is_valid(admission.turn_at, now) else None
-                since = admission.slot_since or admission.due_at or now
-                admission = replace(admission, slot_since=since, turn_at=turn_at)
+                admission = admission.at_limiter(now)
                 request = slot_request(operation, attempt, admission, result, now, on_its_way=on_its_way)
                 ends_at = now + timedelta(seconds=request.lease_seconds)
                 admission, action = replace(admission, slot_ends_at=ends_at), RequestSlot(request)
@@ -310,18 +306,11 @@ def _after(
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
         case Slot():
-            admission = _with_turn(replace(state.admission, slot=result), result.turn_seconds, now)
-            return RetryState(state.history, admission, now), AttemptNow()
+            return RetryState(state.history, state.admission.with_slot(result, now), now), AttemptNow()
         case Refused() | BudgetPostponed() | SlotPostponed():
             return _after_refusal(operation, state, result, now)
         case _ as never:
             assert_never(never)
-
-
-def _with_turn(admission: AdmissionState, turn_seconds: float | None, now: datetime) -> AdmissionState:
-    if turn_seconds is None:
-        return admission
-    return replace(admission, turn_at=now + timedelta(seconds=turn_seconds))
 
 
 def before_turn(state: RetryState, now: datetime) -> Wait | None:
@@ -404,21 +393,8 @@ def _after_refusal(
     now: datetime,
 ) -> tuple[RetryState, Action]:
     decision = while_blocked(operation, blocked, now)
-    history, admission = state.history, state.admission.without_lease()
-    match blocked:
-        case Refused():
-            key = blocked.limit_key or admission.circuit_key
-            # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
-            admission = replace(admission, waiting=True, circuit_key=key, is_canary=None)
-            history = history.with_circuit_wait()
-        case BudgetPostponed():
-            promised_at = blocked.until if blocked.reserved else None
-            key = blocked.limit_key or admission.circuit_key
-            admission = replace(admission, promised_at=promised_at, circuit_key=key)
-        case SlotPostponed():
-            admission = replace(_with_turn(admission, blocked.turn_seconds, now), ahead=blocked.ahead)
-        case _ as never:
-            assert_never(never)
+    admission = state.admission.without_lease().after_refusal(blocked, now)
+    history = state.history.with_circuit_wait() if isinstance(blocked, Refused) else state.history
     return _state_with_decision(_with_wait(history, decision, now), admission, decision)
 
 
