@@ -57,6 +57,10 @@ class Place(JsonRow):
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
 
+    def counts_less_than(self, other: "Place") -> bool:
+        """Whether a second of waiting counts less for it."""
+        return WEIGHTS[self.priority or Priority.NORMAL] < WEIGHTS[other.priority or Priority.NORMAL]
+
     def order(self, now_ms: int) -> tuple[float, int, str]:
         """Return what places of one key are sorted by, the first to go first."""
         return -counted_wait_ms(self.due_ms, self.priority, now_ms), self.due_ms, self.name

@@ -513,8 +513,8 @@ class _Asking:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
             seconds = min(seconds, wait.first_seconds)
-        elif self.request.priority is Priority.HIGH:
-            # It passes others while it waits, so that its turn comes before their number says.
+        elif any(place.counts_less_than(self.own) for place in self.before):
+            # It passes them while it waits, so that its turn comes before their number says.
             waited_seconds = (self.now - from_ms(self.own.due_ms)).total_seconds()
             seconds = min(seconds, max(wait.first_seconds, waited_seconds))
         latest = self.request.latest_seconds
