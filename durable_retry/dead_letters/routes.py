@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import azure.functions as func
 from pydantic import model_validator
 
-from durable_retry.base.answers import Page
+from durable_retry.base.answers import Answer, Page
 from durable_retry.base.errors import (
     ContendedError,
     KeyTakenError,
@@ -175,16 +175,25 @@ async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     return json_answer(await find_letter(dead_letter_id))
 
 
-def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
+def changed(
+    what: str,
+    body: type[Strict],
+    *,
+    body_required: bool = False,
+    target: TargetType = TargetType.DEAD_LETTER,
+    model: type[Answer] = DeadLetterDocument,
+) -> Declaration:
+    """Declare a route that changes a dead letter, or another target, and answers with it."""
+    noun = target.value.replace("_", " ")
     return {
-        "act": Act(f"{what} the dead letter", TargetType.DEAD_LETTER),
+        "act": Act(f"{what} the {noun}", target),
         "body": body,
         "body_required": body_required,
-        "answers": (RouteAnswer(OK, "The dead letter after the change.", DeadLetterDocument),),
+        "answers": (RouteAnswer(OK, f"The {noun} after the change.", model),),
     }
 
 
-@routes.post("dead-letters/{dead_letter_id}/archive", **_changed("archived", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/archive", **changed("archived", NoBody))
 async def archive_dead_letter(
     dead_letter_id: str,
     body: NoBody,  # noqa: ARG001 - checked
@@ -198,7 +207,7 @@ async def archive_dead_letter(
     return json_answer(await archive(hub, dead_letter_id, who.known_name))
 
 
-@routes.post("dead-letters/{dead_letter_id}/restore", **_changed("restored", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/restore", **changed("restored", NoBody))
 async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
     """Bring an archived dead letter back."""
     return json_answer(await restore(dead_letter_id))
@@ -206,7 +215,7 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
-    **_changed("noted something on", NoteBody, body_required=True),
+    **changed("noted something on", NoteBody, body_required=True),
 )
 async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""

@@ -1,6 +1,7 @@
 """HTTP: the root causes of dead letters; acknowledge, note, resolve one."""
 
 import re
+from functools import partial
 from typing import Annotated, Final
 
 import azure.functions as func
@@ -8,11 +9,11 @@ from pydantic import Field
 
 from durable_retry.base.answers import Page
 from durable_retry.base.validation import Strict, with_example
-from durable_retry.dead_letters.routes import NoteBody, refused_changes
+from durable_retry.dead_letters.routes import NoteBody, changed, refused_changes
 from durable_retry.http.answers import NotFoundError, json_answer
-from durable_retry.http.callers import Act, Caller
+from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import LIMIT, cursor, one_of
-from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, page, shown
+from durable_retry.http.routes import Query, Routes, page, shown
 from durable_retry.rules.dead_letters.replay import NoteText
 from durable_retry.rules.facts import TargetType
 from durable_retry_console.causes.groups import (
@@ -58,13 +59,7 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR], query[CAUSE_STATUS]))
 
 
-def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
-    return {
-        "act": Act(f"{what} the cause", TargetType.CAUSE),
-        "body": body,
-        "body_required": body_required,
-        "answers": (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),),
-    }
+_changed: Final = partial(changed, target=TargetType.CAUSE, model=DeadLetterGroup)
 
 
 class CauseBody(Strict):
