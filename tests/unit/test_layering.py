@@ -44,13 +44,15 @@ PURE_ROOMS: Final = {
 STORES: Final = frozenset(
     f"{LIBRARY}.{module}"
     for module in (
-        *("storage", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
+        *("storage", "hub.task_hub", "hub.instances", "hub.instance_lists", "hub.orchestrations"),
+        *("hub.entity_ids", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
         *("attempt.results", "attempt.markers", "dead_letters.index", "dead_letters.list"),
         *("dead_letters.records", "operations.entities", "operations.lone_records"),
         *("operations.status", "upkeep.stuck_rows"),
     )
 )
-"""What reads and writes storage. A use case is one function above it: who parses a request goes past none."""
+"""What reads and writes storage and the task hub. A use case is one function above it: who parses a request
+goes past none."""
 
 NEVER_DEPLOYED: Final = frozenset(
     {"durable_retry_client", "onebox", "retryctl", "scripts", "examples", "bench", "tests"}
@@ -293,7 +295,19 @@ def test_imports_point_one_way(layer: str) -> None:
 def is_surface(path: Path) -> bool:
     """Whether a file parses what arrives, calls a use case and answers."""
     in_folder = path.parent.name in {"activities", "http"}
-    return in_folder or path.stem.endswith(("routes", "triggers", "activities"))
+    return in_folder or path.stem.endswith(("routes", "triggers", "timers", "activities"))
+
+
+def is_store(name: str) -> bool:
+    """Whether what is imported reads or writes storage itself, by its full name."""
+    return any(is_in(name, store) for store in STORES) or name.rpartition(".")[0].endswith("store")
+
+
+def surface_violations(source: str) -> list[str]:
+    """List what a file of the surfaces may not do: go past a use case to a store, or ask the task hub."""
+    tree = ast.parse(source)
+    stores = [f"{line}: imports {name}, a store" for line, name in imported_by(tree) if is_store(name)]
+    return [*stores, *(f"{line}: asks the task hub" for line in asked_hubs(tree))]
 
 
 SURFACES: Final = [
@@ -303,13 +317,45 @@ SURFACES: Final = [
 
 @pytest.mark.parametrize("path", SURFACES, ids=lambda path: f"{path.parent.name}.{path.stem}")
 def test_a_route_trigger_or_activity_imports_no_store_and_passes_the_task_hub_on(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert [
+    assert surface_violations(path.read_text(encoding="utf-8")) == []
+
+
+def test_what_the_apps_own_code_calls_imports_no_store() -> None:
+    (path,) = files_of(f"{LIBRARY}.in_process")
+    names = [name for _, name in imported_by(ast.parse(path.read_text(encoding="utf-8")))]
+    assert [name for name in names if is_store(name)] == []
+
+
+@pytest.mark.parametrize("module", sorted(STORES))
+def test_a_store_imports_no_use_case_of_its_room(module: str) -> None:
+    room = ".".join(module.split(".")[:2])
+    names = [
         name
-        for _, name in imported_by(tree)
-        if any(is_in(name, store) for store in STORES) or name.rpartition(".")[0].endswith("store")
-    ] == []
-    assert [*asked_hubs(tree)] == []
+        for path in files_of(module)
+        for _, name in imported_by(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert [name for name in names if is_in(name, room) and not is_store(name)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from durable_retry.hub.task_hub import TaskHub",
+        "from durable_retry.storage import tables",
+        "from durable_retry.operations.status import find_status",
+        "from durable_retry.attempt import results",
+        "from durable_retry_console.alerts.store import read_alerts",
+        "async def f(hub):\n    await hub.read_instance('op-1')",
+    ],
+)
+def test_a_surface_that_goes_past_a_use_case_is_found(source: str) -> None:
+    assert surface_violations(source)
+
+
+def test_a_surface_may_call_a_use_case_and_pass_the_hub_on() -> None:
+    called = "async def f(hub):\n    await cancel(hub, 'op-1')"
+    source = f"from durable_retry.operations.actions import cancel\n{called}"
+    assert surface_violations(source) == []
 
 
 def test_the_tables_of_this_file_name_what_is_there() -> None:
