@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
-    from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
+    from durable_retry.handlers import (
+        Call,
+        Conflict,
+        Event,
+        Outcome,
+        Rejected,
+        TableWrite,
+        Throttled,
+        Transient,
+    )
     from durable_retry.handlers.registry import operation, wrap
     from durable_retry.in_process import OperationFailed, Operations, call
 
 __all__ = [
     "Call",
+    "Conflict",
     "Event",
     "OperationFailed",
     "Operations",
@@ -36,7 +46,7 @@ _HOMES: Final = {
     "register": "durable_retry.app",
     **dict.fromkeys(("operation", "wrap"), "durable_retry.handlers.registry"),
     **dict.fromkeys(
-        ("Call", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
+        ("Call", "Conflict", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",
     ),
     **dict.fromkeys(("OperationFailed", "Operations", "call"), "durable_retry.in_process"),

@@ -45,6 +45,7 @@ from durable_retry.operations.entities import record_id
 from durable_retry.plugins import features_of, plugins
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
+    SENT_ONCE,
     Committed,
     Completion,
     Success,
@@ -54,7 +55,7 @@ from durable_retry.rules.operations.completion import (
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import moving_parts
 from durable_retry.rules.retry.decide import DeadLetter, Decision, Done, Wait, overdue
-from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.history import AttemptOutcome, Conflict
 from durable_retry.rules.retry.loop import (
     AttemptNow,
     Blocked,
@@ -194,9 +195,16 @@ def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
     """Make one attempt and wait as decided; return the document of its end."""
     late = overdue(run.operation, run.state.history, run.state.due_at, run.now)
     decision = late or before_turn(run.state, run.now) or (yield from _make_attempt(run))
+    return (yield from _carry_out(run, decision))
+
+
+def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
     match decision:
         case Done():
-            return (yield from _commit_success(run, decision.result))
+            ended = yield from _commit_success(run, decision.result)
+            if isinstance(ended, Conflict):
+                return (yield from _carry_out(run, run.follow_conflict(ended)))
+            return ended
         case DeadLetter():
             return (yield from _end_as_dead_letter(run, decision))
         case Wait():
@@ -255,10 +263,15 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     return answer
 
 
-def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]]:
-    """Make the success durable: with writes or events it is one transaction, alone it needs no table."""
+def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any] | Conflict]:
+    """Make the success durable: with writes or events it is one transaction, alone it needs no table.
+
+    Returns:
+        The document of its end, or the conflict after which the handler runs again.
+    """
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
+    is_sent_once = result.pop(SENT_ONCE, False)
     parts = run.operation.parts_to_commit
     if not writes and not events and not parts:
         return _finish_operation(run, OperationState.SUCCEEDED, result=result)
@@ -283,8 +296,10 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         letter = DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, f"{acted}: {error}")
         return (yield from _end_as_dead_letter(run, letter))
     committed = Committed.from_json(answer)
-    if committed.rejected is not None:
-        detail = f"{acted}: {committed.rejected}"
+    if committed.conflict is not None and not is_sent_once:
+        return committed.conflict
+    if (refusal := committed.rejected or committed.conflict) is not None:
+        detail = f"{acted}: {refusal}"
         letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
         return (yield from _end_as_dead_letter(run, letter))
     shown = {name: part for follow in _followers() for name, part in follow(run, committed, success).items()}

@@ -34,9 +34,16 @@ from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.rules.operations.waits import Pause
 from durable_retry.rules.retry.constraints import is_over
-from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
-from durable_retry.rules.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
-from durable_retry.rules.retry.loop import Action, LapResult, RetryState, after, lease_id_of
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Decision, Wait, is_owed
+from durable_retry.rules.retry.history import AttemptOutcome, Conflict, PastAction, PastWait, WaitKind
+from durable_retry.rules.retry.loop import (
+    Action,
+    LapResult,
+    RetryState,
+    after,
+    after_conflict,
+    lease_id_of,
+)
 from durable_retry.telemetry.facts import report
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
@@ -154,6 +161,7 @@ class Run:
             is_owed=is_owed(history),
             acted_before=self.may_have_acted or None,
             step=step,
+            conflict=history.conflict,
         )
 
     @property
@@ -173,6 +181,11 @@ class Run:
         )
         self.waits_for = step_at or self.operation.dependency
         return action
+
+    def follow_conflict(self, conflict: Conflict) -> Decision:
+        """Move the retry loop on by a success that was not committed; return what to do."""
+        self.state, decision = after_conflict(self.operation, self.state, conflict, self.now)
+        return decision
 
     def go_on_as(self, dependency: str) -> None:
         """Go on under the name that the dependency has by now."""

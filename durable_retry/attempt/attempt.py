@@ -70,7 +70,12 @@ async def attempt_operation(
         sent = await read_large(hub, call.operation_id or "", call.input_id or "")
     else:
         sent = OperationInput.from_json(call.operation)
-    operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
+    operation = sent.to_attempt(
+        clock.now(),
+        is_owed=call.is_owed,
+        acted_before=call.acted_before is True,
+        conflict=call.conflict,
+    )
     number, admission, renamed_to = call.attempt, call.admission, None
     dependency = find_dependency(operation.dependency)
     if dependency is not None and dependency.name != operation.dependency:

@@ -386,6 +386,7 @@ class Calls:
             key=transport.key,
             attempt=attempt,
             correlation_id=plan.operation.correlation_id,
+            commit_conflict=plan.operation.conflict,
             async_client=make_client(plan.dependency, transport, seconds_left),
             time_left=seconds_left,
             run_step=run_step,

@@ -11,6 +11,9 @@ rule. When it exists, it is read, and replaced in the version that was read: of 
 never commits behind the higher, however late it comes. A commit without a handler's rows has a partition of
 its own for each run, and no fence.
 
+An `update` of a handler is made in the version of the row that was read here, and found as the handler wants
+it. Where it is not so, nothing is committed (`ConflictError`).
+
 A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
 in the table `Outbox`. A commit to which no feature adds rows is in a list of `OutboxIndex`, so that retention
 finds it:
@@ -27,12 +30,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.base.answers import read_or
-from durable_retry.base.errors import StorageRefusedError
+from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import JsonShape, newest_first, to_rfc3339
+from durable_retry.handlers import is_conditional
 from durable_retry.plugins import plugins
 from durable_retry.rules.operations.completion import Success
 from durable_retry.rules.operations.keys import run_of
 from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.rules.retry.history import Conflict
 from durable_retry.runtime.deferred import imported
 from durable_retry.storage import contents, tables
 from durable_retry.storage.lists import partition_of, partitions
@@ -96,11 +101,21 @@ async def drop_entries(entries: Iterable[OldEntry]) -> None:
     await tables.delete_rows(INDEX_TABLE, keys)
 
 
+class ConflictError(Exception):
+    """A row is not as the handler wants it for its `update`."""
+
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(str(conflict))
+        self.conflict = conflict
+
+
 async def commit_success(run_id: str, success: Success, now: datetime) -> None:
     """Commit a success, its writes all in one table and partition. Idempotent.
 
     Raises:
         StorageRefusedError: Storage refuses what the handler writes, and would refuse it again.
+        ConflictError: A row is not as the handler wants it; nothing is committed.
+        ContendedError: Others keep changing a row that it updates.
         ValueError: It has events, and the app has no feature that sends them.
     """
     location = CommitLocation.from_json(success.writes[0]) if success.writes else own_location(run_id)
@@ -114,11 +129,11 @@ async def commit_success(run_id: str, success: Success, now: datetime) -> None:
         await _note_commit(run_id, location, now)
     changes = [
         _commit_row(run_id, location, success.result, now),
-        *(_change_of_write(write) for write in success.writes),
+        *(_change_of_write(write) for write in success.writes if not is_conditional(write)),
         *(("create", row) for row in added),
     ]
     with tables.refusals():
-        await _transact_commit(run_id, location, changes)
+        await _transact_commit(run_id, location, changes, list(filter(is_conditional, success.writes)))
 
 
 async def _note_commit(run_id: str, location: CommitLocation, now: datetime) -> None:
@@ -126,25 +141,74 @@ async def _note_commit(run_id: str, location: CommitLocation, now: datetime) -> 
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
-async def _transact_commit(run_id: str, location: CommitLocation, changes: Sequence[tables.Change]) -> None:
+async def _transact_commit(
+    run_id: str,
+    location: CommitLocation,
+    changes: Sequence[tables.Change],
+    updates: Sequence[Mapping[str, Any]],
+) -> None:
     """Make the changes of a commit together with its fence, unless they were made before."""
     fence: tables.Versioned | None = None
-    while True:
+    rows = await _read_updated(updates)
+    for _ in range(tables.TRIES):
+        conflict = next(filter(None, map(_conflict_of, updates, rows)), None)
+        if conflict is not None:
+            # Its own commit, whose answer was lost, may have changed the row.
+            if await _is_committed(run_id, location):
+                return
+            raise ConflictError(conflict)
         refusal = StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")
+        updating = [
+            tables.updated(row, _row_of_write(write), tables.MERGE)
+            for write, row in zip(updates, rows, strict=True)
+            if row is not None
+        ]
+        fencing = _fence_rows(run_id, location, fence)
         try:
-            if await tables.transact(location.table, [*changes, *_fence_rows(run_id, location, fence)]):
+            if await tables.transact(location.table, [*changes, *updating, *fencing]):
                 return
         except StorageRefusedError as error:
             refusal = error
         if await _is_committed(run_id, location):
             return
-        seen = await _read_fence(run_id, location)
-        # The fence did not move, so a row of the handler's own was in the way and would be again.
-        if seen == fence:
+        seen, seen_rows = await _read_fence(run_id, location), await _read_updated(updates)
+        # Neither moved, so another row of the handler's own was in the way and would be again.
+        if (seen, seen_rows) == (fence, rows):
             raise refusal
         if seen is not None and int(seen.row["run"]) > run_of(run_id):
             raise OvertakenError(int(seen.row["run"]), run_of(run_id))
-        fence = seen
+        fence, rows = seen, seen_rows
+    raise ContendedError(f"{location.table} {location.partition_key}")
+
+
+async def _read_updated(updates: Iterable[Mapping[str, Any]]) -> list[tables.Versioned | None]:
+    return [
+        await tables.read_version(update["table"], update["partition_key"], update["row_key"])
+        for update in updates
+    ]
+
+
+def _conflict_of(update: Mapping[str, Any], stored: tables.Versioned | None) -> Conflict | None:
+    """Return why a row cannot be updated; None where it is as the handler wants it."""
+    detail: str | None
+    if stored is None:
+        detail = "there is no such row"
+    elif update.get("etag") not in (None, stored.etag):
+        detail = "it was changed since it was read"
+    else:
+        found = {name: stored.row.get(name) for name in update.get("only_if", ())}
+        # A long number has its type beside it.
+        found = {name: getattr(value, "value", value) for name, value in found.items()}
+        differing = (
+            f"{name} is {found[name]!r:.80}, not {wanted!r:.80}"
+            for name, wanted in update.get("only_if", {}).items()
+            if found[name] != wanted or isinstance(found[name], bool) != isinstance(wanted, bool)
+        )
+        detail = next(differing, None)
+    if detail is None:
+        return None
+    keys = {name: update[name] for name in ("table", "partition_key", "row_key")}
+    return Conflict(**keys, detail=detail)
 
 
 async def remove_commit(run_id: str, location: CommitLocation) -> None:
@@ -205,9 +269,13 @@ def _typed(value: Any) -> Any:
     return (value, "Edm.Int64") if is_long else value
 
 
-def _change_of_write(write: Mapping[str, Any]) -> tables.Change:
+def _row_of_write(write: Mapping[str, Any]) -> tables.Row:
     values = {name: _typed(value) for name, value in write["values"].items()}
-    row = {**values, "PartitionKey": write["partition_key"], "RowKey": write["row_key"]}
+    return {**values, "PartitionKey": write["partition_key"], "RowKey": write["row_key"]}
+
+
+def _change_of_write(write: Mapping[str, Any]) -> tables.Change:
+    row = _row_of_write(write)
     match write["mode"]:
         case "insert":
             return ("create", row)

@@ -41,11 +41,11 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.base.text import counted, cut_text
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.handlers import Outcome, Throttled, Transient
+from durable_retry.handlers import Outcome, Throttled, Transient, is_conditional
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.operations.completion import MASKED
+from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
 from durable_retry.rules.operations.request import event_problems, is_unprotected
 from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.rules.retry.classify import (
@@ -154,7 +154,10 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
                 await calls.finish_steps()
                 raise
             await calls.finish_steps()
-        return plan.outcome(result=_result_document(returned, handler.signature.result, plan.dependency))
+        result = _result_document(returned, handler.signature.result, plan.dependency)
+        if handler.repeatable is False or calls.seen.may_have_acted:
+            result |= _sent_once(result)
+        return plan.outcome(result=result)
     except Exception as error:  # noqa: BLE001 - whatever the function let out is its failure: docs/handlers.md
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
@@ -345,6 +348,11 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
     for name in result.keys() & {"writes", "events"}:
         refuse_credentials(result[name], dependency, f"/{name}")
     return result
+
+
+def _sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the member of a result by which a conflict of its commit does not run the handler again."""
+    return {SENT_ONCE: True} if any(map(is_conditional, result.get("writes", ()))) else {}
 
 
 def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, overload
 
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.rules.operations.request import Event
+from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryOverride
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "Conflict",
     "Event",
     "HandlerFailure",
     "Outcome",
@@ -111,7 +113,7 @@ class Rejected(HandlerFailure):
     """
 
 
-type WriteMode = Literal["replace", "merge", "insert", "delete"]
+type WriteMode = Literal["replace", "merge", "insert", "delete", "update"]
 
 _MODES: Final = get_args(WriteMode.__value__)
 _TABLE: Final = re.compile(r"(?!tables$)[a-z][a-z0-9]{2,62}", re.IGNORECASE | re.ASCII)
@@ -137,7 +139,10 @@ class TableWrite:
         row_key: The row.
         values: Its properties: text of at most 32,768 characters, numbers and booleans; instants as text.
         mode: `replace` and `merge` make the row when it is missing; `insert` rejects the operation when it
-            exists.
+            exists. `update` sets `values` in a row that exists and is as `etag` and `only_if` say. Where it
+            is not, nothing is committed, and the handler runs again, see `Call.commit_conflict`.
+        etag: The version of the row that an `update` changes; None for any.
+        only_if: Values that the row of an `update` has before; None stands for a property that is missing.
 
     Raises:
         InvalidInputError: Where it is made, if storage would refuse it: each field with its cause.
@@ -148,9 +153,11 @@ class TableWrite:
     row_key: str
     values: Mapping[str, Any] = field(default_factory=dict)
     mode: WriteMode = "replace"
+    etag: str | None = None
+    only_if: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        problems = [*self._name_problems(), *self._value_problems()]
+        problems = [*self._name_problems(), *self._value_problems(), *self._condition_problems()]
         if problems:
             raise InvalidInputError(problems)
 
@@ -179,15 +186,31 @@ class TableWrite:
         if size > _MAX_ROW_BYTES:
             yield Problem("/values", f"{size} bytes of text; a row takes {_MAX_ROW_BYTES}")
 
+    def _condition_problems(self) -> Iterator[Problem]:
+        for name in ("etag", "only_if"):
+            if getattr(self, name) and self.mode != "update":
+                yield Problem(f"/{name}", f"is for the mode update, not {self.mode}")
+        for name, value in self.only_if.items():
+            if value is not None and not _is_storable(value):
+                detail = f"a {type(value).__name__} that no row has: {value!r:.80}"
+                yield Problem(pointer_of("only_if", str(name)), detail)
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as the commit takes it."""
+        conditions = {"etag": self.etag, "only_if": dict(self.only_if)}
         return {
             "table": self.table,
             "partition_key": self.partition_key,
             "row_key": self.row_key,
             "values": dict(self.values),
             "mode": self.mode,
+            **{name: condition for name, condition in conditions.items() if condition},
         }
+
+
+def is_conditional(write: Mapping[str, Any]) -> bool:
+    """Whether a write, in its JSON form, is made only where its row is as it wants it."""
+    return bool(write["mode"] == "update")
 
 
 def _utf16_bytes(text: str) -> int:
@@ -293,6 +316,8 @@ class Call:
         key: The idempotency key, the same on every attempt and every replay.
         attempt: Number of this attempt, from 1.
         correlation_id: The caller's name for the wider piece of work; None when not given.
+        commit_conflict: Why an earlier attempt, which succeeded, was not committed: the row that was not as
+            its `update` wanted it. None where all rows were.
         async_client: What `client` returns.
         time_left: Returns `seconds_left`.
         run_step: Carries out `step`.
@@ -306,6 +331,7 @@ class Call:
     async_client: "httpx.AsyncClient"
     time_left: Callable[[], float]
     run_step: Callable[[Step], Awaitable[Any]]
+    commit_conflict: Conflict | None = None
     progress: Any = None
     report_progress: Callable[[Any], None] = _needs_heartbeat_seconds
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from durable_retry.attempt.commits import commit_success
+from durable_retry.attempt.commits import ConflictError, commit_success
 from durable_retry.attempt.markers import take_commit
 from durable_retry.base.errors import (
     InstanceEndedError,
@@ -372,6 +372,8 @@ async def commit(success: Success) -> Committed:
         run = await take_commit(success.operation_id, success.life, clock.now())
         run_id = run_id_for(success.operation_id, run)
         await commit_success(run_id, success, clock.now())
+    except ConflictError as error:
+        return Committed(run_id=run_id, conflict=error.conflict)
     except (StorageRefusedError, OvertakenError, ValueError, TypeError) as error:
         return Committed(run_id=run_id, rejected=MASKED.text(str(error))[:500])
     return Committed(run_id=run_id)

@@ -52,7 +52,7 @@ KEYS: Final = ("PartitionKey", "RowKey")
 
 _OF_CHANGES: Final = "azure.data.tables:TableTransactionError"
 
-_TRIES: Final = 10
+TRIES: Final = 10
 """How often a conditional change is tried: each try is lost only to another change that was made."""
 
 _MAY_PASS: Final = frozenset({401, 403, 404, 408, 409, 412, 429})
@@ -141,7 +141,7 @@ async def change_row[T](
     changes. It is called again when another process wrote meanwhile; what it raises is raised.
     """
     failure: AzureError | None = None
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         version = await read_version(table, *(keys[name] for name in KEYS))
         before = None if version is None else read(version.row)
         after = rule(before)
@@ -226,9 +226,12 @@ def keys_of(row: Row) -> Row:
 
 def written_over(stored: Versioned | None, row: Row) -> Change:
     """Return the change that replaces a row in the version that was read, or inserts it where none was."""
-    if stored is None:
-        return ("create", row)
-    return ("update", row, {"mode": REPLACE, **_at_etag(stored.etag)})
+    return ("create", row) if stored is None else updated(stored, row, REPLACE)
+
+
+def updated(stored: Versioned, row: Row, mode: str) -> Change:
+    """Return the change of a row, `MERGE` or `REPLACE`, in the version that was read."""
+    return ("update", row, {"mode": mode, **_at_etag(stored.etag)})
 
 
 async def rows_after(

@@ -18,6 +18,7 @@ from durable_retry.base.validation import pointed_at
 from durable_retry.rules.operations.keys import KeyCompletion, Life
 from durable_retry.rules.operations.operation import run_number
 from durable_retry.rules.operations.status import DeadLetterNote, ListedOperation
+from durable_retry.rules.retry.history import Conflict
 
 _DAY_SECONDS: Final = 86_400.0
 
@@ -99,6 +100,9 @@ VALUES: Final = "values"
 
 MASKED: Final = "masked"
 """Member of a result: JSON pointers to where a credential of the dependency stood, which is not stored."""
+
+SENT_ONCE: Final = "sent_once"
+"""Member of a result until it is committed: its handler sent, outside of a step, what is not sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,3 +206,4 @@ class Committed(JsonShape):
     # The run under whose name it was committed: another start of the same life may have come first.
     run_id: str
     rejected: str | None = None  # why the writes can never be made; None when they are
+    conflict: Conflict | None = None  # a row that is not as a write wants it; None where all are

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from durable_retry.base.documents import is_longer_than
-from durable_retry.base.json_forms import JsonShape, from_rfc3339, to_ms
+from durable_retry.base.json_forms import NOT_STORED, JsonShape, from_rfc3339, to_ms
 from durable_retry.base.masking import Masking
 from durable_retry.base.names import OrderOnFailure, Priority
 from durable_retry.base.text import MASK
@@ -43,6 +43,7 @@ from durable_retry.rules.operations.keys import (
 )
 from durable_retry.rules.operations.request import OperationRequest, Part, members_by_feature
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
+from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
 _CREDENTIAL_HEADERS: Final = frozenset(
@@ -137,6 +138,8 @@ class OperationInput(JsonShape):
     # Whether its end completes the record of its key, whose time may outlive the history; None for only if it
     # lasts long.
     keeps_record: bool | None = None
+    # Why an earlier success was not committed, as an attempt gets it; None where none was refused.
+    conflict: Annotated[Conflict | None, NOT_STORED] = None
 
     @property
     def remembered_run(self) -> int:
@@ -213,9 +216,11 @@ class OperationInput(JsonShape):
         """Return the operation as a start of the same life that has this run number."""
         return self if run == self.run else replace(self, run=run)
 
-    def to_attempt(self, now: datetime, *, is_owed: bool, acted_before: bool = False) -> Self:
+    def to_attempt(
+        self, now: datetime, *, is_owed: bool, acted_before: bool = False, conflict: Conflict | None = None
+    ) -> Self:
         """Return what an attempt makes; one that is owed after the deadline has its whole time."""
-        operation = replace(self, acted_before=True) if acted_before else self
+        operation = replace(self, acted_before=True, conflict=conflict) if acted_before else self
         is_late = self.deadline_at is not None and now >= self.deadline_at
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 
@@ -399,3 +404,4 @@ class AttemptCall(JsonShape):
     # Whether an earlier attempt of the same key ended without a clear refusal; None for not.
     acted_before: bool | None = None
     step: StepAdmission | None = None  # of a step at another dependency
+    conflict: Conflict | None = None  # why an earlier success was not committed

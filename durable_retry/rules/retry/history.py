@@ -116,6 +116,23 @@ class FailureDetail(JsonShape):
     traceback: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict(JsonShape):
+    """Why a success was not committed: a row was not as an `update` of the handler wants it.
+
+    Attributes:
+        detail: What is different, as a clause: `status is 'Paid', not 'Pending'`.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"Conflict: row {self.row_key!r} of {self.table}: {self.detail}"
+
+
 _PATIENT_FAILURES: Final = 10
 """Failures of our own side after which the wait is the longest; further ones have room below the bound."""
 
@@ -254,6 +271,8 @@ class History(JsonShape):
 
     # More of the latest attempt's failure.
     failure: FailureDetail | None = None
+    # Why the latest success that was not committed was not; None where none was refused.
+    conflict: Conflict | None = None
 
     def evidence(self) -> dict[str, Any]:
         """Return what a dead letter keeps, as JSON: `attempts`, and `failure` where there is one."""

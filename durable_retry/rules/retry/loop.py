@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, assert_never, cast
 
 from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.names import Category
 from durable_retry.base.text import seconds_text
 from durable_retry.rules.circuit.messages import PermitMessage
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
@@ -46,7 +47,7 @@ from durable_retry.rules.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.rules.retry.history import AttemptOutcome, History, PastWait, WaitKind, end_of
+from durable_retry.rules.retry.history import AttemptOutcome, Conflict, History, PastWait, WaitKind, end_of
 
 TRANSPORT_SECONDS: Final = 15.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
@@ -266,6 +267,23 @@ def after(
     moved, action = _after(called, at_step, result, now, on_its_way)
     held = StepAdmission(step_at, moved.admission)
     return replace(moved, admission=_uncounted(state, action, now), step=held), action
+
+
+def after_conflict(
+    operation: Retryable, state: RetryState, conflict: Conflict, now: datetime
+) -> tuple[RetryState, Decision]:
+    """Return the state after a success that was not committed: its attempt counts as one that failed."""
+    *before, last = state.history.attempts
+    failed = AttemptOutcome(
+        number=last.number,
+        started_at=last.started_at,
+        duration_ms=last.duration_ms,
+        category=Category.TRANSIENT,
+        error=str(conflict),
+    )
+    history = replace(state.history, attempts=tuple(before), attempt_count=last.number - 1, conflict=conflict)
+    moved, action = after(operation, replace(state, history=history), failed, now)
+    return moved, cast("Decision", action)  # It follows an outcome.
 
 
 def _after(

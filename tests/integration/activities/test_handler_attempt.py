@@ -16,7 +16,17 @@ from durable_retry.attempt.attempt import make_attempt
 from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.base.names import Category
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient, registry
+from durable_retry.handlers import (
+    Call,
+    Conflict,
+    Event,
+    Outcome,
+    Rejected,
+    TableWrite,
+    Throttled,
+    Transient,
+    registry,
+)
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
@@ -250,6 +260,38 @@ async def test_models_writes_and_events_travel_as_json() -> None:
     assert outcome.result["value"] == {"order": 7}
     assert outcome.result["writes"] == [write.to_json()]
     assert outcome.result["events"][0]["queue"] == "order-events"
+
+
+@pytest.mark.parametrize(
+    ("dependency", "options", "sends", "is_sent_once"),
+    [
+        ("unsafe", {}, True, True),
+        ("unsafe", {}, False, None),
+        ("safe", {}, True, None),
+        ("safe", {"repeatable": False}, False, True),
+    ],
+)
+async def test_an_update_after_what_is_sent_once_says_that_the_handler_must_not_run_again(
+    dependency: str, options: dict[str, Any], *, sends: bool, is_sent_once: bool | None
+) -> None:
+    update = TableWrite(table="Orders", partition_key="p", row_key="r", mode="update", etag="W/1")
+
+    async def ship(_order: ShipOrder, call: Call) -> Outcome:
+        if sends:
+            await call.client.post("/echo")
+        return Outcome(1, writes=[update])
+
+    outcome = await run(ship, options=options, dependency=dependency)
+    assert outcome.result.get("sent_once") is is_sent_once
+
+
+async def test_a_handler_sees_why_its_success_was_not_committed() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> str:
+        return str(call.commit_conflict)
+
+    conflict = Conflict(table="Orders", partition_key="p", row_key="r", detail="there is no such row")
+    outcome = await run(ship, conflict=conflict)
+    assert outcome.result["value"] == "Conflict: row 'r' of Orders: there is no such row"
 
 
 @pytest.mark.parametrize(

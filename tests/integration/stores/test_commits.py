@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from durable_retry.attempt import commits
-from durable_retry.attempt.commits import INDEX_TABLE, TABLE, commit_success
-from durable_retry.base.errors import StorageRefusedError
+from durable_retry.attempt.commits import INDEX_TABLE, TABLE, ConflictError, commit_success
+from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
 from durable_retry.hub.task_hub import TaskHub
@@ -181,3 +181,117 @@ async def test_a_whole_number_is_kept_with_all_its_digits(number: int) -> None:
     kept = await tables.read("Orders", "customer-1", "o-41")
     assert kept is not None
     assert getattr(kept["number"], "value", kept["number"]) == number
+
+
+def an_update(row_key: str, *, etag: str | None = None, only_if: Any = None, **values: Any) -> dict[str, Any]:
+    conditions = {"etag": etag, "only_if": only_if}
+    write = a_write(row_key, "update", **values)
+    return write | {name: condition for name, condition in conditions.items() if condition}
+
+
+async def stored(row_key: str, **values: Any) -> tables.Versioned:
+    keys = {"PartitionKey": "customer-1", "RowKey": row_key}
+    await tables.merge("Orders", keys | values)
+    version = await tables.read_version("Orders", *keys.values())
+    assert version is not None
+    return version
+
+
+async def test_an_update_is_made_where_its_row_is_as_it_wants_it() -> None:
+    version = await stored("u-1", status="Pending", amount=(2**40, "Edm.Int64"), kept="yes")
+    wanted = {"status": "Pending", "amount": 2**40, "paid_at": None}
+    write = an_update("u-1", etag=version.etag, only_if=wanted, status="Paid")
+    await commit_success("op-50.1", a_success([write], [EVENT]), NOON)
+    row = await tables.read("Orders", "customer-1", "u-1")
+    assert row is not None
+    assert (row["status"], row["kept"]) == ("Paid", "yes")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "detail"),
+    [
+        ({"only_if": {"status": "Pending"}}, "status is 'Paid', not 'Pending'"),
+        ({"only_if": {"is_new": 1}}, "is_new is True, not 1"),
+        ({"only_if": {"amount": 7}}, "amount is None, not 7"),
+        ({"etag": 'W/"old"'}, "it was changed since it was read"),
+    ],
+)
+async def test_a_row_that_is_not_as_an_update_wants_it_leaves_everything_as_it_was(
+    conditions: dict[str, Any], detail: str
+) -> None:
+    await stored("u-2", status="Paid", is_new=True)
+    writes = [an_update("u-2", **conditions, status="Sent"), a_write("u-3", amount=1)]
+    with pytest.raises(ConflictError) as conflicted:
+        await commit_success("op-51.1", a_success(writes, [EVENT]), NOON)
+    assert (conflicted.value.conflict.row_key, conflicted.value.conflict.detail) == ("u-2", detail)
+    rows = [await tables.read("Orders", "customer-1", key) for key in ("u-3", "outbox-op-51.1.1")]
+    assert rows == [None, None]
+
+
+async def test_a_row_that_is_missing_is_a_conflict() -> None:
+    with pytest.raises(ConflictError, match="row 'u-4' of Orders: there is no such row"):
+        await commit_success("op-52.1", a_success([an_update("u-4", status="Paid")]), NOON)
+
+
+async def test_a_repeated_commit_does_not_take_its_own_update_for_a_conflict() -> None:
+    await stored("u-5", status="Pending")
+    for _ in range(2):
+        write = an_update("u-5", only_if={"status": "Pending"}, status="Paid")
+        await commit_success("op-53.1", a_success([write]), NOON)
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, times: int, **values: Any) -> None:
+    """Let another process change the row `u-6` between the reading and the transaction."""
+    transact, left = tables.transact, [times]
+
+    async def raced(table: str, changes: Any) -> bool:
+        if left[0]:
+            left[0] -= 1
+            await stored("u-6", seen=left[0], **values)
+        return await transact(table, changes)
+
+    monkeypatch.setattr(tables, "transact", raced)
+
+
+async def test_a_change_of_another_property_while_it_commits_is_no_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await stored("u-6", status="Pending")
+    changing(monkeypatch, 3)
+    write = an_update("u-6", only_if={"status": "Pending"}, status="Paid")
+    await commit_success("op-54.1", a_success([write]), NOON)
+    row = await tables.read("Orders", "customer-1", "u-6")
+    assert row is not None
+    assert (row["status"], row["seen"]) == ("Paid", 0)
+
+
+async def test_a_change_of_what_it_wants_while_it_commits_is_a_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await stored("u-6", status="Pending")
+    changing(monkeypatch, 1, status="Cancelled")
+    write = an_update("u-6", only_if={"status": "Pending"}, status="Paid")
+    with pytest.raises(ConflictError, match="status is 'Cancelled', not 'Pending'"):
+        await commit_success("op-55.1", a_success([write]), NOON)
+
+
+async def test_a_row_that_others_change_without_end_is_given_up_for_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await stored("u-6", status="Pending")
+    changing(monkeypatch, 99)
+    with pytest.raises(ContendedError, match="Orders customer-1"):
+        await commit_success("op-56.1", a_success([an_update("u-6", status="Paid")]), NOON)
+
+
+async def test_of_operations_that_update_a_row_at_once_exactly_one_commits() -> None:
+    await stored("u-7", status="Pending")
+
+    async def paid(number: int) -> bool:
+        write = an_update("u-7", only_if={"status": "Pending"}, status=f"Paid by {number}")
+        with suppress(ConflictError):
+            await commit_success(f"op-57{number}.1", a_success([write]), NOON)
+            return True
+        return False
+
+    assert sum(await asyncio.gather(*map(paid, range(8)))) == 1

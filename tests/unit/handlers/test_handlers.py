@@ -204,6 +204,9 @@ def a_write(**changes: Any) -> TableWrite:
         ({"row_key": "a/b"}, "/row_key"),
         ({"partition_key": "x" * 513}, "/partition_key"),
         ({"mode": "upsert"}, "/mode"),
+        ({"etag": "W/1"}, "/etag"),
+        ({"only_if": {"status": "Pending"}, "mode": "merge"}, "/only_if"),
+        ({"only_if": {"at": datetime(2026, 11, 21, tzinfo=UTC)}, "mode": "update"}, "/only_if/at"),
     ],
     ids=lambda each: str(each)[:40],
 )
@@ -213,6 +216,12 @@ def test_a_write_that_storage_would_refuse_is_refused_where_it_is_made(
     with pytest.raises(InvalidInputError) as refused:
         a_write(**changes)
     assert [problem.pointer for problem in refused.value.problems] == [pointer]
+
+
+def test_an_update_carries_its_conditions_and_no_other_write_has_any() -> None:
+    update = a_write(mode="update", etag="W/1", only_if={"status": "Pending", "paid_at": None})
+    assert (update.to_json()["etag"], update.to_json()["only_if"]["paid_at"]) == ("W/1", None)
+    assert {"etag", "only_if"}.isdisjoint(a_write().to_json())
 
 
 def test_a_row_keeps_texts_numbers_and_booleans() -> None:

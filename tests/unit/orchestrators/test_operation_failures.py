@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
+from durable_retry.rules.retry.policy import RetryPolicy
 from orchestrators.batch import batch
-from tests.support.builders import NOON, Activities, an_operation, failing
+from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.feature_parts import followed_by
 from tests.support.stage import Stage
 
@@ -68,6 +69,60 @@ def test_what_storage_refuses_for_good_says_what_took_effect() -> None:
     assert (letter["reason"], letter["category"]) == ("RejectedByHandler", "malformed")
     assert letter["detail"] == (
         "attempt 1 succeeded and has taken effect, and is not committed: InvalidInput: no such thing"
+    )
+
+
+CONFLICT = {"table": "Orders", "partition_key": "p", "row_key": "o-1", "detail": "it was changed"}
+
+
+def conflicting(times: int, *, sent_once: bool = False, **changes: Any) -> Stage:
+    """Return an operation of a handler whose first commits meet a row that is not as it wants it."""
+    left, result = [times], {"value": 1, "writes": [{"mode": "update"}], "sent_once": sent_once}
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == "commit":
+            left[0] -= 1
+            return {"run_id": "op-test.1"} | ({"conflict": CONFLICT} if left[0] >= 0 else {})
+        return "dl-1" if name == "dead_letter" else outcome(given["attempt"], result=result)
+
+    return Stage(an_operation(handler="pay", **changes), answer)
+
+
+def test_a_conflict_runs_the_handler_again_which_sees_it() -> None:
+    stage = conflicting(1)
+    document = stage.run()
+    calls = [given for name, given in stage.activities if name == "attempt"]
+    assert [call.get("conflict") for call in calls] == [None, CONFLICT]
+    assert calls[1]["acted_before"] is True
+    assert (document["status"], document["attempt_count"]) == ("succeeded", 2)
+    conflicted, succeeded = document["attempts"]
+    assert conflicted["error"] == "Conflict: row 'o-1' of Orders: it was changed"
+    assert (conflicted["category"], succeeded["category"]) == ("transient", None)
+    assert conflicted["next_delay_seconds"] is not None
+    assert document["result"] == {"value": 1}
+
+
+def test_a_conflict_outlives_the_history_in_which_it_was() -> None:
+    stage = conflicting(7, policy=RetryPolicy(max_attempts=9))
+    assert stage.run()["status"] == "succeeded"
+    calls = [given for name, given in stage.activities if name == "attempt"]
+    assert [call.get("conflict") for call in calls] == [None, *[CONFLICT] * 7]
+
+
+def test_conflicts_use_up_the_attempts_of_the_policy() -> None:
+    stage = conflicting(99)
+    letter = stage.run()["dead_letter"]
+    assert (letter["reason"], stage.made("commit")) == ("RetriesExhausted", 5)
+    assert letter["detail"] == "attempt 5 of 5 failed: Conflict: row 'o-1' of Orders: it was changed"
+
+
+def test_a_handler_that_sent_what_is_sent_once_does_not_run_again_after_a_conflict() -> None:
+    stage = conflicting(1, sent_once=True)
+    letter = stage.run()["dead_letter"]
+    assert (letter["reason"], stage.made("attempt")) == ("RejectedByHandler", 1)
+    assert letter["detail"] == (
+        "attempt 1 succeeded and has taken effect, and is not committed: "
+        "Conflict: row 'o-1' of Orders: it was changed"
     )
 
 
