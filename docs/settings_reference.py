@@ -9,7 +9,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 from pydantic import BaseModel
 
@@ -18,7 +18,7 @@ import onebox.environment
 import retryctl.api
 import scripts.run
 from docs.tables import table, with_tables
-from durable_retry.rules.config.dependency import TABLES, Dependency, DependencyTable
+from durable_retry.rules.config.dependency import TABLES, Dependency, dependency_table, models_of_features
 from durable_retry.rules.retry.policy import PRESETS, RetryPolicy
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.group import Setting
@@ -79,13 +79,25 @@ def _unit_and_range(setting: Setting) -> tuple[str, str]:
 
 def dependency_keys() -> Iterator[tuple[str, str]]:
     """Give a section for the keys of a dependency, and one for each of its tables."""
-    properties = DependencyTable.model_json_schema()["properties"]
+    properties = dependency_table().model_json_schema()["properties"]
     meanings = meanings_in(Dependency)
-    own = (_key_row(key, properties[key], {}, meanings) for key in sorted(properties) if key not in TABLES)
+    tables: dict[str, type[BaseModel]] = {**TABLES, **dict(_tables_of_features())}
+    for keys in models_of_features().values():
+        meanings |= meanings_in(keys)
+    own = (_key_row(key, properties[key], {}, meanings) for key in sorted(properties) if key not in tables)
     yield "### `[dependencies.<name>]`", table(_KEY_HEAD, own)
-    for name, model in TABLES.items():
+    for name, model in tables.items():
         rows = _key_rows(model, meanings_in(model) | meanings_in(_DOCUMENTED.get(name, model)))
         yield f"### `[dependencies.<name>.{name}]`", table(_KEY_HEAD, rows)
+
+
+def _tables_of_features() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Give the tables among the keys of features, which may be left out."""
+    for model in models_of_features().values():
+        for key, info in model.model_fields.items():
+            for kind in get_args(info.annotation) or (info.annotation,):
+                if isinstance(kind, type) and issubclass(kind, BaseModel):
+                    yield key, kind
 
 
 def presets() -> str:

@@ -116,9 +116,14 @@ class Plugin:
         orchestrators: Its modules of the folder `orchestrators`.
         activities: Its activities.
         entities: Its modules of the folder `entities`.
+        dependency: Where the model is of the keys that it adds to `[dependencies.X]` and `[defaults]`, each
+            with a default; where one of them is written, `Dependency.of_features` has the model.
         members: Where its `rules.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
             start, until an operation begins that has a part of this feature.
+        settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
+            and returns the one to go on with; None where that is not known yet, but the operation is to be
+            cancelled, paused or carried on: `settle` is called with the same outcome after that.
         end: Its module there with `end`, which is called with the last document of such an operation.
         start: Where a function is that starts such an operation, unless it begins later; it takes the task
             hub, what starts the operation, and the operation.
@@ -155,8 +160,10 @@ class Plugin:
     orchestrators: tuple[str, ...] = ()
     activities: tuple[Activities, ...] = ()
     entities: tuple[str, ...] = ()
+    dependency: str = ""
     members: str = ""
     gate: str = ""
+    settle: str = ""
     end: str = ""
     start: str = ""
     archived: str = ""

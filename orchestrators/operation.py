@@ -193,9 +193,8 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
 
 def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
     """Make one attempt and wait as decided; return the document of its end."""
-    late = overdue(run.operation, run.state.history, run.state.due_at, run.now)
-    decision = late or before_turn(run.state, run.now) or (yield from _make_attempt(run))
-    return (yield from _carry_out(run, decision))
+    decision = _before_attempt(run) or (yield from _make_attempt(run))
+    return None if decision is None else (yield from _carry_out(run, decision))
 
 
 def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
@@ -214,10 +213,20 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
             assert_never(never)
 
 
-def _make_attempt(run: Run) -> Turns[Decision]:
+def _before_attempt(run: Run) -> Decision | None:
+    if run.unsettled is not None:
+        return None
+    late = overdue(run.operation, run.state.history, run.state.due_at, run.now)
+    return late or before_turn(run.state, run.now)
+
+
+def _make_attempt(run: Run) -> Turns[Decision | None]:
+    """Return what to do after an attempt; None while it is not settled."""
     while True:
         asked_at, step_at = run.now, None
-        answer = yield from _call_attempt(run)
+        answer = yield from _settled(run, run.unsettled or (yield from _call_attempt(run)))
+        if answer is None:
+            return None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
         asking = Asking(run.signals, run.operation, step_at or run.operation.dependency)
@@ -260,6 +269,20 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         give_slot_back(run.ctx, call.step.dependency, call.step.admission)
     if name is not None:
         run.go_on_as(name)
+    return answer
+
+
+def _settled(
+    run: Run, answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
+) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep | None]:
+    """Let the features of the operation say what an outcome means; None while one cannot."""
+    for feature in features_of(run.operation.parts):
+        if feature.settle and isinstance(answer, AttemptOutcome):
+            run.unsettled = answer
+            settled: AttemptOutcome | None = yield from _of_feature(feature.settle).settle(run, answer)
+            if settled is None:
+                return None
+            run.unsettled, answer = None, settled
     return answer
 
 

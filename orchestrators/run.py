@@ -87,6 +87,7 @@ class Run:
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether it has shown how it stands, in this execution.
+        unsettled: The outcome of an attempt of which a feature has yet to say what it means; None for none.
         written: An operation and its JSON form: what it was given, until the operation changes.
     """
 
@@ -102,6 +103,7 @@ class Run:
     has_later_deadline: bool = False
     waits_for: str = ""
     is_shown: bool = False
+    unsettled: AttemptOutcome | None = None
     written: tuple[OperationInput | None, Mapping[str, Any]] = (None, MappingProxyType({}))
 
     @classmethod
@@ -116,6 +118,7 @@ class Run:
             signals=Signals(ctx),
             input_id=input_.get("input_id"),
             gates=tuple(input_.get("gates", () if has_begun else sorted(operation.parts or ()))),
+            unsettled=AttemptOutcome.from_json(input_["unsettled"]) if "unsettled" in input_ else None,
             written=(operation, input_["operation"]),
         )
 
@@ -124,6 +127,7 @@ class Run:
             "operation": self.operation_json,
             **({} if self.input_id is None else {"input_id": self.input_id}),
             **({"gates": list(self.gates)} if self.gates else {}),
+            **({} if self.unsettled is None else {"unsettled": self.unsettled.to_json()}),
             **self.state.to_json(),
         }
 

@@ -13,6 +13,7 @@ PLUGIN: Final = Plugin(
     orchestrators=("order_lane",),
     activities=(Activities(module="order_lane", with_hub=(LOOK_AT_LANE,)),),
     entities=(ORDER_LANE,),
+    dependency="durable_retry.features.order.rules.members:OrderKeys",
     members="durable_retry.features.order.rules.members:MEMBERS",
     start="durable_retry.features.order.start:start_in_lane",
     gate="order_lane",

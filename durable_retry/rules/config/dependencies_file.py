@@ -36,11 +36,12 @@ from durable_retry.rules.config.dependency import (
     NO_NAME,
     AlertThresholds,
     Auth,
-    DefaultsTable,
     Dependency,
-    DependencyTable,
     IdempotencySettings,
     Webhook,
+    defaults_table,
+    dependency_table,
+    models_of_features,
 )
 from durable_retry.rules.limits.settings import limits_from
 from durable_retry.rules.retry.policy import (
@@ -144,7 +145,6 @@ class Expansion:
         return self.settings.get(name, match[0])
 
 
-_OWN_KEYS: Final = DependencyTable.model_fields.keys() - DefaultsTable.model_fields.keys()
 _ENDS_OF_KEYS: Final = ("key", "auth", "session", "signature")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
@@ -209,6 +209,14 @@ class _Table:
     broken: frozenset[str]
 
 
+def _merged(defaults: _Table, own: _Table, key: str) -> Any:
+    """Return a table with the keys that either writes, its own first; any other value as it writes it."""
+    values = [each.written[key] for each in (defaults, own) if key in each.written]
+    if all(isinstance(value, Mapping) for value in values):
+        return {name: value for table in values for name, value in table.items()}
+    return values[-1]
+
+
 class _Reader:
     """Goes through the file once, collecting mistakes instead of stopping at the first."""
 
@@ -230,7 +238,7 @@ class _Reader:
         for name in document.keys() - set(top_level):
             guess = did_you_mean(name, top_level)
             self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
-        defaults = self._read_table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        defaults = self._read_table(defaults_table(), document.get("defaults", {}), ("defaults",))
         self.masking = Masking(**defaults.written.get("masking", {}))
         tables = document.get("dependencies", {})
         if not isinstance(tables, dict):
@@ -245,7 +253,7 @@ class _Reader:
             if not NAME_OF_DEPENDENCY.fullmatch(name):
                 self.problems.append(Problem(pointer_of(*place), NO_NAME))
             dependencies[name] = self._read_dependency(
-                name, defaults, self._read_table(DependencyTable, table, place)
+                name, defaults, self._read_table(dependency_table(), table, place)
             )
         self._check_earlier_names(dependencies)
         return dependencies
@@ -279,16 +287,14 @@ class _Reader:
             self.problems.extend(problem for problem in fresh if problem.pointer not in reported)
             broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
         if "" in broken:
-            return _Table({}, frozenset(DependencyTable.model_fields))
+            return _Table({}, frozenset(dependency_table().model_fields))
         # Validated again without the broken keys, so that one mistake hides no other.
-        kept = {key: value for key, value in table.items() if key not in broken | _OWN_KEYS}
-        return _Table(validated(DefaultsTable, kept).written(), broken)
+        known = defaults_table().model_fields.keys() - broken
+        kept = {key: value for key, value in table.items() if key in known}
+        return _Table(validated(defaults_table(), kept).written(), broken)
 
     def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
-        tables = {
-            key: {**defaults.written.get(key, {}), **own.written.get(key, {})}
-            for key in DefaultsTable.model_fields
-        }
+        tables = {key: _merged(defaults, own, key) for key in defaults_table().model_fields}
         timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
         policy = policy_from(tables["retry"])
         broken = defaults.broken | own.broken
@@ -328,9 +334,27 @@ class _Reader:
             masking=masking,
             alerts=AlertThresholds(**tables["alerts"]),
             priority=own.written.get("priority", "normal"),
-            order_on_failure=own.written.get("order_on_failure", "block"),
             was=tuple(own.written.get("was", ())),
+            of_features=self._read_features(name, tables, defaults, own),
         )
+
+    def _read_features(
+        self, name: str, tables: Mapping[str, Any], defaults: _Table, own: _Table
+    ) -> dict[str, Strict]:
+        """Return what the table has of features, by their names; without those that have a mistake."""
+        read: dict[str, Strict] = {}
+        for feature, model in models_of_features().items():
+            keys = model.model_fields.keys()
+            written = {key: tables[key] for key in keys & (defaults.written.keys() | own.written.keys())}
+            if not written or keys & (defaults.broken | own.broken):
+                continue
+            try:
+                read[feature] = validated(model, written)
+            except InvalidInputError as error:
+                self.problems.extend(
+                    problem.below(pointer_of("dependencies", name)) for problem in error.problems
+                )
+        return read
 
     def _is_of_app(self, name: str, header: str) -> bool:
         """Return whether an app setting was inserted into a header's value."""

@@ -6,7 +6,8 @@
     └── UnknownTargetError      this app has no such dependency or handler
 
 `GET /api/dependencies` answers with the dependencies themselves: every secret is written as its mask.
-`DefaultsTable` and `DependencyTable` are what dependencies.toml says of them; they refuse what is wrong.
+`defaults_table()` and `dependency_table()` are what dependencies.toml says of them; they refuse what is
+wrong.
 """
 
 import base64
@@ -14,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from math import inf
 from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -22,16 +24,21 @@ from pydantic import (
     AfterValidator,
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     InstanceOf,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     Tag,
     ValidationInfo,
     WithJsonSchema,
     create_model,
+    model_serializer,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from durable_retry.base.masking import Masking
-from durable_retry.base.names import OrderOnFailureName, PriorityName
+from durable_retry.base.names import PriorityName
 from durable_retry.base.text import MASK, Secret
 from durable_retry.base.validation import (
     MAX_SECONDS,
@@ -48,11 +55,13 @@ from durable_retry.base.validation import (
     refuse,
     table_of,
 )
+from durable_retry.plugins import plugins
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.retry.policy import RetryOverride, RetryPolicy, Timeouts
 from durable_retry.rules.retry.rules import Rules
+from durable_retry.runtime.deferred import imported
 
 Masked = Annotated[
     InstanceOf[Secret],
@@ -151,9 +160,9 @@ class Dependency:
         masking: What people see of requests, inputs and errors.
         alerts: Thresholds of its own.
         priority: That of operations which bring none.
-        order_on_failure: What becomes of those behind an operation of their order key that ends as a dead
-            letter, where it does not say so: they wait (`block`), or go on (`skip`).
         was: Its earlier names: what waits or is dead under them goes on here.
+        of_features: What its table has of features, by their names: the keys of each, by its model. Clients
+            see the keys among the others.
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
         reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
@@ -176,8 +185,8 @@ class Dependency:
     masking: Masking = field(default_factory=Masking)
     alerts: AlertThresholds = field(default_factory=AlertThresholds)
     priority: PriorityName = "normal"
-    order_on_failure: OrderOnFailureName = "block"
     was: tuple[str, ...] = ()
+    of_features: Annotated[Mapping[str, Strict], Field(exclude=True)] = field(default_factory=dict)
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
     reserved_headers: Annotated[frozenset[str], Field(exclude=True)] = field(init=False)
 
@@ -187,6 +196,33 @@ class Dependency:
         auth = () if self.auth is None else (self.auth.header,)
         names = (*self.fixed_headers, *auth, self.idempotency.header)
         object.__setattr__(self, "reserved_headers", frozenset(name.lower() for name in names if name))
+
+    def keys_of[Keys: Strict](self, feature: str, model: type[Keys]) -> Keys:
+        """Return the keys that its table has of a feature, the others with their defaults."""
+        keys = self.of_features.get(feature)
+        return keys if isinstance(keys, model) else model()
+
+    @model_serializer(mode="wrap")
+    def _with_keys_of_features(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = serialized(self)
+        for feature, model in models_of_features().items():
+            document |= self.of_features.get(feature, model()).model_dump(mode="json")
+        return document
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the keys of features among its own."""
+        # Its serializer returns any mapping, which would say nothing of the keys.
+        described = handler({key: part for key, part in schema.items() if key != "serialization"})
+        whole = handler.resolve_ref_schema(described)
+        for model in models_of_features().values():
+            own = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            whole["properties"] |= own["properties"]
+            _, _, attributes = own["description"].partition("Attributes:\n")
+            whole["description"] = f"{whole['description']}\n{attributes}"
+        return described
 
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret
@@ -418,21 +454,33 @@ TABLES: Final[Mapping[str, type[Strict]]] = {
 """The tables of a dependency; most have the keys, defaults and ranges of what they become."""
 
 
+@cache
+def models_of_features() -> Mapping[str, type[Strict]]:
+    """Return the keys that each feature adds to the tables of a dependency, by the feature's name."""
+    return {plugin.name: imported(plugin.dependency) for plugin in plugins() if plugin.dependency}
+
+
 def _model_of_tables(name: str, **more: Any) -> type[Strict]:
     keys: dict[str, Any] = {table: (model, Field(default_factory=model)) for table, model in TABLES.items()}
     keys["headers"] = (dict[ConfigHeaderName, ConfigHeaderValue], Field(default_factory=dict))
     keys["classify"] = (dict[FailureName, _ClassifyEntry], Field(default_factory=dict))
+    for model in models_of_features().values():
+        keys |= {key: (info.annotation, info) for key, info in model.model_fields.items()}
     return create_model(name, __base__=Strict, **keys, **more)
 
 
-DefaultsTable: Final = _model_of_tables("DefaultsTable")
-"""`[defaults]`: the values that every dependency starts from."""
+@cache
+def defaults_table() -> type[Strict]:
+    """Return the model of `[defaults]`: the values that every dependency starts from."""
+    return _model_of_tables("DefaultsTable")
 
-DependencyTable: Final = _model_of_tables(
-    "DependencyTable",
-    base_url=(BaseUrl, ""),
-    priority=(PriorityName, "normal"),
-    order_on_failure=(OrderOnFailureName, "block"),
-    was=(Annotated[list[DependencyName], Field(max_length=20)], Field(default_factory=list)),
-)
-"""`[dependencies.<name>]`."""
+
+@cache
+def dependency_table() -> type[Strict]:
+    """Return the model of `[dependencies.<name>]`."""
+    return _model_of_tables(
+        "DependencyTable",
+        base_url=(BaseUrl, ""),
+        priority=(PriorityName, "normal"),
+        was=(Annotated[list[DependencyName], Field(max_length=20)], Field(default_factory=list)),
+    )

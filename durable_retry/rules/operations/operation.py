@@ -198,7 +198,7 @@ class OperationInput(JsonShape):
     @property
     def begins_at_once(self) -> bool:
         """Whether nothing can hold it up before it asks for its first attempt."""
-        return self.start_at is None and (self.parts or {}).keys() <= _committing()
+        return self.start_at is None and (self.parts or {}).keys() <= _beginning_at_once()
 
     @property
     def parts_to_commit(self) -> Mapping[str, Mapping[str, Any]]:
@@ -243,6 +243,11 @@ class OperationInput(JsonShape):
             now=now,
             ttl_seconds=self.ttl_seconds,
         )
+
+
+@cache
+def _beginning_at_once() -> frozenset[str]:
+    return frozenset(plugin.name for plugin in plugins() if not (plugin.gate or plugin.start))
 
 
 @cache
@@ -327,9 +332,11 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
 
 
 def _parts_of_request(request: OperationRequest, dependency: Dependency, now: datetime) -> dict[str, Part]:
+    given, configured = request.of_features, dependency.of_features
     made = {
-        name: members_by_feature()[name].part_of(members, request.target, dependency, now)
-        for name, members in request.of_features.items()
+        name: members.part_of(given.get(name), request.target, dependency, now)
+        for name, members in (members_by_feature().items() if given or configured else ())
+        if name in given or name in configured
     }
     return {name: part for name, part in made.items() if part is not None}
 

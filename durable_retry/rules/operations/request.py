@@ -216,15 +216,16 @@ class Part:
 class Members(ABC):
     """The members that a feature adds to the body of an operation."""
 
-    model: ClassVar[type[Strict]]
-    """The members, each with a default."""
+    model: ClassVar[type[Strict]] = Strict
+    """The members, each with a default; none where the feature has keys of a dependency alone."""
 
     @abstractmethod
     def part_of(self, members: Any, target: str, dependency: Dependency, now: datetime) -> Part | None:
-        """Return what an operation keeps of its members, of which one at least was given; None for nothing.
+        """Return what an operation keeps for the feature; None for nothing.
 
         Args:
-            members: A `model`.
+            members: A `model`; None where the operation gives no member, but its dependency has keys of the
+                feature, in `of_features`.
             target: `handler` or `dependency` with its name.
         """
 
@@ -232,12 +233,16 @@ class Members(ABC):
         """Return what the replay of an operation keeps of its part; None for nothing."""
         return None
 
-    @abstractmethod
-    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:
+    def problems(self, document: Mapping[str, Any]) -> Iterable[Problem]:  # noqa: ARG002
         """Check what the members say together, and with others; the document has one of them at least."""
+        return ()
 
     def unmet(self, members: Any, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
         """Check the members, a `model`, against what is configured."""
+        return ()
+
+    def misfits(self, request: "OperationRequest", dependency: Dependency) -> Iterable[Problem]:  # noqa: ARG002
+        """Check a request against the keys of its dependency, which has some of the feature."""
         return ()
 
     def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
@@ -333,6 +338,12 @@ class OperationRequest(Strict):
         for name, members in self._of_features.items():
             yield from members_by_feature()[name].unmet(members, targets)
 
+    def misfits(self, dependency: Dependency) -> Iterator[Problem]:
+        """Check it against the keys that its dependency has of features."""
+        for name in dependency.of_features:
+            if (members := members_by_feature().get(name)) is not None:
+                yield from members.misfits(self, dependency)
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -342,7 +353,7 @@ class OperationRequest(Strict):
         whole = handler.resolve_ref_schema(described)
         for members in members_by_feature().values():
             own = handler.resolve_ref_schema(handler(members.model.__pydantic_core_schema__))
-            whole["properties"] |= own["properties"]
+            whole["properties"] |= own.get("properties", {})
             whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
         return described
 

@@ -191,6 +191,7 @@ def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Depend
         *_address_problems(request, dependency),
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
+        *request.misfits(dependency),
         *of_features,
     ]
 

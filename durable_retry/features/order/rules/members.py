@@ -45,6 +45,17 @@ def blocks_its_order(operation: OperationInput) -> bool:
     return order is not None and order.blocks
 
 
+class OrderKeys(Strict):
+    """The keys that a dependency has of it.
+
+    Attributes:
+        order_on_failure: What becomes of those behind an operation of their order key that ends as a dead
+            letter, where it does not say so: they wait (`block`), or go on (`skip`).
+    """
+
+    order_on_failure: OrderOnFailureName = "block"
+
+
 class OrderMembers(Strict):
     """The members that a submission has of it."""
 
@@ -69,11 +80,12 @@ class _Ordering(Members):
             yield Problem("/order_on_failure", "needs an order_key: without one nothing waits behind it")
 
     def part_of(
-        self, members: OrderMembers, _target: str, dependency: Dependency, _now: datetime
+        self, members: OrderMembers | None, _target: str, dependency: Dependency, _now: datetime
     ) -> Part | None:
-        if members.order_key is None:
+        if members is None or members.order_key is None:
             return None
-        on_failure = OrderOnFailure(members.order_on_failure or dependency.order_on_failure)
+        keys = dependency.keys_of(ORDER, OrderKeys)
+        on_failure = OrderOnFailure(members.order_on_failure or keys.order_on_failure)
         return Part(Order(key=members.order_key, on_failure=on_failure).to_json())
 
     def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -121,11 +121,8 @@ def test_what_is_left_out_has_the_contracts_defaults() -> None:
 
 
 def test_what_operations_bring_unless_they_say_so_is_of_a_dependency_alone() -> None:
-    own = dependency_of(a('priority = "low"\norder_on_failure = "skip"'))
-    assert (own.priority, own.order_on_failure) == ("low", "skip")
-    assert set(problems_of(a('order_on_failure = "wait"\npriority = "low"'))) == {
-        "dependencies.a.order_on_failure"
-    }
+    assert dependency_of(a('priority = "low"')).priority == "low"
+    assert set(problems_of(a('priority = "urgent"'))) == {"dependencies.a.priority"}
 
 
 def test_what_an_operation_may_override_has_the_defaults_of_the_policy() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from durable_retry.base.names import OrderOnFailure
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.order.rules.members import Order, blocks_its_order, order_of
+from durable_retry.features.order.rules.members import Order, OrderKeys, blocks_its_order, order_of
+from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
@@ -15,7 +16,7 @@ from durable_retry.rules.operations.request import parse_operation, parts_of_rep
 from tests.support.builders import NOON, PAYMENTS, an_operation
 from tests.support.feature_parts import in_order
 
-SKIPPING = replace(PAYMENTS, order_on_failure="skip")
+SKIPPING = replace(PAYMENTS, of_features={"order": OrderKeys(order_on_failure="skip")})
 
 
 def submitted(dependency: Dependency = PAYMENTS, **order: Any) -> OperationInput:
@@ -62,3 +63,16 @@ def test_a_replay_keeps_its_order_and_finds_its_place_there() -> None:
 
 def test_a_replay_keeps_nothing_of_what_only_a_first_run_waits_for() -> None:
     assert parts_of_replay({"debounce": {"key": "k"}, "taken_out": {"key": "k"}}) is None
+
+
+def test_a_dependency_says_what_its_operations_do_unless_they_say_so() -> None:
+    key = "order_on_failure ="
+    text = f'[defaults]\n{key} "skip"\n[dependencies.a]\n[dependencies.b]\n{key} "block"'
+    read = parse_config(text, {}).dependencies
+    keys = {name: dependency.of_features["order"] for name, dependency in read.items()}
+    assert keys == {"a": OrderKeys(order_on_failure="skip"), "b": OrderKeys(order_on_failure="block")}
+    with pytest.raises(ConfigError) as refused:
+        parse_config('[dependencies.a]\norder_on_failure = "wait"', {})
+    assert [key_path(problem.pointer) for problem in refused.value.problems] == [
+        "dependencies.a.order_on_failure"
+    ]
