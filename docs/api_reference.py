@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from docs.tables import table, with_tables
-from durable_retry.api import described
+from durable_retry.features.openapi.routes import described
 
 _WIDTH: Final = 84
 _EVERYWHERE: Final = {"304", "401", "403", "503"}

@@ -1,8 +1,10 @@
 """The collections of routes that the app has: those of the core and of its plugins."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import azure.durable_functions as df
 
@@ -10,6 +12,9 @@ from durable_retry.http.collection import add_collection
 from durable_retry.plugins import Collection, Plugin, plugins
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import registration
+
+if TYPE_CHECKING:
+    from durable_retry.http.routes import Route
 
 CORE: Final = (
     Collection(
@@ -27,7 +32,6 @@ CORE: Final = (
     Collection("health", ("durable_retry.upkeep.routes:routes",), anonymous=True),
     Collection("setup", ("durable_retry.upkeep.routes:routes",)),
     Collection("histories", ("durable_retry.operations.history_routes:routes",)),
-    Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),
 )
 
 _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)
@@ -46,12 +50,18 @@ def collections(added: Iterable[Plugin] | None = None) -> Iterator[Collection]:
     yield from found.values()
 
 
-def routes_of(collection: Collection) -> Iterator[Any]:
+def routes_of(collection: Collection) -> Iterator[Route]:
     """Yield the declared routes of a collection that this app has; imports their modules."""
     for reference in collection.routes:
         for route in imported(reference).table:
             if collection.has(route.path) and (route.source is None or registration().wants(route.source)):
                 yield route
+
+
+def table(listed: Iterable[Collection] | None = None) -> list[Route]:
+    """Return every declared route of collections, whose modules it imports; None means those of this app."""
+    of_app = collections() if listed is None else listed
+    return [route for collection in of_app for route in routes_of(collection)]
 
 
 def blueprint() -> df.Blueprint:

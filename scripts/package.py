@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
 
-from durable_retry.api import documents
+from durable_retry.features.openapi.routes import SHIPPED, documents
 
 ROOT: Final = Path(__file__).parents[1]
 PATCHES: Final = {"storage": None, "scheduler": ROOT / "infra" / "host.scheduler.json"}
@@ -121,7 +121,7 @@ def write(target: Path, backend: str) -> None:
         OldBundleError: host.json lets in an extension bundle that the app does not run on.
     """
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
-    contents |= {Path("durable_retry/openapi") / name: content for name, content in documents().items()}
+    contents |= {SHIPPED.relative_to(ROOT) / name: content for name, content in documents().items()}
     contents[Path("host.json")] = host_json(backend)
     check_bundle(contents[Path("host.json")])
     contents |= dict(compiled_modules(contents))

@@ -18,13 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from durable_retry.api import documents
+from durable_retry.features.openapi.routes import SHIPPED, documents
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("client", "console", "onebox", "retryctl")))
 PLACES: Final = {
     "pyproject.toml": (r'(?m)^version = "(.+)"$', r'"retryctl==(.+)"', r'"durable-retry-console==(.+)"'),
-    "durable_retry/api.py": (r'(?m)^VERSION: Final = "(.+)"$',),
+    "durable_retry/features/openapi/routes.py": (r'(?m)^VERSION: Final = "(.+)"$',),
     "packages/client/durable_retry_client/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/console/durable_retry_console/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/onebox/onebox/__init__.py": (r'(?m)^__version__ = "(.+)"$',),
@@ -112,7 +112,7 @@ def stage(folder: Path, repository: str, tag: str) -> None:
         page = folder / package / "README.md"
         text = absolute_links(page.read_text(encoding="utf-8"), package, repository, tag)
         page.write_text(text, encoding="utf-8")
-    shipped = folder / "durable_retry" / "openapi"
+    shipped = folder / SHIPPED.relative_to(ROOT)
     shipped.mkdir()
     for name, content in documents().items():
         (shipped / name).write_bytes(content)

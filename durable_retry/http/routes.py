@@ -142,7 +142,7 @@ class RouteAnswer:
 
     Attributes:
         model: The model of its body; None when any JSON object, or a file, stands there.
-        headers: Names of those it may have, of `openapi.HEADERS`.
+        headers: Names of those it may have, of `features.openapi.document.HEADERS`.
         media_type: The media type of its body; "" when it has none.
     """
 

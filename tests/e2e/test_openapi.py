@@ -19,8 +19,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from durable_retry.api import described, table
+from durable_retry.features.openapi.routes import described
 from durable_retry.http.routes import Route
+from durable_retry.routing import table
 from scripts.processes import running
 from tests.support.app import System
 from tests.support.azurite import Storage

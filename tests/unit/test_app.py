@@ -15,8 +15,8 @@ import pytest
 
 import durable_retry
 import entities
-from durable_retry.api import described
 from durable_retry.app import harden_runtime
+from durable_retry.features.openapi.routes import described
 from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.intake.intake import intake

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from durable_retry.api import described
 from durable_retry.base.names import FINISHED
+from durable_retry.features.openapi.routes import described
 from durable_retry.in_process import OperationFields
 from durable_retry_client import AsyncClient, Client, documents
 

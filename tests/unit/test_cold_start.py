@@ -24,7 +24,7 @@ HEAVY: Final = frozenset(
         *("aiohttp", "requests", "azure.data.tables", "azure.storage.queue", "azure.identity"),
         *("httpx", "httptools", "opentelemetry.sdk", "croniter"),
         # Our own: routes and activities, each with all that it needs.
-        *("durable_retry.api", "durable_retry.http.routes", "durable_retry.http.openapi"),
+        *("durable_retry.http.routes", "durable_retry.features.openapi.routes"),
         *(
             *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "handler", "http_client")),
             "durable_retry.features.outbox.sending",

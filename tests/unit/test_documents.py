@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from docs.published import TABLES
-from durable_retry.api import described
+from durable_retry.features.openapi.routes import described
 from durable_retry.features.schedules.rules import parse_schedules
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.policy import PRESETS

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.api import table
 from durable_retry.attempt import commits, markers, results
 from durable_retry.base import names
 from durable_retry.dead_letters import index as dead_letter_keys
 from durable_retry.dead_letters import records as dead_letters
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.workflows import batch_store as workflows
+from durable_retry.routing import table
 from durable_retry.storage import rounds
 from durable_retry_console.alerts import store as alerts
 from durable_retry_console.bulk import names as bulk_names

@@ -35,7 +35,7 @@ ROOMS: Final = (
     *("circuit", "attempt", "dead_letters", "operations", "intake", "replay", "upkeep"),
 )
 """The core: each may import itself and what stands before it."""
-AT_THE_TOP: Final = ("routing", "api", "app", "in_process", "testing", "features")
+AT_THE_TOP: Final = ("routing", "app", "in_process", "testing", "features")
 PURE_ROOMS: Final = {
     "base": ("runtime.deferred", "plugins", "base"),
     "rules": ("runtime.deferred", "plugins", "base", "rules"),
@@ -71,7 +71,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     },
     CONSOLE: frozenset({*(f"{LIBRARY}.{room}" for room in (*ROOMS, "features")), CONSOLE}),
     **{
-        f"{LIBRARY}.features.{name}": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, f"features.{name}"))
+        f"{LIBRARY}.features.{name}": frozenset(
+            f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", f"features.{name}")
+        )
         for name in FEATURES
     },
     **{
@@ -86,9 +88,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     },
     **{
         f"{LIBRARY}.{top}": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", top))
-        for top in ("api", "app", "testing")
+        for top in ("app", "testing")
     },
-    f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "api")),
+    f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing")),
     "durable_retry_client": frozenset({"durable_retry_client"}),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl", "durable_retry_client"}),

@@ -17,7 +17,7 @@ import durable_retry_client
 import durable_retry_console
 import onebox
 import retryctl
-from durable_retry.api import described
+from durable_retry.features.openapi.routes import described
 from scripts.package import LEAST_BUNDLE, NEEDS
 from scripts.processes import ROOT
 from tests.long_checks import ALWAYS, AZURE

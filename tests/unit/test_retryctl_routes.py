@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.api import described
+from durable_retry.features.openapi.routes import described
 from retryctl.commands import Ask, Command, Listing, Watch
 from retryctl.options import OPTIONS, OneOf, Option, options_of
 from retryctl.parser import COMMANDS

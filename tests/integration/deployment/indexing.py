@@ -43,14 +43,15 @@ def main() -> None:
 
     loaded = sorted(sys.modules)
     # After what a start loads.
-    from durable_retry import api, routing  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - as above
+    from durable_retry import routing  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - as above
+    from durable_retry.features.openapi import routes as openapi  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - as above
 
     modules = {module for file in app_folder.rglob("*.py") for module in imported(file)}
     found = {
         "functions": [function.get_function_name() for function in function_app.app.get_functions()],
         "missing": sorted(module for module in modules if not is_there(module)),
         "loaded": loaded,
-        "ships_description": (api.SHIPPED / api.document_name(routing.collections())).is_file(),
+        "ships_description": (openapi.SHIPPED / openapi.document_name(routing.collections())).is_file(),
     }
     sys.stdout.write(json.dumps(found))
 

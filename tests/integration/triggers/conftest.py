@@ -10,9 +10,8 @@ from urllib.parse import quote
 import azure.functions as func
 import pytest
 
-from durable_retry.api import table
 from durable_retry.hub.task_hub import TaskHub, close_clients
-from durable_retry.routing import collections, routes_of
+from durable_retry.routing import collections, routes_of, table
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from scripts.processes import free_port

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.api import table
 from durable_retry.http.routes import AWAY
 from durable_retry.hub.task_hub import close_clients
+from durable_retry.routing import table
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients

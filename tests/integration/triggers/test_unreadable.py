@@ -12,7 +12,7 @@ import pytest
 from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import api
+from durable_retry import routing
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.order.store import lane_id
@@ -199,7 +199,7 @@ OTHERS: Final = {
 
 
 def test_every_route_that_reads_is_among_those_that_are_tested() -> None:
-    reads = {route.function for route in api.table() if route.method == "GET"}
+    reads = {route.function for route in routing.table() if route.method == "GET"}
     assert reads - OTHERS == {name for name, _ in LISTS.values()} | ONES.keys()
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from durable_retry.api import table
+from durable_retry.routing import table
 from tests.support.documents import Document
 
 PAGE = Document("docs/http-api.md")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from docs.published import TABLES, contents_below, published
-from durable_retry.api import table
+from durable_retry.routing import table
 from scripts.processes import ROOT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from durable_retry import api
+from durable_retry import routing
 from durable_retry.http.answers import UnauthorizedError
 from durable_retry.http.callers import Caller, caller_of, key_of
 from durable_retry.http.routes import Route
@@ -243,7 +243,7 @@ SHOWS_TO_OPERATORS_ONLY = {"list_histories"}
 FOLLOW = {"get_operation", "get_batch", "get_saga"}
 
 
-@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+@pytest.mark.parametrize("route", routing.table(), ids=lambda route: route.function)
 def test_only_get_and_previews_need_no_operator(route: Route) -> None:
     reads = route.anonymous or route.method == "GET" or route.function in READS_WITHOUT_GET
     assert (Role.READER in route.roles) is (reads and route.function not in SHOWS_TO_OPERATORS_ONLY)
@@ -253,7 +253,7 @@ def test_only_get_and_previews_need_no_operator(route: Route) -> None:
 
 
 def route_of(function: str) -> Route:
-    (route,) = (each for each in api.table() if each.function == function)
+    (route,) = (each for each in routing.table() if each.function == function)
     return route
 
 
@@ -270,7 +270,7 @@ async def answer_of(route: Route, headers: Mapping[str, str]) -> tuple[int, Any]
     return answer.status_code, json.loads(answer.get_body())
 
 
-@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+@pytest.mark.parametrize("route", routing.table(), ids=lambda route: route.function)
 async def test_a_reader_is_refused_on_every_route_that_changes(
     monkeypatch: pytest.MonkeyPatch, route: Route
 ) -> None:
@@ -293,7 +293,7 @@ async def test_headers_of_a_person_mean_nothing_where_the_platform_does_not_auth
     assert (await answer_of(route, headers))[0] == 400  # and not 403
 
 
-@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+@pytest.mark.parametrize("route", routing.table(), ids=lambda route: route.function)
 async def test_a_caller_submits_and_follows_by_id_and_is_refused_everywhere_else(
     monkeypatch: pytest.MonkeyPatch, route: Route
 ) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from durable_retry.api import table
 from durable_retry.base.validation import validated
 from durable_retry.http.callers import ANYBODY, Act, report_act
+from durable_retry.routing import table
 from durable_retry.rules.facts import PersonActed, TargetType
 from durable_retry.telemetry import facts
 from durable_retry.telemetry.facts import subscribe

@@ -8,12 +8,11 @@ from typing import Final
 import azure.functions as func
 import pytest
 
-from durable_retry.api import table
 from durable_retry.http.dispatch import pattern_of, responder
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import REST
-from durable_retry.routing import collections, routes_of
+from durable_retry.routing import collections, routes_of, table
 from onebox.http.routes import RouteTemplate, split_path
 
 ROUTES: Final = table()

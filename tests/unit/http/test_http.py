@@ -5,7 +5,6 @@ import azure.functions as func
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
-from durable_retry.api import table
 from durable_retry.base.errors import OverloadedError, TaskHubUnavailableError
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
@@ -21,6 +20,7 @@ from durable_retry.http.routes import (
     read_body,
 )
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.routing import table
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.api import documents
+from durable_retry.features.openapi.routes import documents
 from durable_retry.hub.task_hub import LIGHT_ROWS
 from scripts.package import (
     PATCHES,
@@ -89,7 +89,7 @@ def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
     }
     files = {file.as_posix() for file in deployed_files()}
     compiled = {cache_from_source(file) for file in files if file.endswith(".py")}
-    described = {f"durable_retry/openapi/{name}" for name in documents()}
+    described = {f"durable_retry/features/openapi/documents/{name}" for name in documents()}
     assert packed.keys() == files | compiled | described
     assert packed["host.json"] == host_json("scheduler")
 

@@ -46,6 +46,6 @@ def test_a_version_is_written_to_all_of_its_places(monkeypatch: pytest.MonkeyPat
     assert all("7.8.9" in text for text in texts.values())
     kept = re.compile(rf'(version|VERSION|retryctl=|console=|client=).*"?{re.escape(old)}"')
     assert not [name for name, text in texts.items() if kept.search(text)]
-    (tmp_path / "durable_retry/api.py").write_text("")
-    with pytest.raises(ReleaseError, match=r"durable_retry/api\.py: no version"):
+    (tmp_path / "durable_retry/features/openapi/routes.py").write_text("")
+    with pytest.raises(ReleaseError, match=r"durable_retry/features/openapi/routes\.py: no version"):
         set_version("8.0.0")

@@ -9,17 +9,17 @@ import jsonschema_rs
 import pytest
 from pydantic import TypeAdapter
 
-from durable_retry import api
-from durable_retry.api import described, table
 from durable_retry.base.answers import ProblemDocument
 from durable_retry.base.validation import validated
-from durable_retry.http.descriptions import MEMBERS
+from durable_retry.features.openapi import routes as openapi_routes
+from durable_retry.features.openapi.descriptions import MEMBERS
+from durable_retry.features.openapi.document import with_described_properties
+from durable_retry.features.openapi.routes import described
 from durable_retry.http.dispatch import responder
-from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, features
-from durable_retry.routing import collections
+from durable_retry.routing import collections, table
 from durable_retry.rules.operations.request import OperationRequest, members_by_feature, split_members
 from durable_retry.settings.configuration import Registration
 
@@ -194,24 +194,24 @@ async def answer(**headers: str) -> func.HttpResponse:
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of what a build wrote, for a process that was not asked yet."""
-    monkeypatch.setattr(api, "SHIPPED", tmp_path)
-    api._sent.cache_clear()
+    monkeypatch.setattr(openapi_routes, "SHIPPED", tmp_path)
+    openapi_routes._sent.cache_clear()
     yield tmp_path
-    api._sent.cache_clear()
+    openapi_routes._sent.cache_clear()
 
 
 @pytest.mark.parametrize("added", [None, features()], ids=["with the console", "the core alone"])
 async def test_a_build_ships_the_document_which_is_sent_as_it_is(
     added: tuple[Plugin, ...] | None, shipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = api.documents()
+    built = openapi_routes.documents()
     described_ones = [json.loads(content)["paths"] for content in built.values()]
     assert described()["paths"] in described_ones
     assert len(described_ones) == 2
     for name, content in built.items():
         (shipped / name).write_bytes(content)
-    monkeypatch.setattr(api, "collections", lambda: collections(added))
-    monkeypatch.setattr(api, "described", lambda: pytest.fail("it is made anew"))
+    monkeypatch.setattr(openapi_routes, "collections", lambda: collections(added))
+    monkeypatch.setattr(openapi_routes, "described", lambda: pytest.fail("it is made anew"))
     sent = json.loads((await answer()).get_body())
     assert ("/api/overview" in sent["paths"]) == (added is None)
 
@@ -228,9 +228,9 @@ async def test_a_build_ships_the_document_which_is_sent_as_it_is(
 async def test_an_app_that_has_something_else_makes_its_own_document(
     name: str, value: Any, shipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in api.documents():
+    for file in openapi_routes.documents():
         (shipped / file).write_text("another app's")
-    monkeypatch.setattr(api, name, value)
+    monkeypatch.setattr(openapi_routes, name, value)
     assert json.loads((await answer()).get_body())["openapi"] == "3.1.0"
 
 

@@ -1,4 +1,4 @@
-"""The API as a whole: every route, and the OpenAPI document. Whoever imports it imports all routes."""
+"""HTTP: the OpenAPI document. To make it imports all routes."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import azure.functions as func
 
+from durable_retry.features.openapi.document import openapi_document
 from durable_retry.http.answers import etag_of_text
-from durable_retry.http.openapi import openapi_document
-from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
+from durable_retry.http.routes import OK, RouteAnswer, Routes
 from durable_retry.plugins import Collection, features
-from durable_retry.routing import collections, routes_of
+from durable_retry.routing import collections, table
 from durable_retry.settings.configuration import api_path, registration
 
 VERSION: Final = "0.1.0"
@@ -21,17 +21,8 @@ VERSION: Final = "0.1.0"
 routes = Routes("the app")
 
 
-SHIPPED: Final = Path(__file__).with_name("openapi")
+SHIPPED: Final = Path(__file__).with_name("documents")
 """Documents that a build wrote; an app without one that fits makes its own."""
-
-
-def table(listed: Iterable[Collection] | None = None) -> list[Route]:
-    """Return every declared route of collections; None means those of this app."""
-    return [
-        route
-        for collection in (collections() if listed is None else listed)
-        for route in routes_of(collection)
-    ]
 
 
 @cache

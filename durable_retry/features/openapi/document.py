@@ -15,9 +15,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from durable_retry.base.answers import Answer, ProblemDocument
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.validation import Problem
+from durable_retry.features.openapi.descriptions import (
+    PATH_PARAMETERS,
+    TAGS,
+    Examples,
+    with_members_described,
+)
 from durable_retry.http.answers import INVALID as INVALID_TYPE
 from durable_retry.http.answers import NO_TYPE
-from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, Examples, with_members_described
 from durable_retry.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.http.routes import (
     AWAY,
