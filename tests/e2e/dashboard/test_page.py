@@ -2,12 +2,14 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, Request, Route, expect
 
+from durable_retry.base.json_forms import to_rfc3339
 from scripts.processes import eventually
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter, operation
@@ -38,6 +40,26 @@ def test_a_part_that_is_missing_is_named_beside_those_that_work(window: Window) 
     window.open()
     expect(window.card("Outbox")).to_contain_text("could not read it (ServiceRequestError)")
     expect(window.card("Dependencies")).to_contain_text("patient")
+
+
+def test_a_worker_that_read_a_part_earlier_than_another_does_not_take_it_back(window: Window) -> None:
+    seconds_ago = iter([20, 60])
+
+    def dated(route: Route) -> None:
+        overview = route.fetch().json()
+        ago = next(seconds_ago, 60)
+        overview["dead_letters"] |= {"open": 900 - ago}
+        overview["outbox"] |= {"failed": ago}
+        as_of = {"dead_letters": to_rfc3339(datetime.now(UTC) - timedelta(seconds=ago))}
+        route.fulfill(json=overview | {"as_of": as_of})
+
+    window.page.route("**/api/overview?**", dated)
+    window.open()
+    verdict = window.page.locator(".verdict")
+    expect(verdict).to_contain_text("880 open dead letters")
+    expect(verdict).to_contain_text("60 events not sent")
+    expect(verdict).to_contain_text("880 open dead letters")
+    expect(window.card("Dead letters by cause")).to_contain_text("as of")
 
 
 HIDE = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"

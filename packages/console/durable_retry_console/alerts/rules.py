@@ -162,6 +162,8 @@ class Alert(JsonShape):
             return "This message was sent to try the receivers: nothing is wrong."
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
+            if self.kind == RETRIES_EXHAUSTED and self.value >= _COUNTED:
+                value = f"at least {value}"
             what_to_do = _WHAT_TO_DO.get(self.kind, "")
             return f"{self.title}: {value}, over the threshold of {threshold}.{what_to_do}"
         seconds = (self.since - self.raised_at).total_seconds()
@@ -288,12 +290,15 @@ def _names_text(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
+# Dead letters of the last hour that are counted: a page of each status.
+_COUNTED: Final = 999
+
 _MINUTE_SECONDS: Final = 60
 _HOUR_SECONDS: Final = 3_600
 
 
 def _value_text(kind: str, value: float) -> str:
-    return duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:g}"
+    return duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:,.12g}"
 
 
 def duration_text(seconds: float) -> str:

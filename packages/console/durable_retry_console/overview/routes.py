@@ -29,7 +29,12 @@ from durable_retry_console.causes.shapes import LargestGroups
 from durable_retry_console.metrics.document import MetricFigures
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
-from durable_retry_console.overview.summary import OperationSummary, operation_summary, recent_metrics
+from durable_retry_console.overview.summary import (
+    OLDER_SECONDS,
+    OperationSummary,
+    operation_summary,
+    recent_metrics,
+)
 
 routes = Routes("the app")
 operation_routes = Routes("operations")
@@ -90,13 +95,16 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     parts: dict[str, Awaitable[Any]] = {
         "operations": operation_summary(hub, query[WINDOW]),
         "metrics": _metrics_part(query[WINDOW]),
-        **{name: shared((name, hub), partial(_dated, read, hub)) for name, read in _PARTS.items()},
+        **{
+            name: shared((name, hub), partial(_dated, read, hub), older_seconds=OLDER_SECONDS)
+            for name, read in _PARTS.items()
+        },
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
     unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
     found = {name: part for name, (part, _) in answered.items()}
-    counted = found["operations"]
-    as_of = {} if counted is None else {"operations": counted.counted_at}
+    dates = {"operations": "counted_at", "metrics": "ends_at"}
+    as_of = {name: getattr(found[name], date) for name, date in dates.items() if found[name] is not None}
     for name in _PARTS:
         if found[name] is not None:
             found[name], as_of[name] = found[name]

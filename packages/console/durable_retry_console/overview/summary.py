@@ -115,6 +115,10 @@ class OperationSummary(OperationShare):
     unfinished: UnfinishedSummary
 
 
+OLDER_SECONDS: Final = 120.0
+"""So old is a part of the overview at most that is shown while reading it again takes long."""
+
+
 async def recent_metrics(window_seconds: int) -> MetricsDocument:
     """Return the metrics of all dependencies over the last seconds, in whole minutes."""
 
@@ -125,7 +129,7 @@ async def recent_metrics(window_seconds: int) -> MetricsDocument:
         begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
         return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now)
 
-    return await shared(("metrics", window_seconds), read)
+    return await shared(("metrics", window_seconds), read, older_seconds=OLDER_SECONDS)
 
 
 async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSummary:
@@ -138,7 +142,7 @@ async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSumma
         found, unfinished = await asyncio.gather(recent_metrics(window_seconds), _refreshed_unfinished(hub))
         return _summary_of_metrics(found, unfinished)
 
-    return await shared(("operations", hub, window_seconds), count)
+    return await shared(("operations", hub, window_seconds), count, older_seconds=OLDER_SECONDS)
 
 
 def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> OperationSummary:

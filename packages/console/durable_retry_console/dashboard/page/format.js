@@ -167,8 +167,13 @@ export const said = (text) => spoken(text, at);
 /** The same as one text, for a title or a file. */
 export const saidText = (text) => spoken(text, time).join("");
 
-/** When something was read, behind what it is called; nothing where that was just now. */
-export const asOf = (instant) => (instant ? h("small", { class: "dim" }, " as of ", at(instant)) : null);
+const OLD_MS = 5_000;
+
+/** The oldest of the instants at which something was read, behind what it is called; nothing where that was just now. */
+export function asOf(...instants) {
+  const [oldest] = instants.filter((instant) => instant && now() - Date.parse(instant) > OLD_MS).sort();
+  return oldest ? h("small", { class: "dim" }, " as of ", at(oldest)) : null;
+}
 
 function ticking(instant, kind, prefix = "") {
   const data = { tick: kind, prefix };

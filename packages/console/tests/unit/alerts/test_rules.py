@@ -89,6 +89,11 @@ def test_an_alert_reads_back_and_names_itself() -> None:
     [
         ("circuit_open_seconds:payments", 42, "Circuit open, payments: 42 s, over the threshold of 10 s."),
         (
+            "retries_exhausted_per_hour",
+            1_998,
+            "Operations whose retries were exhausted in an hour: at least 1,998, over the threshold of 10.",
+        ),
+        (
             "outbox_lag_seconds",
             90,
             "Wait of the oldest event that is not sent: 1 min, over the threshold of 10 s.",

@@ -17,8 +17,8 @@ const backMark = () => h("span", { class: "badge is-failed" }, "Came back");
 
 // What a person may have to act on: one row for many, with what to do about all of them.
 
-export function manyRow(key, { count, kind, href, name, of, mark = null, note, keys = null, ages, act: what }) {
-  return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, number(count)),
+export function manyRow(key, { count, isComplete = true, kind, href, name, of, mark = null, note, keys = null, ages, act: what }) {
+  return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, isComplete ? null : h("small", {}, "at least "), number(count)),
     h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), keys ? h("small", {}, h("strong", {}, whose(keys, count))) : null, h("small", { class: "dim" }, ages)), what);
 }
 

@@ -4,7 +4,7 @@ import { doing } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { at, atLeast, capital, duration, inFull, now, number, percent, plural, said, span, until, when, words } from "../format.js";
+import { asOf, at, atLeast, capital, duration, inFull, now, number, percent, plural, said, span, until, when, words } from "../format.js";
 import { column, counts, pagedTable, table, textColumn } from "../lists.js";
 import { all, ask, badge, button, card, circuitLink, facts, headline, HELD, linesCard, loading, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
@@ -12,22 +12,22 @@ import { hourCharts, lastHour } from "./metrics.js";
 import { END_PAUSE, RESET, SWITCHES, TRY, turning } from "./switches.js";
 
 /** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
-export function dependencyCards(circuits) {
+export function dependencyCards(circuits, counted) {
   const [well, ill] = [true, false].map((healthy) => circuits.filter((one) => one.healthy === healthy));
-  return [ill.length ? h("div", { class: "circuits" }, ill.map(circuitCard)) : null,
+  return [ill.length ? h("div", { class: "circuits" }, ill.map((one) => circuitCard(one, counted))) : null,
     well.length ? h("p", { class: "healthy", data: { key: "healthy" } }, badge("healthy"), well.map((one) => [" ", circuitLink(one.dependency)])) : null];
 }
 
 /** A card that leads to the circuit's page: what is broken since when, and who waits or died because of it. */
-function circuitCard(one) {
+function circuitCard(one, counted) {
   const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead } = one;
   const isRefused = refusing(one).length > 0;
   return h("a", { class: `circuit is-${isRefused ? "refused" : isPaused(one) ? "paused" : state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
     h("span", { class: "circuit-name" }, h("strong", {}, dependency), isRefused ? badge("refused", "Credential refused") : badge(isPaused(one) ? "paused" : state)),
     one.why ? h("span", { class: "circuit-why" }, whyHeld(one)) : calls ? ratioBar(one) : null,
     h("span", { class: "circuit-numbers" },
-      waiting ? pair(waiting, waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
-      dead ? pair(dead, dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,
+      waiting ? pair(atLeast(waiting, counted?.unfinished?.complete), waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
+      dead ? pair(number(dead), dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,
       calls ? h("span", {}, h("b", {}, percent(ratio)), h("small", {}, `of ${plural(calls, "call")} failed`)) : null,
       one.amplification > 1 ? h("span", {}, h("b", {}, times(one.amplification)), h("small", {}, "attempts per operation")) : null),
     trend(one), next(one));
@@ -76,7 +76,7 @@ function waitingFor(circuit, counted) {
 const amplificationOf = (circuit, counted) => times(counted?.by_dependency[circuit.dependency]?.amplification ?? null);
 const times = (ratio) => (ratio === null ? "–" : `× ${ratio.toFixed(2)}`);
 
-const pair = (count, name, kind) => h("span", {}, h("b", { class: `count ${kind}` }, number(count)), " ", h("small", {}, name));
+const pair = (count, name, kind) => h("span", {}, h("b", { class: `count ${kind}` }, count), " ", h("small", {}, name));
 
 /** What is next for a circuit, as a line; null when nothing is. */
 function next(circuit) {
@@ -116,12 +116,12 @@ export function circuitsView({ path, query }) {
   return {
     title: "Circuits",
     load: async (signal) => {
-      const { circuits, unavailable } = await get("overview", {}, signal);
+      const { circuits, operations, unavailable, as_of: old } = await get("overview", {}, signal);
       if (circuits) noteWaiting(circuits);
-      return circuits ?? unreadPart(unavailable.circuits);
+      return circuits ? { circuits, counted: operations, old } : unreadPart(unavailable.circuits);
     },
-    render: (circuits) => (circuits.error ? notice(circuits.error) : [
-      dependencyCards(circuits),
+    render: ({ error, circuits, counted, old }) => (error ? notice(error) : [
+      asOf(old.circuits, old.operations, old.dead_letters), dependencyCards(circuits, counted),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
         pagedTable("Circuits", COLUMNS, { items: circuits }, { path, query, file: "circuits", keyOf: (one) => one.dependency, nothing: "No dependency is configured." })),
     ]),
@@ -234,7 +234,7 @@ function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
     ...(circuit.limit_key ? [["Operations waiting", h("a", { href: link("operations", { dependency: circuit.dependency, limit_key: circuit.limit_key }) }, `about ${number(circuit.waiting)}`)]] : [
-      ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
+      ["Operations waiting", [waitingFor(circuit, circuit.counted), asOf(circuit.counted?.counted_at)]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
     ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }

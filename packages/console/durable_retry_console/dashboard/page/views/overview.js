@@ -15,14 +15,29 @@ import { remedies } from "./switches.js";
 
 export function overviewView({ query, reload }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
+  const newest = newestParts();
   return {
     title: "Overview",
     hideTitle: true,
-    load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
+    load: async (signal) => partsOf(newest(await get("overview", { window_seconds: minutes * 60 }, signal))),
     // What is broken first, then how many wait or died because of it, then all the rest.
     render: (data) => [
       verdict(data), dependencies(data), figures(data, minutes), h("div", { class: "pair", data: { key: "causes" } }, causes(data), waits(data, reload)),
-      alerts(data.alerts), operations(data, minutes), outbox(data)],
+      alerts(data), operations(data, minutes), outbox(data)],
+  };
+}
+
+/** A function that keeps of each part the latest reading: every worker of the app reads by itself, and not at the same time. */
+function newestParts() {
+  let kept = { as_of: {} };
+  return (answer) => {
+    const present = new Date(now()).toISOString();
+    for (const name of Object.keys(answer).filter((name) => name !== "as_of")) {
+      const readAt = answer.as_of[name] ?? present;
+      if (answer[name] && kept[name] && readAt < kept.as_of[name]) continue;
+      kept = { ...kept, [name]: answer[name], as_of: { ...kept.as_of, [name]: readAt } };
+    }
+    return kept;
   };
 }
 
@@ -52,8 +67,8 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
   const lost = [
-    waiting ? [`${counted.unfinished.complete ? "" : "at least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
-    letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : "at least "}${plural(letters.open, "open dead letter")}`) : null,
+    waiting ? [`${counted.unfinished.complete ? "" : "At least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
+    letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : waiting ? "at least " : "At least "}${plural(letters.open, "open dead letter")}`) : null,
     outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
   ].filter(Boolean);
   const sentence = (parts) => parts.flatMap((part, index) => [index ? ", " : "", part]).concat(". ");
@@ -61,7 +76,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
   const kind = refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
-  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, asOf(Object.values(old).sort()[0]));
+  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, asOf(...Object.values(old)));
 }
 
 /** For which limit keys alone a credential is refused; nothing where it is the dependency's own. */
@@ -70,19 +85,19 @@ const refusedFor = (one) => (one.credential_refused_by ? "" : ` for ${refusing(o
 function figures({ counted, outbox, metrics, old }, minutes) {
   return h("div", { class: "figures", data: { key: "figures" } },
     figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: [pendingNote(counted), asOf(old.operations)] }),
-    lagFigure(outbox, old), throughput(metrics, minutes), latency(metrics, minutes));
+    lagFigure(outbox, old), throughput(metrics, minutes, old), latency(metrics, minutes, old));
 }
 
-function throughput(metrics, minutes) {
+function throughput(metrics, minutes, old) {
   const seconds = (Date.parse(metrics.to) - Date.parse(metrics.from)) / 1000;
   const [rate, unit] = metrics.error ? ["–", "min"] : rateOf(metrics.ended, seconds);
   return figure(rate, `operations ended per ${unit}`,
-    { href: link("metrics", { minutes }), note: metrics.error ? null : [number(metrics.attempts), " attempts, ", percent(metrics.attempts ? metrics.failures / metrics.attempts : null), " failed"] });
+    { href: link("metrics", { minutes }), note: metrics.error ? null : [number(metrics.attempts), " attempts, ", percent(metrics.attempts ? metrics.failures / metrics.attempts : null), " failed", asOf(old.metrics)] });
 }
 
-function latency({ error, attempt_ms: attempt, operation_ms: operation }, minutes) {
+function latency({ error, attempt_ms: attempt, operation_ms: operation }, minutes, old) {
   return figure(error ? "–" : inMs(attempt.p95), "p95 of attempts",
-    { href: link("metrics", { minutes }), note: error || operation.p95 === null ? null : `whole operations ${inMs(operation.p95)}` });
+    { href: link("metrics", { minutes }), note: error ? null : [operation.p95 === null ? null : `whole operations ${inMs(operation.p95)}`, asOf(old.metrics)] });
 }
 
 /** The age of the oldest pending event; past the threshold of its alert it is an alarm. */
@@ -96,10 +111,10 @@ function lagFigure(outbox, old) {
 }
 
 /** The incidents that go on; nothing while there are none. */
-function alerts(raised) {
+function alerts({ alerts: raised, old }) {
   const more = all("alerts");
   if (raised.error) return card("Alerts", notice(raised.error), { more });
-  return linesCard("Alerts", raised, (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at)), { more, key: "alerts" });
+  return linesCard(["Alerts", h("small", { class: "dim" }, " checked once a minute"), asOf(old.alerts)], raised, (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at)), { more, key: "alerts" });
 }
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
@@ -112,7 +127,7 @@ function waitingLinks(counts) {
 
 const FOR_WHAT = { waiting_retry: "for a retry", waiting_throttle: "for the end of a pause", waiting_circuit: "for a circuit", waiting_order: "for their turn" };
 
-function operations({ counted }, minutes) {
+function operations({ counted, old }, minutes) {
   const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
     h("select", { on: { change: (event) => go("", { minutes: event.target.value }) } },
       WINDOWS.map(([value, text]) => h("option", { value: String(value), selected: value === minutes }, text))));
@@ -120,8 +135,8 @@ function operations({ counted }, minutes) {
   const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
-  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} Each bar shows what ended then, and what was accepted then and is not finished. ${ratioWords(counted)}`),
-    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice });
+  return card(["Operations", asOf(old.operations)], [h("p", { class: "dim" }, `${countedWords(counted)} Each bar shows what ended then, and what was accepted then and is not finished. ${ratioWords(counted)}`),
+    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice, key: "Operations" });
 }
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
@@ -130,9 +145,9 @@ const countedWords = (counted) => `${plural(counted.operations, "operation")} ac
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
 
-function dependencies({ circuits, old }) {
+function dependencies({ circuits, counted, old }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  return card(["Dependencies", asOf(old.circuits)], dependencyCards(circuits), { more: all("circuits"), kind: "bare", key: "Dependencies" });
+  return card(["Dependencies", asOf(old.circuits, old.operations, old.dead_letters)], dependencyCards(circuits, counted), { more: all("circuits"), kind: "bare", key: "Dependencies" });
 }
 
 function causes({ letters, old }) {
@@ -153,9 +168,9 @@ function waits({ counted, circuits, old }, reload) {
   const row = (one) => {
     const { dependency, status, count, first } = one;
     const circuit = circuits.error ? null : (circuits.find((each) => each.dependency === dependency) ?? null);
-    const next = first?.next_attempt_at ?? { waiting_circuit: circuit?.retry_at, waiting_throttle: circuit?.throttled_until }[status];
+    const next = { waiting_circuit: circuit?.retry_at, waiting_throttle: circuit?.throttled_until }[status] ?? first?.next_attempt_at;
     return manyRow(`${dependency} ${status}`, {
-      count, kind: `is-${status}`, href: link("operations", { status, dependency }), name: capital(FOR_WHAT[status]), of: dependency,
+      count, isComplete: unfinished.complete, kind: `is-${status}`, href: link("operations", { status, dependency }), name: capital(FOR_WHAT[status]), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, keys: one.limit_keys,
       ages: next ? ["next ", until(next)] : null, act: h("div", { class: "actions" }, remedies(one, circuit, reload)),
     });
