@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -43,6 +43,7 @@ from durable_retry.rules.dead_letters.record import (
     unreadable_record,
 )
 from durable_retry.rules.facts import DeadLetterKept
+from durable_retry.rules.intake import Deliveries
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.storage import contents, tables
@@ -147,13 +148,29 @@ def _error_in(entry: Mapping[str, Any]) -> str:
 
 
 async def keep_message(
-    text: str, *, source: str, message_id: str, reason: DeadLetterReason, detail: str, now: datetime
+    text: str,
+    *,
+    source: str,
+    message_id: str,
+    reason: DeadLetterReason,
+    detail: str,
+    now: datetime,
+    deliveries: Deliveries | None = None,
 ) -> str:
     """Store the dead letter of a message that can never become an operation; return its id.
 
     It has the raw text. Idempotent: the same message gets the same id.
+
+    Args:
+        deliveries: Before it was given up; None where it was refused at once.
     """
     record = of_message(text, source=source, message_id=message_id, reason=reason, detail=detail, now=now)
+    if deliveries is not None:
+        record = replace(
+            record,
+            detail=f"{record.detail}; {deliveries}",
+            first_failed_at=deliveries.first_at or deliveries.last_at or now,
+        )
     await _keep_record(record)
     return record.id
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import groupby
@@ -37,7 +37,9 @@ from durable_retry.rules.config.dependency import UnknownTargetError
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
+    Deliveries,
     LagThresholds,
+    id_of_body,
     lag_reading,
     read_message,
 )
@@ -198,6 +200,9 @@ class HttpAdmission:
 # Failures that another delivery of the same message may not meet.
 _NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
 
+_MOST_LEFT: Final = 1_000
+"""Messages of which a process remembers since when it leaves them to their source."""
+
 MAX_DETAIL_CHARS: Final = 2_000
 """A document can have more mistakes than a person reads."""
 
@@ -221,6 +226,8 @@ class Intake:
     settings: IntakeSettings
     backpressure: BackpressureMonitor
     starts: asyncio.Semaphore = field(init=False)
+    # When this process first left a body to its source, of the latest that it left.
+    left_since: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.starts = asyncio.Semaphore(self.settings.intake_concurrency)
@@ -234,9 +241,28 @@ class Intake:
         try:
             refusal = await self._start_or_refuse(hub, arrival)
             if refusal is not None:
-                await keep_refused(arrival, refusal)
+                await self.keep_refused(arrival, refusal)
+            elif self.left_since:
+                self.left_since.pop(id_of_body(arrival.body), None)
         except _NOT_THE_MESSAGE as error:
+            self.left_since.setdefault(id_of_body(arrival.body), clock.now())
+            if len(self.left_since) > _MOST_LEFT:
+                del self.left_since[next(iter(self.left_since))]
             raise NotAcceptedError(f"{arrival.source} {arrival.native_id}: {error}") from error
+
+    async def keep_refused(self, arrival: Arrival, refusal: Refusal, last_at: datetime | None = None) -> None:
+        """Keep a message as `keep_refused`, with its deliveries where they say something.
+
+        Args:
+            last_at: When it was delivered last; None means now.
+        """
+        deliveries = None
+        if refusal.reason is DeadLetterReason.POISON_MESSAGE:
+            last_at = last_at or clock.now()
+            since = self.left_since.pop(id_of_body(arrival.body), None)
+            first_at = last_at if arrival.deliveries == 1 else since
+            deliveries = Deliveries(arrival.deliveries, first_at, last_at)
+        await keep_refused(arrival, refusal, deliveries)
 
     async def accept_all(self, hub: TaskHub, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """Accept a batch: one bad message neither fails nor blocks the others.
@@ -318,8 +344,11 @@ class Intake:
         return None
 
 
-async def keep_refused(arrival: Arrival, refusal: Refusal) -> None:
+async def keep_refused(arrival: Arrival, refusal: Refusal, deliveries: Deliveries | None = None) -> None:
     """Keep a message as a dead letter, with its raw text.
+
+    Args:
+        deliveries: Before it was given up; None where it was refused at once.
 
     Raises:
         azure.core.exceptions.AzureError: It could not be kept.
@@ -331,6 +360,7 @@ async def keep_refused(arrival: Arrival, refusal: Refusal) -> None:
         reason=refusal.reason,
         detail=refusal.detail[:MAX_DETAIL_CHARS],
         now=clock.now(),
+        deliveries=deliveries,
     )
     reason = refusal.reason.value
     _log.warning(
@@ -360,7 +390,8 @@ async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.
     if left and not is_last_run(context):
         raise NotAcceptedError(f"{len(left)} of {len(arrivals)} arrivals were not accepted")
     for arrival in left:
-        await keep_refused(arrival, _RAN_OUT)
+        run = replace(arrival, deliveries=context.retry_context.retry_count + 1)
+        await intake().keep_refused(run, _RAN_OUT)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, Final
 from durable_retry.base.documents import MalformedJsonError, read_json
 from durable_retry.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.intake.intake import Refusal, intake, keep_refused
+from durable_retry.intake.intake import Refusal, intake
 from durable_retry.rules.intake import Arrival
 from durable_retry.rules.operations.envelope import ParsedEnvelope
 from durable_retry.rules.operations.keys import (
@@ -70,18 +70,26 @@ async def keep_left_poison() -> None:
     """Keep what is left in `operations-poison` and was delivered too often to come again."""
 
     async def keep(message: TakenMessage) -> None:
-        await keep_poison(message.id, message.body)
+        await keep_poison(message.id, message.body, message.sent_at)
         await delete_taken(POISON_QUEUE, message)
 
     raise_first((await settle_all(keep, await take_left(POISON_QUEUE, max_dequeue_count()), 1))[1])
 
 
-async def keep_poison(message_id: str, body: bytes) -> None:
-    """Keep a message that the queue gave up as a dead letter."""
+async def keep_poison(message_id: str, body: bytes, given_up_at: datetime | None) -> None:
+    """Keep a message that the queue gave up as a dead letter.
+
+    Args:
+        given_up_at: When the host moved it to the poison queue, after its last delivery; None means now.
+    """
     arrival = Arrival(
-        source=QUEUE_SOURCE, body=plain_body(body), place=OPERATIONS_QUEUE, native_id=message_id
+        source=QUEUE_SOURCE,
+        body=plain_body(body),
+        place=OPERATIONS_QUEUE,
+        native_id=message_id,
+        deliveries=max_dequeue_count(),
     )
-    await keep_refused(arrival, _GIVEN_UP)
+    await intake().keep_refused(arrival, _GIVEN_UP, given_up_at)
 
 
 async def accept_message(
@@ -104,6 +112,7 @@ async def accept_message(
         native_id=message_id,
         # While something is behind, the first half of the runs may be given back; the others start it.
         may_be_left=deliveries * 2 <= max_dequeue_count(),
+        deliveries=deliveries,
     )
     await intake().accept(hub, arrival)
 

@@ -11,6 +11,7 @@ from azure.core.exceptions import AzureError
 from durable_retry.base.names import OPERATIONS_QUEUE, POISON_QUEUE
 from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.intake.queue import accept_message, keep_poison, return_poison
+from durable_retry.rules.intake import host_instant
 from durable_retry.settings.storage_account import STORAGE
 
 blueprint = df.Blueprint()
@@ -37,6 +38,7 @@ async def operations_poison(message: func.QueueMessage) -> None:
     for ten minutes what fails there, and delivers it `maxDequeueCount` times only.
     """
     try:
-        await keep_poison(str(message.id or ""), message.get_body())
+        given_up_at = host_instant(message.insertion_time)
+        await keep_poison(str(message.id or ""), message.get_body(), given_up_at)
     except AzureError:
         await return_poison(message.get_body())

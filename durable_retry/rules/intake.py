@@ -11,15 +11,36 @@ task hub is behind; one that waits for the circuit, or is throttled, means that 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry.base.documents import read_checked
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.rules.operations.keys import ScopedKey, source_name, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The deliveries of a message before it was given up."""
+
+    count: int
+    first_at: datetime | None = None  # None where nobody knows it any more
+    last_at: datetime | None = None  # as before
+
+    def __str__(self) -> str:
+        first = "" if self.first_at is None else f", the first at {to_rfc3339(self.first_at)}"
+        last = "" if self.last_at is None else f", the last at {to_rfc3339(self.last_at)}"
+        return f"deliveries: {self.count}{first}{last}"
+
+
+def host_instant(instant: datetime | None) -> datetime | None:
+    """Return an instant of a binding as aware UTC: the SDK drops the offset `+00:00` that the host writes."""
+    return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +54,7 @@ class Arrival:
     partition: str = ""  # within which the source keeps the order; "" when it keeps none
     # Whether the source can deliver it later without using up a limited number of deliveries.
     may_be_left: bool = False
+    deliveries: int = 1  # how often it was delivered, this time included
     # The position in a trace that its properties carry; None when they carry none.
     trace: TraceContext | None = None
 

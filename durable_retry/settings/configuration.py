@@ -130,7 +130,6 @@ def function_timeout_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float | 
 
 
 _REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")
-_DEFAULT_REDELIVERY: Final = "00:05:00"
 
 
 def redelivery_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float:
@@ -139,9 +138,23 @@ def redelivery_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float:
     Raises:
         SettingsError: One of the two is not a time span.
     """
-    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
-    provider = durable_task.get("storageProvider", {})
-    return max(_seconds_of(provider.get(name, _DEFAULT_REDELIVERY), name) for name in _REDELIVERY)
+    return max(
+        host_time_span("durableTask", "storageProvider", name, default="00:05:00", host_json=host_json)
+        for name in _REDELIVERY
+    )
+
+
+def host_time_span(*path: str, default: str, host_json: Path = APP_ROOT / HOST_JSON) -> float:
+    """Return a time span of host.json's `extensions`, in seconds.
+
+    Raises:
+        SettingsError: It is not a time span.
+    """
+    *tables, name = path
+    settings = _host_settings(host_json).get("extensions", {})
+    for table in tables:
+        settings = settings.get(table, {})
+    return _seconds_of(settings.get(name, default), name)
 
 
 def _seconds_of(text: object, name: str) -> float:

@@ -10,6 +10,7 @@ import base64
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,6 +113,7 @@ class TakenMessage:
     """A message that was received and is to be deleted."""
 
     id: str  # the service's own
+    sent_at: datetime | None  # None where the service does not say it
     receipt: str  # what proves to the service who received it
     body: bytes  # as a trigger would get it
 
@@ -137,7 +139,12 @@ def _take_left(queue: str, deliveries: int) -> list[TakenMessage]:
     for message in received:
         if (message.dequeue_count or 0) > deliveries:
             taken.append(
-                TakenMessage(message.id, message.pop_receipt or "", _decoded_message(message.content))
+                TakenMessage(
+                    message.id,
+                    message.inserted_on,
+                    message.pop_receipt or "",
+                    _decoded_message(message.content),
+                )
             )
         else:
             client.update_message(message, visibility_timeout=0)

@@ -16,15 +16,28 @@ import azure.durable_functions as df
 import azure.functions as func
 
 from durable_retry.base.documents import read_json
+from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.trace_context import trace_in
 from durable_retry.base.validation import InvalidInputError, pointed_at
-from durable_retry.features.sources.names import COSMOS_DB, EVENT_GRID, EVENT_HUBS, KAFKA, SERVICE_BUS
-from durable_retry.features.sources.settings import REQUIREMENTS, SourceSettings, source_settings
+from durable_retry.features.sources.names import (
+    COSMOS_DB,
+    EVENT_GRID,
+    EVENT_HUBS,
+    KAFKA,
+    SERVICE_BUS,
+    SERVICE_BUS_TOPIC,
+)
+from durable_retry.features.sources.settings import (
+    REQUIREMENTS,
+    SourceSettings,
+    check_lock,
+    source_settings,
+)
 from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.hub.platform_retries import RetriedBlueprint
-from durable_retry.intake.intake import accept_batch, intake
+from durable_retry.intake.intake import Refusal, accept_batch, intake, keep_refused
 from durable_retry.plugins import Source
-from durable_retry.rules.intake import Arrival
+from durable_retry.rules.intake import Arrival, Deliveries, host_instant
 
 event_grid_blueprint = df.Blueprint()
 
@@ -32,37 +45,108 @@ event_grid_blueprint = df.Blueprint()
 _FREE_DELIVERIES: Final = 3
 
 
+_DEAD_LETTERS: Final = "/$deadletterqueue"
+
+
 def service_bus_blueprint(settings: SourceSettings) -> df.Blueprint:
-    """Return the blueprint of Service Bus; no receiver reads both queues with sessions and those without."""
-    blueprint = df.Blueprint()
-    trigger = blueprint.service_bus_queue_trigger(
-        arg_name="message",
-        queue_name=SourceSettings.reference_to("service_bus_queue"),
-        connection=SourceSettings.name_of("service_bus_connection"),
-        data_type=func.DataType.BINARY,
-        is_sessions_enabled=settings.service_bus_sessions == "true",
-    )
-    trigger(bind_hub(blueprint)(operations_service_bus))
+    """Return the blueprint of a Service Bus queue.
+
+    No receiver reads both queues with sessions and those without; a dead-letter queue has none.
+
+    Raises:
+        SettingsError: A delivery may wait for longer than the host keeps its lock.
+    """
+    check_lock()
+    blueprint, queue = df.Blueprint(), SourceSettings.reference_to("service_bus_queue")
+
+    def trigger(name: str, *, sessions: bool) -> Callable[[Any], Any]:
+        return blueprint.service_bus_queue_trigger(
+            arg_name="message",
+            queue_name=name,
+            connection=SourceSettings.name_of("service_bus_connection"),
+            data_type=func.DataType.BINARY,
+            is_sessions_enabled=sessions,
+        )
+
+    sessions = settings.service_bus_sessions == "true"
+    trigger(queue, sessions=sessions)(bind_hub(blueprint)(operations_service_bus))
+    if settings.service_bus_dead_letters == "true":
+        trigger(f"{queue}{_DEAD_LETTERS}", sessions=False)(dead_letters_service_bus)
+    return blueprint
+
+
+def service_bus_topic_blueprint(settings: SourceSettings) -> df.Blueprint:
+    """Return the blueprint of a subscription to a Service Bus topic; as `service_bus_blueprint`."""
+    check_lock()
+    blueprint, subscription = df.Blueprint(), SourceSettings.reference_to("service_bus_subscription")
+
+    def trigger(name: str, *, sessions: bool) -> Callable[[Any], Any]:
+        return blueprint.service_bus_topic_trigger(
+            arg_name="message",
+            topic_name=SourceSettings.reference_to("service_bus_topic"),
+            subscription_name=name,
+            connection=SourceSettings.name_of("service_bus_connection"),
+            data_type=func.DataType.BINARY,
+            is_sessions_enabled=sessions,
+        )
+
+    sessions = settings.service_bus_sessions == "true"
+    trigger(subscription, sessions=sessions)(bind_hub(blueprint)(operations_service_bus_topic))
+    if settings.service_bus_dead_letters == "true":
+        trigger(f"{subscription}{_DEAD_LETTERS}", sessions=False)(dead_letters_service_bus_topic)
     return blueprint
 
 
 async def operations_service_bus(message: func.ServiceBusMessage, hub: TaskHub) -> None:
-    """Start the operation that a Service Bus message holds.
+    """Start the operation that a message of a Service Bus queue holds.
 
     Why a malformed one is not settled into the queue's own dead letters: docs/decisions/wrong-messages.md.
     """
-    await intake().accept(
-        hub,
-        Arrival(
-            source=SERVICE_BUS,
-            body=message.get_body(),
-            place=source_settings().service_bus_queue,
-            native_id=message.message_id or "",
-            partition=message.session_id or "",
-            may_be_left=(message.delivery_count or 1) <= _FREE_DELIVERIES,
-            trace=trace_in(message.application_properties),
-        ),
+    await intake().accept(hub, service_bus_arrival(SERVICE_BUS, message))
+
+
+async def operations_service_bus_topic(message: func.ServiceBusMessage, hub: TaskHub) -> None:
+    """Start the operation that a message of a Service Bus subscription holds."""
+    await intake().accept(hub, service_bus_arrival(SERVICE_BUS_TOPIC, message))
+
+
+async def dead_letters_service_bus(message: func.ServiceBusMessage) -> None:
+    """Keep a message that a Service Bus queue gave up as a dead letter."""
+    await keep_given_up(SERVICE_BUS, message)
+
+
+async def dead_letters_service_bus_topic(message: func.ServiceBusMessage) -> None:
+    """Keep a message that a Service Bus subscription gave up as a dead letter."""
+    await keep_given_up(SERVICE_BUS_TOPIC, message)
+
+
+def service_bus_arrival(source: str, message: func.ServiceBusMessage) -> Arrival:
+    """Read a message of a queue or a subscription."""
+    deliveries = message.delivery_count or 1
+    return Arrival(
+        source=source,
+        body=message.get_body(),
+        place=source_settings().places.get(source, ""),
+        native_id=message.message_id or "",
+        partition=message.session_id or "",
+        may_be_left=deliveries <= _FREE_DELIVERIES,
+        deliveries=deliveries,
+        trace=trace_in(message.application_properties),
     )
+
+
+async def keep_given_up(source: str, message: func.ServiceBusMessage) -> None:
+    """Keep a message of a dead-letter queue, with what Service Bus says of it.
+
+    Raises:
+        azure.core.exceptions.AzureError: It could not be kept; a dead-letter queue delivers without end.
+    """
+    said = (message.dead_letter_reason, message.dead_letter_error_description)
+    why = ": ".join(filter(None, ("Service Bus gave it up", *said)))
+    # The present delivery is that of the dead-letter queue.
+    deliveries = Deliveries((message.delivery_count or 1) - 1, host_instant(message.enqueued_time_utc))
+    refusal = Refusal(DeadLetterReason.POISON_MESSAGE, why)
+    await keep_refused(service_bus_arrival(source, message), refusal, deliveries)
 
 
 @event_grid_blueprint.event_grid_trigger(arg_name="event")
@@ -286,6 +370,7 @@ def _source(name: str, blueprint: Callable[[SourceSettings], df.Blueprint]) -> S
 SOURCES: Final[Mapping[str, Source]] = {
     EVENT_GRID: Source(blueprint=lambda: event_grid_blueprint),
     SERVICE_BUS: _source(SERVICE_BUS, service_bus_blueprint),
+    SERVICE_BUS_TOPIC: _source(SERVICE_BUS_TOPIC, service_bus_topic_blueprint),
     EVENT_HUBS: _source(EVENT_HUBS, event_hubs_blueprint),
     COSMOS_DB: _source(COSMOS_DB, cosmos_db_blueprint),
     KAFKA: _source(KAFKA, kafka_blueprint),

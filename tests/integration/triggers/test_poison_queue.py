@@ -8,7 +8,9 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from azure.storage.queue import QueueClient
 
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.intake import intake as intake_module
 from durable_retry.intake import queue as operations_queue
 from durable_retry.intake.intake import intake
 from durable_retry.intake.queue_triggers import operations_poison
@@ -51,6 +53,8 @@ async def test_what_was_delivered_too_often_is_kept_and_deleted(queue: QueueClie
     delivered(queue, DELIVERIES)
     (letter,) = await swept()
     assert (letter.reason, letter.message, letter.key) == ("PoisonMessage", BODY, sent.id)
+    assert letter.first_failed_at == sent.inserted_on
+    assert letter.detail.endswith(f"deliveries: 4, the last at {to_rfc3339(letter.first_failed_at)}")
     assert queue.get_queue_properties().approximate_message_count == 0
 
 
@@ -81,7 +85,7 @@ async def test_what_storage_does_not_take_stays_for_the_next_run(
     queue.send_message(BODY)
     delivered(queue, DELIVERIES)
     with monkeypatch.context() as trouble:
-        trouble.setattr(operations_queue, "keep_refused", away)
+        trouble.setattr(intake_module, "keep_refused", away)
         with pytest.raises(ServiceRequestError):
             await swept()
     assert queue.get_queue_properties().approximate_message_count == 1
@@ -107,7 +111,7 @@ async def test_what_storage_does_not_take_goes_back_as_a_new_message(
     async def away(*_: Any) -> None:
         raise ServiceRequestError("storage is away")
 
-    monkeypatch.setattr(operations_queue, "keep_refused", away)
+    monkeypatch.setattr(intake_module, "keep_refused", away)
     poison: Any = operations_poison
     await poison._function._func(func.QueueMessage(id="m-1", body=BODY.encode()))
     assert queue.get_queue_properties().approximate_message_count == 1

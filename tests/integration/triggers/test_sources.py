@@ -2,30 +2,54 @@
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import azure.functions as func
 import pytest
+from azure.functions.meta import Datum
+from azure.functions.servicebus import ServiceBusMessageInConverter
 
 from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import keep_message
+from durable_retry.features.sources.triggers import (
+    dead_letters_service_bus,
+    dead_letters_service_bus_topic,
+)
 from durable_retry.hub import task_hub
 from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.intake import intake as intake_module
-from durable_retry.intake.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.intake.intake import (
+    SAMPLE_INTERVAL,
+    BackpressureMonitor,
+    Intake,
+    NotAcceptedError,
+    Refusal,
+    accept_batch,
+)
 from durable_retry.operations.actions import submit
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.intake import Arrival, Backpressure, LagThresholds
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
+from durable_retry.rules.intake import Arrival, Backpressure, LagThresholds, host_instant, id_of_body
 from durable_retry.rules.operations.keys import (
     EXPLICIT_SCOPE,
     EnvelopeName,
     envelope_key,
     operation_id_for,
 )
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
 from scripts.processes import free_port
+from tests.support.builders import NOON
 from tests.support.hub import TaskHubStage, binding_for
 
+CONFIG = parse_config('[dependencies.payments]\nbase_url = "http://127.0.0.1:9"', {})
 CALL: dict[str, Any] = {
     "dependency": "payments",
     "request": {"method": "POST", "path": "/charges", "json": {"order": 1}},
@@ -160,8 +184,7 @@ async def test_a_mistake_of_ours_does_not_hold_up_the_source(
 
 
 async def test_trouble_of_our_own_leaves_the_arrival_to_its_source() -> None:
-    config = parse_config('[dependencies.payments]\nbase_url = "http://127.0.0.1:9"', {})
-    with using(config), pytest.raises(NotAcceptedError):
+    with using(CONFIG), pytest.raises(NotAcceptedError):
         await make().accept(binding_for(free_port()), arrival(CALL))
     await task_hub.close_clients()
 
@@ -255,3 +278,93 @@ async def test_no_more_starts_are_under_way_than_the_setting_allows(
     assert await make(intake_concurrency=3).accept_all(hub.binding, batch) == []
     assert max(seen) == 3
     assert len(await started(hub)) == 20
+
+
+async def letters() -> list[KeptDeadLetter]:
+    return list((await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records)
+
+
+POISON = Refusal(DeadLetterReason.POISON_MESSAGE, "given up")
+
+
+@pytest.mark.usefixtures("own_tables")
+async def test_a_message_that_is_given_up_says_when_it_was_first_left_and_how_often_delivered() -> None:
+    intake, away = make(), binding_for(free_port())
+    with using(CONFIG), clock.reading(lambda: NOON), pytest.raises(NotAcceptedError):
+        await intake.accept(away, arrival(CALL))
+    await intake.keep_refused(arrival(CALL, deliveries=4), POISON, NOON + timedelta(seconds=30))
+    await task_hub.close_clients()
+    (letter,) = await letters()
+    assert letter.detail == (
+        "given up; deliveries: 4, the first at 2026-11-21T12:00:00Z, the last at 2026-11-21T12:00:30Z"
+    )
+    assert letter.first_failed_at == NOON
+    assert intake.left_since == {}
+
+
+async def test_a_message_that_is_accepted_later_was_left_no_more(hub: TaskHubStage) -> None:
+    intake = make()
+    intake.left_since[id_of_body(arrival(CALL).body)] = NOON
+    await intake.accept(hub.binding, arrival(CALL))
+    assert intake.left_since == {}
+
+
+async def test_the_latest_that_were_left_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "_MOST_LEFT", 2)
+    intake, away, bodies = make(), binding_for(free_port()), [CALL | {"key": f"k-{n}"} for n in range(3)]
+    with using(CONFIG):
+        await intake.accept_all(away, [arrival(body) for body in bodies])
+    await task_hub.close_clients()
+    assert len(intake.left_since) == 2
+
+
+@pytest.mark.usefixtures("own_tables")
+async def test_deliveries_that_differ_make_no_group_of_their_own() -> None:
+    intake = make()
+    for deliveries in (1, 4):
+        await intake.keep_refused(arrival(CALL, f"m-{deliveries}", deliveries=deliveries), POISON)
+    first, second = await letters()
+    assert (first.group, first.detail != second.detail) == (second.group, True)
+
+
+@pytest.mark.usefixtures("own_tables")
+@pytest.mark.parametrize("keep", [dead_letters_service_bus, dead_letters_service_bus_topic])
+async def test_what_service_bus_gave_up_is_a_dead_letter_with_its_reason(
+    keep: Callable[[func.ServiceBusMessage], Awaitable[None]],
+) -> None:
+    values = {
+        "MessageId": "m-7",
+        "DeliveryCount": 11,
+        "DeadLetterReason": "MaxDeliveryCountExceeded",
+        "DeadLetterErrorDescription": "Message could not be consumed after 10 delivery attempts.",
+        "EnqueuedTimeUtc": "2026-11-21T12:00:00Z",
+        "UserProperties": {},
+    }
+    metadata = {name: Datum(json.dumps(value), "json") for name, value in values.items()}
+    body = Datum(json.dumps(CALL).encode(), "bytes")
+    message: Any = ServiceBusMessageInConverter.decode(body, trigger_metadata=metadata)
+    await keep(message)
+    (letter,) = await letters()
+    assert (letter.key, letter.message, letter.reason) == ("m-7", json.dumps(CALL), "PoisonMessage")
+    assert letter.source == keep.__name__.removeprefix("dead_letters_")
+    assert letter.detail == (
+        "Service Bus gave it up: MaxDeliveryCountExceeded: Message could not be consumed after 10 delivery "
+        "attempts.; deliveries: 10, the first at 2026-11-21T12:00:00Z"
+    )
+
+
+@pytest.mark.usefixtures("own_tables")
+async def test_the_last_run_of_a_batch_says_how_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "intake", make)
+    retry = SimpleNamespace(retry_count=3, max_retry_count=3, rpc_exception=None)
+    context: Any = SimpleNamespace(function_name="f", retry_context=retry)
+    with using(CONFIG):
+        await accept_batch(binding_for(free_port()), [arrival(CALL)], context)
+    await task_hub.close_clients()
+    (letter,) = await letters()
+    assert "; deliveries: 4, the last at " in letter.detail
+
+
+def test_an_instant_of_a_binding_without_an_offset_is_utc() -> None:
+    naive = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - as the SDK makes it
+    assert [host_instant(instant) for instant in (naive, NOON, None)] == [NOON, NOON, None]

@@ -57,8 +57,26 @@ def test_a_queue_with_sessions_is_read_session_by_session(
 ) -> None:
     for name, value in (CONNECTED | setting).items():
         monkeypatch.setenv(name, value)
-    trigger = registered()["operations_service_bus"].get_trigger().get_dict_repr()
-    assert trigger["isSessionsEnabled"] is expected
+    for name in ("operations_service_bus", "operations_service_bus_topic"):
+        assert registered()[name].get_trigger().get_dict_repr()["isSessionsEnabled"] is expected
+
+
+def test_their_own_dead_letter_queues_are_read_where_a_setting_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (
+        CONNECTED | {"SERVICE_BUS_DEAD_LETTERS": "true", "SERVICE_BUS_SESSIONS": "true"}
+    ).items():
+        monkeypatch.setenv(name, value)
+    found = registered()
+    queue, topic = (
+        found[name].get_trigger().get_dict_repr()
+        for name in ("dead_letters_service_bus", "dead_letters_service_bus_topic")
+    )
+    assert queue["queueName"] == "%SERVICE_BUS_QUEUE%/$deadletterqueue"
+    assert topic["topicName"] == "%SERVICE_BUS_TOPIC%"
+    assert topic["subscriptionName"] == "%SERVICE_BUS_SUBSCRIPTION%/$deadletterqueue"
+    assert {queue["isSessionsEnabled"], topic["isSessionsEnabled"]} == {False}
 
 
 def test_without_settings_there_is_event_grid() -> None:
@@ -75,6 +93,7 @@ def test_each_source_with_settings_has_its_name_its_trigger_and_its_retries(
     assert {name: function.get_trigger().get_binding_name() for name, function in found.items()} == {
         "operations_event_grid": "eventGridTrigger",
         "operations_service_bus": "serviceBusTrigger",
+        "operations_service_bus_topic": "serviceBusTrigger",
         "operations_event_hubs": "eventHubTrigger",
         "operations_cosmos_db": "cosmosDBTrigger",
         "operations_kafka": "kafkaTrigger",
