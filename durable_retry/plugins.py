@@ -118,6 +118,9 @@ class Plugin:
         entities: Its modules of the folder `entities`.
         dependency: Where the model is of the keys that it adds to `[dependencies.X]` and `[defaults]`, each
             with a default; where one of them is written, `Dependency.of_features` has the model.
+        transport: Where a function is that returns what the requests to a dependency with such keys are sent
+            over; it takes the dependency, and what they would be sent over else.
+        tls: Where a function is that changes the TLS context of such a dependency; it takes both.
         members: Where its `rules.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
             start, until an operation begins that has a part of this feature.
@@ -161,6 +164,8 @@ class Plugin:
     activities: tuple[Activities, ...] = ()
     entities: tuple[str, ...] = ()
     dependency: str = ""
+    transport: str = ""
+    tls: str = ""
     members: str = ""
     gate: str = ""
     settle: str = ""

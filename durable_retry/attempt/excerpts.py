@@ -10,7 +10,7 @@ from traceback import format_exception
 from typing import Any, Final
 
 from durable_retry.attempt.bodies import body_text, message_in
-from durable_retry.attempt.http_client import BoundedResponse
+from durable_retry.attempt.http_client import BoundedResponse, SignInError
 from durable_retry.base.credentials import Credentials
 from durable_retry.base.documents import read_answer
 from durable_retry.base.foreign import look, name_of, plain_text, text_of
@@ -39,10 +39,17 @@ def credentials_of(dependency: Dependency) -> Credentials:
     # Made once: every attempt uses them several times.
     known = _known.get(dependency.name)
     if known is None or known.made_for is not dependency:
-        values = [value for value in dependency.headers.values() if isinstance(value, Secret)]
-        values += [*dependency.webhook.secrets, *([] if dependency.auth is None else [dependency.auth.value])]
-        known = _known[dependency.name] = _Known(dependency, Credentials(value.reveal() for value in values))
-    return known.credentials
+        hide_tokens(dependency, ())
+    return _known[dependency.name].credentials
+
+
+def hide_tokens(dependency: Dependency, tokens: Iterable[Secret]) -> None:
+    """Make `credentials_of` a dependency anew: what is configured, and the tokens that it is sent."""
+    secrets = [value for value in dependency.headers.values() if isinstance(value, Secret)]
+    secrets += [*dependency.webhook.secrets, *tokens]
+    if dependency.auth is not None and dependency.auth.value is not None:
+        secrets.append(dependency.auth.value)
+    _known[dependency.name] = _Known(dependency, Credentials(secret.reveal() for secret in secrets))
 
 
 def refuse_credentials(document: Any, dependency: Dependency, pointer: str, text: str | None = None) -> None:
@@ -170,8 +177,10 @@ def _body_of(answer: BoundedResponse, credentials: Credentials, limit_bytes: int
 
 
 def error_line(error: BaseException, dependency: Dependency) -> str:
-    """Return an exception's name and message as one line, without secrets."""
+    """Return an exception's name and message as one line, without secrets; of ours the message alone."""
     message = _one_line(safe_text(text_of(error), dependency))
+    if issubclass(type(error), SignInError):
+        return message[:ERROR_CHARS]
     line = f"{name_of(error)}: {message}" if message else name_of(error)
     return line[:ERROR_CHARS]
 

@@ -32,7 +32,7 @@ from durable_retry.attempt.excerpts import (
     refuse_credentials,
 )
 from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_function
-from durable_retry.attempt.http_client import EscapedBaseUrlError
+from durable_retry.attempt.http_client import EscapedBaseUrlError, SignInError
 from durable_retry.attempt.http_request import Plan, document_of, verdict_on
 from durable_retry.attempt.markers import SENT, Marked, count_start, find_marked
 from durable_retry.attempt.results import change_step
@@ -49,7 +49,6 @@ from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
 from durable_retry.rules.operations.request import event_problems, is_unprotected
 from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.rules.retry.classify import (
-    UNAUTHORIZED,
     Classification,
     classify_failure,
     classify_handler_failure,
@@ -281,9 +280,8 @@ def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> At
             line = f"bug in handler {handler.name}: {line}"
             return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
     classified = _classify_error(plan, error, names)
-    refuses = classified == UNAUTHORIZED and plan.waits_for_credential
-    hint = _retry_hint_of(error)
-    return plan.outcome(category=classified.category, error=line, retry_hint=hint, counted=not refuses)
+    hint, counted = _retry_hint_of(error), plan.counts(classified)
+    return plan.outcome(category=classified.category, error=line, retry_hint=hint, counted=counted)
 
 
 def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
@@ -316,14 +314,15 @@ def _request_of(error: BaseException) -> httpx.Request | None:
 def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Classification:
     """Classify a failure: that of a request by the table of requests, others by what the handler raised.
 
-    Every attempt of a handler counts: what it sent before it failed is not known here.
+    Every attempt of a handler counts, unless it could not sign in: what it sent before is not known here.
     """
     rules = plan.dependency.classify
     if not issubclass(type(error), httpx.RequestError | httpx.InvalidURL):
         return classify_handler_failure(names, rules=rules)
     request = _request_of(error)
     unprotected = request is not None and may_repeat_work(plan, request)
-    return classify_failure(names, unprotected=unprotected, rules=rules)
+    classified = classify_failure(names, unprotected=unprotected, rules=rules)
+    return classified if issubclass(type(error), SignInError) else replace(classified, counted=True)
 
 
 def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Dependency) -> dict[str, Any]:

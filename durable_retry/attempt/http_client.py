@@ -28,8 +28,10 @@ from durable_retry.attempt.http_pool import (
 )
 from durable_retry.base.text import Secret, seconds_text
 from durable_retry.base.validation import MAX_PATH_CHARS
+from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.runtime.concurrency import LoopOwned
+from durable_retry.runtime.deferred import imported
 from durable_retry.telemetry import spans
 
 _BASE_URLS_KEPT: Final = 256
@@ -136,11 +138,22 @@ class EscapedBaseUrlError(ValueError):
     """A path that leads out of the dependency's base URL; the intake checks for it first."""
 
 
+class SignInError(httpx.TransportError):
+    """The app could not authenticate itself to a dependency: nothing that was sent had an effect."""
+
+
+class CredentialRefusedError(SignInError):
+    """What authenticates the app was refused."""
+
+
 def _pooled_client(dependency: Dependency) -> _Pooled:
     pool = _pools.get()
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
-        transport = TracedTransport(_transports(dependency))
+        transport: httpx.AsyncBaseTransport = TracedTransport(_transports(dependency))
+        for feature in features_of(dependency.of_features):
+            if feature.transport:
+                transport = imported(feature.transport)(dependency, transport)
         client = make_client(dependency, transport)
         raw = ((name.decode(), value.decode()) for name, value in client.headers.raw)
         headers = {name.lower(): (name, value) for name, value in raw}
@@ -418,8 +431,8 @@ class _UnreadableResponse(httpx.Response):
 
 def _make_transport(dependency: Dependency) -> httpx.AsyncBaseTransport:
     if (proxy := proxy_for(dependency.base_url)) is not None:
-        return ProxiedTransport(proxy, _tls_context())
-    return PooledTransport(_tls_context() if dependency.base_url.startswith("https:") else None)
+        return ProxiedTransport(proxy, _tls_of(dependency))
+    return PooledTransport(_tls_of(dependency) if dependency.base_url.startswith("https:") else None)
 
 
 _transports: Callable[[Dependency], httpx.AsyncBaseTransport] = _make_transport
@@ -442,14 +455,26 @@ def _configured_headers(dependency: Dependency) -> httpx.Headers:
     headers = httpx.Headers({"Accept-Encoding": "identity"})  # what is not packed needs no unpacking
     for name, value in dependency.headers.items():
         headers[name] = value.reveal() if isinstance(value, Secret) else value
-    if dependency.auth is not None:
+    if dependency.auth is not None and dependency.auth.value is not None:
         headers[dependency.auth.header] = dependency.auth.value.reveal()
     return headers
 
 
-@cache
-def _tls_context() -> ssl.SSLContext:
-    # Once: loading the trusted certificates takes longer than most calls.
+def _tls_of(dependency: Dependency) -> ssl.SSLContext:
+    changes = [imported(each.tls) for each in features_of(dependency.of_features) if each.tls]
+    if not changes:
+        return _tls_context()
+    context = _new_tls()
+    for change in changes:
+        change(dependency, context)
+    return context
+
+
+def _new_tls() -> ssl.SSLContext:
     context = httpx.create_ssl_context(trust_env=False)
     context.set_alpn_protocols(["http/1.1"])  # Otherwise a server may choose HTTP/2.
     return context
+
+
+_tls_context: Final = cache(_new_tls)
+"""Once for all: loading the trusted certificates takes longer than most calls."""

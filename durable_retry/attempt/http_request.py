@@ -24,10 +24,12 @@ from durable_retry.base.documents import read_answer
 from durable_retry.base.names import Category
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.request import is_unprotected
 from durable_retry.rules.retry.classify import (
+    Classification,
     Sent,
     classify_failure,
     classify_status,
@@ -122,12 +124,17 @@ class Plan:
             return False
         if operation.handler is not None:
             return True
-        credentials = _credential_headers(dependency)
+        has_credential = _has_credential(dependency)
         if self.deduplicated_by is not None:  # a webhook
-            return bool(credentials or dependency.webhook.secrets)
+            return has_credential or bool(dependency.webhook.secrets)
         request = operation.request or {"headers": (), "query": ()}
         sent = {name.lower() for name in request["headers"]} - dependency.reserved_headers
-        return bool(credentials) and not any(map(dependency.masking.hides, (*sent, *request["query"])))
+        return has_credential and not any(map(dependency.masking.hides, (*sent, *request["query"])))
+
+    def counts(self, failure: Classification) -> bool:
+        """Whether an attempt that failed so is counted: not if our side did, or waits for a credential."""
+        is_refused = failure.category is Category.UNAUTHORIZED
+        return failure.counted or (is_refused and not self.waits_for_credential)
 
     def outcome(self, **more: Any) -> AttemptOutcome:
         """Return the outcome of this attempt, ending now; without `category` it is a success."""
@@ -174,11 +181,14 @@ def needs_marker(plan: Plan) -> bool:
     return request is not None and is_unprotected(request["method"], plan.deduplication_header)
 
 
-def _credential_headers(dependency: Dependency) -> frozenset[str]:
-    """Return the names, in lower case, of headers that say who the app is."""
-    auth = () if dependency.auth is None else (dependency.auth.header,)
-    secret = (name for name, value in dependency.headers.items() if isinstance(value, Secret))
-    return frozenset(name.lower() for name in (*auth, *secret))
+def _has_credential(dependency: Dependency) -> bool:
+    """Whether requests say who the app is: by a header, or by what a feature sends them over."""
+    is_signed = any(feature.transport for feature in features_of(dependency.of_features))
+    return (
+        is_signed
+        or dependency.auth is not None
+        or any(isinstance(value, Secret) for value in dependency.headers.values())
+    )
 
 
 def _request_of_plan(plan: Plan) -> Request:
@@ -216,7 +226,7 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
     return plan.outcome(
         category=classified.category,
         error=error_line(error, plan.dependency),
-        counted=classified.counted,
+        counted=plan.counts(classified),
         never_sent=classified.sent is Sent.NO or None,
     )
 

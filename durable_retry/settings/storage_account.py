@@ -17,7 +17,7 @@ from durable_retry.settings.group import SettingsError, SettingsGroup, setting
 
 if TYPE_CHECKING:
     # azure.identity takes a third of a second to import, which a connection string need not pay.
-    from azure.core.credentials import TokenCredential
+    from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
 
 MANAGED_IDENTITY: Final = "managedidentity"
 
@@ -159,9 +159,8 @@ def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
         StorageSettings.read(values)
 
 
-@cache
-def credential_of(identity: Identity) -> "TokenCredential":
-    """Return the credential of an identity; it caches its token."""
+def make_credential(identity: Identity) -> "ManagedIdentityCredential | DefaultAzureCredential":
+    """Return a new credential of an identity; it caches its tokens."""
     from azure.identity import DefaultAzureCredential, ManagedIdentityCredential  # noqa: PLC0415 - a third of a second, not needed with a connection string
 
     match identity:
@@ -175,6 +174,10 @@ def credential_of(identity: Identity) -> "TokenCredential":
             return ManagedIdentityCredential(client_id=client_id)
         case _ as never:
             assert_never(never)
+
+
+credential_of: Final = cache(make_credential)
+"""Returns the credential of an identity that is shared by all who ask for it."""
 
 
 def _mistake_in(connection_string: str) -> str | None:

@@ -36,6 +36,7 @@ from durable_retry.rules.config.dependency import (
     NO_NAME,
     AlertThresholds,
     Auth,
+    AuthTable,
     Dependency,
     IdempotencySettings,
     Webhook,
@@ -210,8 +211,13 @@ class _Table:
 
 
 def _merged(defaults: _Table, own: _Table, key: str) -> Any:
-    """Return a table with the keys that either writes, its own first; any other value as it writes it."""
+    """Return a table with the keys that either writes, its own first; any other value as it writes it.
+
+    Of `auth` in the defaults a dependency with a credential of its own takes the header's name alone.
+    """
     values = [each.written[key] for each in (defaults, own) if key in each.written]
+    if key == "auth" and len(values) > 1 and values[1].keys() - {"header"}:
+        values[0] = {name: value for name, value in values[0].items() if name == "header"}
     if all(isinstance(value, Mapping) for value in values):
         return {name: value for table in values for name, value in table.items()}
     return values[-1]
@@ -369,12 +375,13 @@ class _Reader:
         is_key = header.lower().endswith(_ENDS_OF_KEYS) and self._is_of_app(name, header)
         return is_key or masking.hides(header)
 
-    def _read_auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
+    def _read_auth(self, name: str, auth: Mapping[str, Any]) -> Auth | None:
         if not auth:
             return None
-        if not auth.get("value"):
+        value, is_of_feature = auth.get("value"), auth.keys() - AuthTable.model_fields.keys()
+        if value is None and not is_of_feature:
             self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
-        return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+        return Auth(auth.get("header", "Authorization"), value)
 
 
 def _rule_of(name: str, rule: str | Mapping[str, Any]) -> Category | AnswerRule:

@@ -12,7 +12,7 @@ wrong.
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Discriminator,
     Field,
     GetJsonSchemaHandler,
@@ -73,10 +74,14 @@ Masked = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """The header that authenticates the app, its value masked."""
+    """The header that authenticates the app, its value masked.
+
+    Attributes:
+        value: What it holds; None where a feature gives each request its own.
+    """
 
     header: str
-    value: Masked
+    value: Masked | None
 
 
 def _idempotency_header_problem(name: str) -> str | None:
@@ -373,6 +378,29 @@ type FailureName = Annotated[str, checked(_failure_name_problem)]
 type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
 
 
+type SecretText = Annotated[
+    InstanceOf[Secret],
+    PlainSerializer(lambda _secret: MASK, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string"}),
+]
+"""A secret in a table: as JSON, which clients see, it is its mask."""
+
+
+def secret_text(problem_of: Callable[[str], str | None]) -> BeforeValidator:
+    """Return what reads a secret; one of no characters is None."""
+
+    def read(value: Any) -> Any:
+        if value is None or isinstance(value, Secret):
+            return value
+        if not isinstance(value, str):
+            raise refuse("must be a string")
+        if (problem := problem_of(value)) is not None:
+            raise refuse(problem)
+        return Secret(value) if value else None
+
+    return BeforeValidator(read)
+
+
 class AuthTable(Strict):
     """`auth`: the header that authenticates the app.
 
@@ -382,7 +410,7 @@ class AuthTable(Strict):
     """
 
     header: ConfigHeaderName = "Authorization"
-    value: ConfigHeaderValue = ""
+    value: Annotated[SecretText | None, secret_text(header_value_problem)] = None
 
 
 def _checked_scalar(value: Any) -> Any:

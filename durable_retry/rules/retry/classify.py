@@ -84,6 +84,9 @@ _BY_EXCEPTION: Final[Mapping[str, Classification]] = {
     "ProxyError": _NEVER_SENT,
     # No connection was free here: our own shortage.
     "PoolTimeout": Classification(Category.TRANSIENT, Sent.NO, counted=False),
+    # No credential to send: what gives it does not answer, or refuses the app.
+    "SignInError": Classification(Category.TRANSIENT, Sent.NO, counted=False),
+    "CredentialRefusedError": Classification(Category.UNAUTHORIZED, Sent.NO, counted=False),
     # The request itself cannot be sent, now or later.
     "UnsupportedProtocol": _UNSENDABLE,
     "LocalProtocolError": _UNSENDABLE,
