@@ -68,7 +68,7 @@ class CertificateTable(Strict):
     """`tls`: the certificate that the app shows to the dependency.
 
     Attributes:
-        certificate: PEM file of it and of its issuers, relative to the app's folder.
+        certificate: PEM file of the certificate and of its issuers, relative to the app's folder.
         key: PEM file of its key, which has no passphrase; "" where `certificate` holds the key, too.
     """
 

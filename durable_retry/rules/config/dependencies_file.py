@@ -213,7 +213,7 @@ class _Table:
 def _merged(defaults: _Table, own: _Table, key: str) -> Any:
     """Return a table with the keys that either writes, its own first; any other value as it writes it.
 
-    Of `auth` in the defaults a dependency with a credential of its own takes the header's name alone.
+    A dependency with a credential of its own takes the header's name alone from `auth` of the defaults.
     """
     values = [each.written[key] for each in (defaults, own) if key in each.written]
     if key == "auth" and len(values) > 1 and values[1].keys() - {"header"}:

@@ -211,7 +211,8 @@ class Dependency:
     def _with_keys_of_features(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = serialized(self)
         for feature, model in models_of_features().items():
-            document |= self.of_features.get(feature, model()).model_dump(mode="json")
+            own = self.of_features.get(feature, model()).model_dump(mode="json")
+            document |= {key: value for key, value in own.items() if value is not None or key not in document}
         return document
 
     @classmethod

@@ -13,7 +13,7 @@ from durable_retry.base.validation import UNRESOLVED_DETAIL
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
-from durable_retry.rules.config.dependency import Dependency, IdempotencySettings
+from durable_retry.rules.config.dependency import Auth, Dependency, IdempotencySettings
 from durable_retry.rules.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
 from durable_retry.rules.retry.rules import AnswerRule
 from durable_retry.settings.configuration import find_dependency, using
@@ -105,8 +105,7 @@ def test_the_contracts_own_example_is_read() -> None:
     payments = parse_config(CONTRACT, SETTINGS).dependencies["payments"]
     assert payments.base_url == "https://payments.example.com/v1"
     assert payments.headers == {"Accept": "application/json"}
-    assert payments.auth is not None
-    assert payments.auth.value.reveal() == "Bearer s3cret"
+    assert payments.auth == Auth("Authorization", Secret("Bearer s3cret"))
     assert payments.timeouts == Timeouts(connect_seconds=2, attempt_seconds=10, deadline_seconds=3600)
     assert payments.retry == RetryPolicy()
     assert payments.circuit == CircuitSettings()
@@ -167,8 +166,7 @@ def test_settings_are_put_in_wherever_they_are_named() -> None:
         a('auth = { header = "X-Key", value = "${PAYMENTS_TOKEN}" }', "https://${HOST}/v1/")
     )
     assert found.base_url == "https://example.com/v1"
-    assert found.auth is not None
-    assert (found.auth.header, found.auth.value.reveal()) == ("X-Key", "s3cret")
+    assert found.auth == Auth("X-Key", Secret("s3cret"))
 
 
 def shown_to_clients(dependency: Dependency) -> dict[str, Any]:

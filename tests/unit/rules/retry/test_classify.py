@@ -140,7 +140,8 @@ def every_httpx_exception() -> set[type[BaseException]]:
     found, pending = set(), [httpx.RequestError, httpx.InvalidURL]
     while pending:
         error = pending.pop()
-        found.add(error)
+        if error.__module__ == "httpx":
+            found.add(error)
         pending.extend(error.__subclasses__())
     return found
 
