@@ -118,6 +118,8 @@ class Plugin:
         entities: Its modules of the folder `entities`.
         dependency: Where the model is of the keys that it adds to `[dependencies.X]` and `[defaults]`, each
             with a default; where one of them is written, `Dependency.of_features` has the model.
+        check: Where a function is that lists what is wrong with such keys where the app runs, such as a file
+            that they name; it takes the dependency, in whose table the problems are.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
@@ -164,6 +166,7 @@ class Plugin:
     activities: tuple[Activities, ...] = ()
     entities: tuple[str, ...] = ()
     dependency: str = ""
+    check: str = ""
     transport: str = ""
     tls: str = ""
     members: str = ""

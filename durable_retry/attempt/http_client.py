@@ -150,10 +150,7 @@ def _pooled_client(dependency: Dependency) -> _Pooled:
     pool = _pools.get()
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
-        transport: httpx.AsyncBaseTransport = TracedTransport(_transports(dependency))
-        for feature in features_of(dependency.of_features):
-            if feature.transport:
-                transport = imported(feature.transport)(dependency, transport)
+        transport = TracedTransport(_transports(dependency))
         client = make_client(dependency, transport)
         raw = ((name.decode(), value.decode()) for name, value in client.headers.raw)
         headers = {name.lower(): (name, value) for name, value in raw}
@@ -430,9 +427,15 @@ class _UnreadableResponse(httpx.Response):
 
 
 def _make_transport(dependency: Dependency) -> httpx.AsyncBaseTransport:
+    transport: httpx.AsyncBaseTransport
     if (proxy := proxy_for(dependency.base_url)) is not None:
-        return ProxiedTransport(proxy, _tls_of(dependency))
-    return PooledTransport(_tls_of(dependency) if dependency.base_url.startswith("https:") else None)
+        transport = ProxiedTransport(proxy, _tls_of(dependency))
+    else:
+        transport = PooledTransport(_tls_of(dependency) if dependency.base_url.startswith("https:") else None)
+    for feature in features_of(dependency.of_features):
+        if feature.transport:
+            transport = imported(feature.transport)(dependency, transport)
+    return transport
 
 
 _transports: Callable[[Dependency], httpx.AsyncBaseTransport] = _make_transport

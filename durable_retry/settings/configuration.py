@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from durable_retry.base.masking import Masking
-from durable_retry.base.validation import Problem, did_you_mean
+from durable_retry.base.validation import Problem, did_you_mean, pointer_of
 from durable_retry.handlers.registry import (
     Handler,
     HandlerSetupError,
@@ -24,9 +24,11 @@ from durable_retry.handlers.registry import (
     registered_handlers,
     taken_mistakes,
 )
-from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config
+from durable_retry.plugins import features_of
+from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.retry.policy import timeouts_problems
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
@@ -317,7 +319,18 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
             raise SettingsError((problem,)) from error
         shown, settings = _shown_path(file), _settings_for(text)
         config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=shown)
+        if _settings_for is _settings_of_process:  # a placeholder names nothing that is there
+            refuse_config(list(_problems_here(config)), text, shown)
     return config
+
+
+def _problems_here(config: Config) -> Iterator[Problem]:
+    """List what is wrong with keys of features where the app runs."""
+    for name, dependency in config.dependencies.items():
+        for feature in features_of(dependency.of_features):
+            if feature.check:
+                problems: Iterable[Problem] = imported(feature.check)(dependency)
+                yield from (problem.below(pointer_of("dependencies", name)) for problem in problems)
 
 
 def _load_handlers(module: str, mistakes: Mistakes) -> None:

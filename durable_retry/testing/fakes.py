@@ -46,7 +46,7 @@ def _placeholder(name: str, key: str, value: str) -> str:
     word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if key == "secrets":
         return _SECRET
-    if key == "base_url":
+    if key.endswith("_url"):
         return f"http://{word}.test" if value.startswith("${") else word
     return f"placeholder-{word}"
 

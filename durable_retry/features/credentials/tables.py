@@ -1,13 +1,14 @@
 """What dependencies.toml says of tokens and client certificates."""
 
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import model_validator
 
-from durable_retry.base.validation import Strict, checked, refuse
-from durable_retry.rules.config.dependency import AuthTable, BaseUrl, SecretText, secret_text
+from durable_retry.base.validation import Problem, Strict, checked, refuse
+from durable_retry.rules.config.dependency import AuthTable, BaseUrl, Dependency, SecretText, secret_text
 from durable_retry.settings.configuration import APP_ROOT
 
 
@@ -15,7 +16,7 @@ def _missing(text: str) -> str | None:
     return None if text else "is required"
 
 
-type _Text = Annotated[str, checked(_missing)]
+_Text = Annotated[str, checked(_missing)]
 
 
 class OAuthTable(Strict):
@@ -75,25 +76,15 @@ class CertificateTable(Strict):
     certificate: _Text
     key: str = ""
 
-    @model_validator(mode="after")
-    def _check_files(self) -> Self:
-        for file in self._files:
-            if not file.is_file():
-                raise refuse(f"names no file: {file}")
-        try:
-            self.add_to(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-        except OSError as error:  # an SSLError is one
-            raise refuse(f"cannot be used: {error}") from error
-        return self
-
     @property
-    def _files(self) -> tuple[Path, Path]:
+    def files(self) -> tuple[Path, Path]:
+        """The two files; they may be the same."""
         return APP_ROOT / self.certificate, APP_ROOT / (self.key or self.certificate)
 
     def add_to(self, context: ssl.SSLContext) -> None:
         """Let connections of a context show the certificate; OSError where its files cannot be used."""
         # With a passphrase of no characters: without one OpenSSL asks whoever started the app.
-        context.load_cert_chain(*self._files, password="")
+        context.load_cert_chain(*self.files, password="")
 
 
 class CredentialKeys(Strict):
@@ -106,3 +97,16 @@ class CredentialKeys(Strict):
 
     auth: SignInTable | None = None
     tls: CertificateTable | None = None
+
+
+def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
+    """List what is wrong with the files of a dependency's certificate."""
+    if (tls := dependency.keys_of("credentials", CredentialKeys).tls) is None:
+        return
+    missing = [file for file in dict.fromkeys(tls.files) if not file.is_file()]
+    yield from (Problem("/tls", f"names no file: {file}") for file in missing)
+    try:
+        tls.add_to(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except OSError as error:  # an SSLError is one
+        if not missing:
+            yield Problem("/tls", f"cannot be used: {error}")

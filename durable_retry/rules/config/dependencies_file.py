@@ -11,7 +11,7 @@ place is noted.
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -188,12 +188,17 @@ def parse_config(
     """Read the TOML of the file, with app settings for `${NAME}`; ConfigError lists every mistake."""
     reader = _Reader(settings, function_timeout_seconds)
     dependencies = reader.read(text)
-    if reader.problems:
-        error = ConfigError(reader.problems)
+    refuse_config(reader.problems, text, file_name)
+    return Config(dependencies, tuple(reader.warnings), reader.masking)
+
+
+def refuse_config(problems: Sequence[Problem], text: str, file_name: str) -> None:
+    """Refuse the file's text where it has problems, with the line of each."""
+    if problems:
+        error = ConfigError(problems)
         error.file_name = file_name
         error.lines = tuple(line_of(text, problem.pointer) for problem in error.problems)
         raise error
-    return Config(dependencies, tuple(reader.warnings), reader.masking)
 
 
 def key_path(pointer: str) -> str:

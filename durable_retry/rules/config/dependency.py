@@ -225,7 +225,9 @@ class Dependency:
         whole = handler.resolve_ref_schema(described)
         for model in models_of_features().values():
             own = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
-            whole["properties"] |= own["properties"]
+            for key, shape in own["properties"].items():
+                known = whole["properties"].get(key)
+                whole["properties"][key] = shape if known is None else {"anyOf": [known, shape]}
             _, _, attributes = own["description"].partition("Attributes:\n")
             whole["description"] = f"{whole['description']}\n{attributes}"
         return described
@@ -379,7 +381,7 @@ type FailureName = Annotated[str, checked(_failure_name_problem)]
 type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
 
 
-type SecretText = Annotated[
+SecretText = Annotated[
     InstanceOf[Secret],
     PlainSerializer(lambda _secret: MASK, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string"}),

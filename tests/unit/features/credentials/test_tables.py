@@ -1,6 +1,5 @@
 """What dependencies.toml says of tokens and certificates, and how its mistakes are told."""
 
-import ssl
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ from cryptography.hazmat.primitives import serialization
 from pydantic import TypeAdapter
 
 from durable_retry.base.text import Secret
+from durable_retry.features.credentials import tables
 from durable_retry.features.credentials.tables import CredentialKeys
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Auth, Dependency
@@ -106,8 +106,6 @@ def test_a_credential_of_its_own_takes_only_the_header_from_the_defaults() -> No
             {"auth.oauth.token_url": "must begin with http:// or https://, not 'ftp://id.example.com/token'"},
         ),
         ('tls = { certificate = "" }', {"tls.certificate": "is required"}),
-        ('tls = { certificate = "/none.pem" }', {"tls": "names no file: /none.pem"}),
-        ('tls = { certificate = "README.md", key = "/none.pem" }', {"tls": "names no file: /none.pem"}),
     ],
 )
 def test_mistakes_are_told_with_their_place(keys: str, problems: dict[str, str]) -> None:
@@ -119,13 +117,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> SelfSigned:
     return make_self_signed(tmp_path_factory.mktemp("certificate"))
 
 
+def problems_of_files(certificate: Path, key: Path | str = "") -> list[str]:
+    dependency = read(f'tls = {{ certificate = "{certificate}", key = "{key}" }}')
+    problems = list(tables.problems_of_files(dependency))
+    assert {problem.pointer for problem in problems} <= {"/tls"}
+    return [problem.detail for problem in problems]
+
+
 def test_a_certificate_may_have_its_key_in_the_same_file(files: SelfSigned, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(files.certificate.read_bytes() + files.key.read_bytes())
-    for table in (f'{{ certificate = "{both}" }}', f'{{ certificate = "{both}", key = "{files.key}" }}'):
-        tls = keys_of(read(f"tls = {table}")).tls
-        assert tls is not None
-        tls.add_to(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    assert list(tables.problems_of_files(read(""))) == []
+    assert problems_of_files(both) == problems_of_files(both, files.key) == []
+
+
+def test_files_that_are_missing_are_named(files: SelfSigned, tmp_path: Path) -> None:
+    gone, away = tmp_path / "gone.pem", tmp_path / "away.pem"
+    assert problems_of_files(gone) == [f"names no file: {gone}"]
+    assert problems_of_files(files.certificate, gone) == [f"names no file: {gone}"]
+    assert problems_of_files(gone, away) == [f"names no file: {gone}", f"names no file: {away}"]
 
 
 def test_a_key_that_cannot_be_used_is_a_mistake(files: SelfSigned, tmp_path: Path) -> None:
@@ -139,5 +149,5 @@ def test_a_key_that_cannot_be_used_is_a_mistake(files: SelfSigned, tmp_path: Pat
         )
     )
     for file in (locked, other, files.certificate):
-        problems = problems_of(f'tls = {{ certificate = "{files.certificate}", key = "{file}" }}')
-        assert problems["tls"].startswith("cannot be used: ")
+        (problem,) = problems_of_files(files.certificate, file)
+        assert problem.startswith("cannot be used: ")

@@ -97,7 +97,7 @@ async def world() -> AsyncIterator[World]:
     world = World()
     with (
         clock.reading(lambda: NOON, lambda: world.seconds),
-        sending_over(lambda _: httpx.MockTransport(world.answer)),
+        sending_over(lambda called: signed(called, httpx.MockTransport(world.answer))),
     ):
         yield world
         await close_clients()
@@ -404,7 +404,7 @@ async def test_a_certificate_that_a_server_refuses_is_a_refused_credential(tmp_p
     files = make_self_signed(tmp_path)
     dependency = a_dependency(f'tls = {{ certificate = "{files.certificate}", key = "{files.key}" }}')
     alert = httpx.ReadError("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca")
-    with sending_over(lambda _: httpx.MockTransport(_failing(alert))):
+    with sending_over(lambda called: signed(called, httpx.MockTransport(_failing(alert)))):
         outcome = await attempt(dependency)
         await close_clients()
     assert outcome.refuses_credential
