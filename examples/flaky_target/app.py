@@ -16,6 +16,7 @@ path, so one key may meet several paths; without a key they are counted per path
 | `/redirect/{times}` | are redirected | `to` = /echo, `status` = 307 |
 | `/garbled/{times}` | get a 200 that calls itself JSON and is not | |
 | `/status/{code}` | (every try is answered with this status) | `retry_after`, `form` |
+| `/token` | (a token of OAuth for any client, good for a minute) | |
 | `/quota/{calls}` | (so many tries of all keys in a window get the echo, others 429) | `seconds` = 10 |
 
 `form` of a Retry-After is `seconds` (default), `date` (an HTTP-date), `ms` (the field `retry-after-ms`) or
@@ -45,6 +46,7 @@ from examples.flaky_target.troubles import (
     echo,
     number_in_query,
     refusal,
+    token,
 )
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -173,6 +175,7 @@ def make_app() -> Starlette:
             Route("/outage", target.show_outage, methods=["GET"]),
             Route("/outage/{switch:str}", target.switch_outage, methods=["PUT"]),
             Route("/echo", target.recorded(echo), methods=METHODS),
+            Route("/token", target.recorded(token), methods=["POST"]),
             Route("/status/{code:int}", target.recorded(target.always), methods=METHODS),
             Route("/quota/{calls:int}", target.recorded(target.limit), methods=METHODS),
             Route("/{trouble:str}/{times:int}", target.recorded(target.misbehave), methods=METHODS),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -178,6 +179,11 @@ async def echo(request: Request) -> JSONResponse:
             "received": parsed,
         }
     )
+
+
+async def token(_request: Request) -> JSONResponse:
+    """Answers as the token endpoint of OAuth."""
+    return JSONResponse({"access_token": secrets.token_hex(16), "token_type": "Bearer", "expires_in": 60})
 
 
 TROUBLES: Mapping[str, Trouble] = {
