@@ -264,9 +264,9 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input.
         run.input_id = None
-    give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
+    give_slot_back(run.ctx, run.operation.dependency, run.state.admission, answer)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
-        give_slot_back(run.ctx, call.step.dependency, call.step.admission)
+        give_slot_back(run.ctx, call.step.dependency, call.step.admission, answer)
     if name is not None:
         run.go_on_as(name)
     return answer

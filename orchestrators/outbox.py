@@ -215,7 +215,7 @@ def _follow_delivery(
     sending: Sending, delivery: Delivery, result: LapResult, name: str | None, on_its_way: timedelta
 ) -> Turns[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
-    give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
+    give_slot_back(sending.ctx, delivery.lane, delivery.state.admission, result)
     delivery = delivery if name is None else delivery.renamed(name)
     state, action = after(delivery.operation, delivery.state, result, sending.now, on_its_way=on_its_way)
     asking = Asking(sending.signals, delivery.operation, delivery.lane)

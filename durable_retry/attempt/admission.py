@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, Final, assert_never
 
 from durable_retry.attempt.http_request import Plan
@@ -47,8 +48,15 @@ class StepBlockedError(Exception):
         self.step = step
 
 
-_LOOK_SECONDS: Final = 0.25
-"""Between two looks for a slot of which a step is held in place; the circuit is read once a second."""
+_LEAST_SECONDS: Final = 0.25
+"""The least wait of a step that its circuit holds in place, which is read once a second."""
+_FIRST_LOOK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.5
+"""Until the first look for a limiter's answer, and the longest until a further one; each is twice as long."""
+_LOST: Final = timedelta(seconds=5)
+"""A request without an answer is made again after so long: a worker that dies in an entity loses signals."""
+_SPARE_SECONDS: Final = 10.0
+"""Added to the rest of the attempt for the lease of a step, since clocks differ; leases last whole tens."""
 
 
 @dataclass(slots=True)
@@ -194,32 +202,45 @@ class _Line:
     gate: StepGate
     dependency: str
     _asked: SlotRequest | None = None
+    _answered_at: datetime | None = None
 
     async def asked(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
         """Return the answer of the limiter, which lets it go if it fails; None where none comes in time."""
-        assert self.gate.hub is not None  # noqa: S101 - see `StepGate._asks`
+        hub = self.gate.hub
+        assert hub is not None  # noqa: S101 - see `StepGate._asks`
         now = clock.now()
-        until = now + timedelta(seconds=seconds)
+        until, ask_at, look_seconds = now + timedelta(seconds=seconds), now, _FIRST_LOOK_SECONDS
         request = slot_request(self.gate.operation, self.gate.number, admission, needed, now)
         if self._asked is None:
             self.gate.lines += 1
         # Steps that run at once have a slot each, and it asks again before its time is over.
         name = f"{request.lease_id}.{self.gate.lines}" if self._asked is None else self._asked.lease_id
-        self._asked = replace(request, lease_id=name, latest_seconds=seconds - _LOOK_SECONDS)
-        answer, entity = None, CircuitEntity(self.gate.hub, self.dependency)
+        lease_seconds = 10.0 * ceil((seconds + _SPARE_SECONDS) / 10)
+        latest_seconds = seconds - _LEAST_SECONDS
+        request = replace(
+            request, lease_id=name, lease_seconds=lease_seconds, latest_seconds=latest_seconds, is_signal=True
+        )
+        answer, entity = None, CircuitEntity(hub, self.dependency)
         try:
-            await ask_limiter(self.gate.hub, self.dependency, self._asked)
-            while answer is None and clock.now() < until:
-                await asyncio.sleep(_LOOK_SECONDS)
-                answer = answer_to(await entity.limiter(), self._asked, clock.now())
+            if admission.slot is not None:  # Its turn is void, and a slot has one turn.
+                await give_slot_back(hub, self.dependency, admission.slot)
+            while answer is None and now < until:
+                if now >= ask_at:
+                    self._asked, ask_at = replace(request, asked_at=now), now + _LOST
+                    await ask_limiter(hub, self.dependency, self._asked)
+                await asyncio.sleep(look_seconds)
+                look_seconds, now = min(2 * look_seconds, _LOOK_SECONDS), clock.now()
+                answer = answer_to(await entity.limiter(), request, now)
         except TaskHubUnavailableError:
             return Slot(turn_seconds=0.0, fail_open=True)
+        self._answered_at = now
         return answer
 
     async def leave(self) -> None:
         """Give back what it has asked for."""
         if self._asked is not None and self.gate.hub is not None:
-            slot = Slot(self._asked.lease_id, self._asked.asked_at)
+            lasted = None if self._answered_at is None else (clock.now() - self._answered_at).total_seconds()
+            slot = Slot(self._asked.lease_id, self._asked.asked_at, lasted_seconds=lasted)
             with suppress(TaskHubUnavailableError):
                 await leave_limiter(self.gate.hub, self.dependency, self._asked.lease_id, is_gone=True)
                 await give_slot_back(self.gate.hub, self.dependency, slot)
@@ -235,7 +256,7 @@ def _held_in_place(
     now = clock.now()
     match blocked:
         case Refused() | BudgetPostponed():
-            seconds = max(_LOOK_SECONDS, (blocked.until - now).total_seconds())
+            seconds = max(_LEAST_SECONDS, (blocked.until - now).total_seconds())
             return seconds, admission.after_refusal(blocked, now)
         case SlotPostponed():
             return blocked.seconds, admission.after_refusal(blocked, now)

@@ -5,7 +5,7 @@ An activity of our own side that must happen is called again while it fails, wit
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -378,10 +378,14 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     return slot
 
 
-def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState) -> None:
+def give_slot_back(
+    ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState, answer: object
+) -> None:
     """Give the slot of an attempt back after its answer, whatever that is."""
     if admission.slot is not None and admission.slot.lease_id is not None:
-        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, admission.slot.to_json())
+        lasted_seconds = answer.duration_ms / 1_000 if isinstance(answer, AttemptOutcome) else None
+        slot = replace(admission.slot, lasted_seconds=lasted_seconds)
+        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
 
 
 def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:

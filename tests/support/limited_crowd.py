@@ -5,7 +5,7 @@ told to, starts in its turn, gives its slot back, and may be cancelled, or vanis
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
@@ -206,6 +206,7 @@ class Crowd:
                 latest,
                 priority=attempt.priority,
                 limit_key=attempt.limit_key,
+                queued_seconds=3 * self.backend.hop[1],
             )
             self.limiter, answer = acquire(self.limiter, request, self.at)
             attempt.asks += 1
@@ -237,9 +238,10 @@ class Crowd:
                 share.ended()
             slot = attempt.slot
             if slot is not None and slot.lease_id is not None:
+                lasted = replace(slot, lasted_seconds=attempt.holds)
                 self.plan(
                     self.now + self.hop(),
-                    lambda: self.send(lambda: give_back(self.limiter, slot, self.at)),
+                    lambda: self.send(lambda: give_back(self.limiter, lasted, self.at)),
                 )
 
         self.plan(self.now + attempt.holds, end)

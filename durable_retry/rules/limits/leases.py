@@ -139,14 +139,6 @@ def was_answered(answered: str, name: str, asked_at: datetime, now: datetime) ->
     return start is not None and asked_at <= _lease_at(_ANSWERED, answered, start, now).asked_at
 
 
-def answered_after(answered: str, name: str) -> list[str]:
-    """Return the names of the requests that were answered after that of a lease, the first of them first."""
-    width = _width_of(_ANSWERED)
-    start = _start_of(name, _ANSWERED, answered)
-    begins = [] if start is None else range(start + width, len(answered), width)
-    return [answered[begin : begin + _NAME] for begin in begins]
-
-
 def with_answered(answered: str, name: str, asked_at: datetime, now: datetime) -> str:
     """Return the records with an answered request, in place of earlier ones for its lease.
 

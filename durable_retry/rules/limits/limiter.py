@@ -40,13 +40,13 @@ from durable_retry.rules.limits.leases import (
     NO_LEASES,
     Lease,
     Leases,
-    answered_after,
     mark_of,
     name_of,
     was_answered,
     with_answered,
 )
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from durable_retry.rules.limits.told import Told, with_told, with_told_again, without_told
 
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
@@ -98,11 +98,10 @@ HANDOVER: Final = timedelta(seconds=1)
 CROWDED_FOR: Final = timedelta(seconds=3)
 """So long after the last attempt that had to wait, workers start nothing of their own accord yet: they wait
 for longer, see `WorkerShare`."""
-HELD_WEIGHT: Final = 0.1
+LASTED_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 SHORT_WEIGHT: Final = 0.5
-"""The same of one that took less than half of the mean: what was slow, or long in the hub's queue, is over,
-and slots must not stay free for as long as that took."""
+"""The same of one that took less than half of the mean: what was slow is over."""
 UNKNOWN_SECONDS: Final = 1.0
 """The mean duration before the first attempt has ended."""
 
@@ -116,6 +115,7 @@ class Slot(JsonShape):
     asked_at: MsInstant | None = None
     # Until its start by the rate; None without a rate, and where that was reserved before.
     turn_seconds: float | None = None
+    lasted_seconds: float | None = None  # of its attempt, when that is over; None where none was made
     # The limiter did not answer, so the attempt goes without it.
     fail_open: Annotated[bool, NOT_STORED] = False
     kind: Literal["slot"] = "slot"
@@ -154,6 +154,10 @@ class SlotRequest(JsonShape):
     latest_seconds: float | None = None
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # whose share it uses; None without one
+    queued_seconds: float | None = (
+        None  # for which it was on its way to a worker and back; None for not known
+    )
+    is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,7 @@ class Limiter(JsonShape):
     last_start_at: datetime | None = None  # the latest start that was granted, by the rate
     # When a slot was last given back, or lent to one that was expected.
     moved_at: datetime | None = None
-    held_seconds: float | None = None  # mean duration of the attempts that gave their slot back
+    lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
     answered: str = ""  # records of requests that were answered and hold no lease, or no longer
     places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
     tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
@@ -181,6 +185,7 @@ class Limiter(JsonShape):
     crowded_since: datetime | None = None
     crowded_until: datetime | None = None
     fair: FairShares | None = None  # what limit keys were granted; None while none is in use
+    told: tuple[Told, ...] | None = None  # answers to requests that were signalled; None without any
 
     def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
         """Return the state at an instant, without expired leases, and that instant: time never runs back."""
@@ -195,10 +200,13 @@ class Limiter(JsonShape):
         answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
         return replace(self, leases=self.leases.without(lease.name), answered=answered)
 
-    @property
-    def mean_seconds(self) -> float:
-        """The mean duration of attempts."""
-        return UNKNOWN_SECONDS if self.held_seconds is None else self.held_seconds
+    def with_lasted(self, seconds: float | None) -> "Limiter":
+        """Return the state when an attempt has ended that took so long; None where none was made."""
+        if seconds is None:
+            return self
+        before = seconds if self.lasted_seconds is None else self.lasted_seconds
+        weight = SHORT_WEIGHT if seconds < before / 2 else LASTED_WEIGHT
+        return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))
 
     def live_places(self, now: datetime) -> tuple[Place, ...]:
         """Return the places of those that are not too late."""
@@ -252,12 +260,19 @@ def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tu
     if (lease := limiter.leases.find(name, now)) is not None:
         # When a turn's history is not stored, it may ask again by a clock that is behind the first one's.
         asked_at = max(request.asked_at, lease.asked_at)
-        leases = limiter.leases.with_asked_at(lease, asked_at)
-        return replace(limiter, leases=leases), Slot(request.lease_id, asked_at)
+        limiter = replace(limiter, leases=limiter.leases.with_asked_at(lease, asked_at))
+        if request.is_signal:
+            again = with_told_again(limiter.told, name, to_ms(asked_at), to_ms(now))
+            limiter = replace(limiter, told=again)
+        return limiter, Slot(request.lease_id, asked_at)
     if was_answered(limiter.answered, name, request.asked_at, now):
         # Nobody waits for the answer, unless the clock of the one who asks went back: then it asks again.
         return limiter, SlotPostponed(1.0, "this request was answered before")
     limiter, answer = _Asking.of(limiter, request, name, now).answer()
+    if request.is_signal:
+        seconds = answer.seconds if isinstance(answer, SlotPostponed) else None
+        told = Told(name, to_ms(request.asked_at), to_ms(now), seconds, answer.turn_seconds)
+        limiter = replace(limiter, told=with_told(limiter.told, told))
     if isinstance(answer, Slot) and answer.lease_id is not None:
         return limiter, answer
     answered = with_answered(limiter.answered, name, request.asked_at, now)
@@ -265,31 +280,17 @@ def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tu
 
 
 def answer_to(limiter: Limiter, request: SlotRequest, received_at: datetime) -> SlotAnswer | None:
-    """Return the answer to a request that was signalled, by a state; None while it has not arrived.
-
-    What has no place, although there is room for one, has its turn, or needs nothing more. Its turn is before
-    the turns of those that were answered after it and have no place either.
-    """
-    limiter, now = limiter.at(received_at)
-    name, last, turn_seconds = name_of(request.lease_id), limiter.last_start_at, None
-    rate, waiting = request.settings.rate_per_second, {place.name for place in limiter.places}
-    if rate > 0 and not request.reserved and last is not None:
-        behind = sum(other not in waiting for other in answered_after(limiter.answered, name))
-        turn_seconds = max((last - now).total_seconds() - behind / rate, 0.0)
-    if limiter.leases.find(name, now) is not None:
-        return Slot(request.lease_id, request.asked_at, turn_seconds)
-    if not was_answered(limiter.answered, name, from_ms(to_ms(request.asked_at)), now):
+    """Return the answer to a request that was signalled, or repeated since; None while there is none."""
+    name, asked_ms = name_of(request.lease_id), to_ms(request.asked_at)
+    told = next((told for told in limiter.told or () if told.name == name), None)
+    if told is None or told.asked_ms < asked_ms:
         return None
-    place = next((place for place in limiter.places if place.name == name), None)
-    if place is not None:
-        seconds = max((place.asks_ms - to_ms(now)) / 1_000, LEAST_ASK_SECONDS)
-        return SlotPostponed(seconds, "it waits for a slot or a turn", ahead=0)
-    own = Place(0, name, 0, limit_key=request.limit_key)
-    if len(kept_within(KEPT_PLACES, (*limiter.places, own), place_bytes)) <= len(limiter.places):
-        return SlotPostponed(FIRST_ASK_SECONDS, "it waits behind those that have a place", ahead=0)
-    if turn_seconds is None:
-        return Slot()
-    return SlotPostponed(turn_seconds, "it has its turn then", turn_seconds)
+    late_seconds = (to_ms(received_at) - told.told_ms) / 1_000
+    turn_seconds = None if told.turn_seconds is None else told.turn_seconds - late_seconds
+    if told.seconds is None:
+        return Slot(request.lease_id, request.asked_at, turn_seconds)
+    seconds = max(told.seconds - late_seconds, LEAST_ASK_SECONDS)
+    return SlotPostponed(seconds, "it waits for a slot or a turn", turn_seconds, ahead=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +332,14 @@ class _Asking:
     @property
     def settings(self) -> LimitSettings:
         return self.request.settings
+
+    @property
+    def mean_seconds(self) -> float:
+        """For how long an attempt has its slot: it lasts as others did, and is queued as it would be now."""
+        lasted_seconds = self.limiter.lasted_seconds
+        if lasted_seconds is None:
+            return UNKNOWN_SECONDS
+        return lasted_seconds + (self.request.queued_seconds or 0.0)
 
     def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
         """Return how many before it may start and ask within so long; None is any time.
@@ -380,7 +389,7 @@ class _Asking:
 
         Whoever asks first goes of those that are: of one limit key and priority, and due at about one time.
         """
-        mean, now_ms = self.limiter.mean_seconds, to_ms(self.now)
+        mean, now_ms = self.mean_seconds, to_ms(self.now)
         apart_ms = min(max(mean * SAME_PART, LEAST_SAME_SECONDS), MOST_SAME_SECONDS) * 1_000
         kind = self.own.limit_key, self.own.priority
         older_ms = self.own.due_ms - mean * 1_000
@@ -403,7 +412,7 @@ class _Asking:
         """Return the wait of an attempt for which there is no free slot."""
         if self.pool <= 0:
             return None
-        free, mean = self.pool - len(self.limiter.leases), self.limiter.mean_seconds
+        free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
         if free > 0 and self._is_unused(self.limiter.moved_at):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
@@ -414,7 +423,7 @@ class _Asking:
         return self.slot_wait(seconds, f"{counted(most, 'attempt')} at once", most)
 
     def slot_wait(self, seconds: float, reason: str, most: int, *, is_shared: bool = True) -> Wait:
-        mean = self.limiter.mean_seconds
+        mean = self.mean_seconds
         return Wait(
             seconds,
             reason,
@@ -471,7 +480,7 @@ class _Asking:
 
     def seconds_until_free(self, most: int, ahead: int, mark: str = "") -> float:
         """Return when a slot should be free behind so many others, by the mean duration of attempts."""
-        mean, now = timedelta(seconds=self.limiter.mean_seconds), self.now
+        mean, now = timedelta(seconds=self.mean_seconds), self.now
         begins = self.limiter.leases.begins(most, now, mark)
         ends = [max(begun + mean, now + (now - begun - mean) * OVERDUE_PART) for begun in begins]
         lent = self.lent_by_key[mark] if mark else len(self.limiter.leases)
@@ -529,7 +538,7 @@ class _Asking:
     @property
     def is_new(self) -> bool:
         """Whether what it is told may be far from true."""
-        return not self.request.has_waited or self.limiter.held_seconds is None
+        return not self.request.has_waited or self.limiter.lasted_seconds is None
 
     def in_tail(self, limiter: Limiter, wait: Wait, seconds: float) -> tuple[Limiter, float]:
         """Return when one for which no place is kept asks again, after the others like it."""
@@ -553,11 +562,7 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     if lease is not None:
         if slot.asked_at < lease.asked_at:
             return limiter
-        held_seconds = max((now - lease.asked_at).total_seconds(), 0.0)
-        before = held_seconds if limiter.held_seconds is None else limiter.held_seconds
-        weight = SHORT_WEIGHT if held_seconds < before / 2 else HELD_WEIGHT
-        mean = before + weight * (held_seconds - before)
-        limiter = replace(limiter.without(lease), held_seconds=round(mean, 3), moved_at=now)
+        limiter = replace(limiter.without(lease).with_lasted(slot.lasted_seconds), moved_at=now)
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))
@@ -567,6 +572,7 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
     """Take an attempt from those who wait; one that has started counts for its limit key."""
     limiter, now = limiter.at(received_at)
     name = name_of(leaving.lease_id)
+    limiter = replace(limiter, told=without_told(limiter.told, name))
     own = next((place for place in limiter.places if place.name == name), None)
     if own is None:
         return limiter

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -452,7 +453,7 @@ async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_s
 
 async def test_a_step_that_is_held_in_place_asks_until_a_slot_is_free(service: Service, gate: Gate) -> None:
     request = SlotRequest("another:1", 60.0, BUSY.settings, clock.now(), clock.now())
-    gate.limiter, taken = acquire(Limiter(held_seconds=0.05), request, clock.now())
+    gate.limiter, taken = acquire(Limiter(lasted_seconds=0.05), request, clock.now())
     assert isinstance(taken, Slot)
     asks = list[SlotRequest]()
 
@@ -472,6 +473,27 @@ async def test_a_step_that_is_held_in_place_asks_until_a_slot_is_free(service: S
     assert [request.has_waited for request in asks] == [False, True, True]
     assert len({request.lease_id for request in asks}) == 1
     assert len(gate.limiter.leases) == 0
+
+
+async def test_a_step_that_is_held_in_place_asks_again_where_its_signal_is_lost(
+    service: Service, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = list[SlotRequest]()
+
+    async def ask(request: SlotRequest) -> None:
+        asks.append(request)
+        if len(asks) > 1:
+            await Gate.ask(gate, request)
+
+    gate.ask, gate.answers = ask, [BUSY, Permitted(epoch=1)]  # type: ignore[method-assign]
+    monkeypatch.setattr(admission, "_LOST", timedelta(0))
+    assert (await at_hub(stepping([]))).result == {"value": "done"}
+    assert service.received == ["POST", "POST"]
+    first, second = asks
+    assert (first.lease_id, first.asked_at < second.asked_at) == (second.lease_id, True)
+    assert len(gate.limiter.leases) == 0, "it is given back"
+    assert gate.limiter.told is None
+    assert gate.limiter.lasted_seconds is not None
 
 
 async def test_a_step_that_is_held_in_place_goes_where_the_limiter_fails(

@@ -42,7 +42,7 @@ _SHORTER_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 3_600.0
 """By then everything that was accepted has ended."""
 _FORCED_SECONDS: Final = 180.0
-"""So long may upkeep take to see what was terminated."""
+"""So long may upkeep take to see what was terminated, and the slots last that dead workers' steps had."""
 _FLOODS: Final = 8
 _FLOODED_FIRST: Final = 6
 _FLOOD_SECONDS: Final = 20.0
@@ -127,7 +127,7 @@ class CrowdStory:
         while self._running() and self.world.seconds < until:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(1)
         self.unfinished = self._running()
-        is_forced = self.shape.trouble is Trouble.TERMINATED
+        is_forced = self.shape.trouble in {Trouble.TERMINATED, Trouble.RESTARTED}
         await asyncio.sleep(_FORCED_SECONDS if is_forced else self.shape.late_seconds)
         _, circuit = await self.people.call("circuit", dependency=self.shape.limited)
         self.limits_left.append(circuit["limits"])

@@ -42,6 +42,7 @@ def test_an_attempt_takes_a_slot_and_gives_it_back() -> None:
     assert stage.run()["status"] == "succeeded"
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
     assert stage.limiter["leases"] == {"texts": {}}
+    assert stage.limiter_calls[1][1]["lasted_seconds"] > 0
 
 
 def test_every_attempt_takes_a_slot_of_its_own() -> None:
@@ -56,6 +57,7 @@ def test_a_slot_that_a_worker_failed_with_is_given_back() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, lambda _name, _given: OSError("gone")))
     stage.run_until_waiting()
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    assert "lasted_seconds" not in stage.limiter_calls[1][1], "nobody knows"
 
 
 def test_an_operation_waits_until_a_slot_is_free() -> None:

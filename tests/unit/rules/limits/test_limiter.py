@@ -14,7 +14,6 @@ from durable_retry.rules.limits.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, P
 from durable_retry.rules.limits.leases import Lease, Leases, name_of
 from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
-    FIRST_ASK_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
     LATE,
     LATEST_LONGEST_SECONDS,
@@ -69,7 +68,7 @@ def granted(limiter: Limiter, request: SlotRequest) -> tuple[Limiter, Slot]:
     return limiter, answer
 
 
-BUSY, HELD = granted(replace(Limiter(), held_seconds=4.0), asking(1))
+BUSY, HELD = granted(replace(Limiter(), lasted_seconds=4.0), asking(1))
 """The only slot is lent, and attempts take four seconds."""
 
 
@@ -150,7 +149,7 @@ def test_time_never_runs_backwards() -> None:
 
 
 def test_those_who_wait_ask_one_after_the_other_and_sooner_than_slots_should_be_free() -> None:
-    limiter, waits = replace(BUSY, held_seconds=3.0), list[float]()
+    limiter, waits = replace(BUSY, lasted_seconds=3.0), list[float]()
     for number in range(2, 7):
         limiter, answer = postponed(limiter, again(number, due=number / 100))
         waits.append(answer.seconds)
@@ -216,7 +215,7 @@ def test_the_state_remembers_those_who_go_first_and_the_others_ask_one_after_the
 
 
 def test_a_newcomer_asks_again_soon_however_many_seem_to_wait() -> None:
-    limiter = replace(BUSY, held_seconds=30.0)
+    limiter = replace(BUSY, lasted_seconds=30.0)
     for number in range(2, KEPT_PLACES + 2):
         limiter, answer = postponed(limiter, asking(number))
         assert answer.seconds <= FIRST_SLOT_ASK_SECONDS
@@ -226,10 +225,10 @@ def test_a_newcomer_asks_again_soon_however_many_seem_to_wait() -> None:
 
 
 def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
-    limiter = replace(BUSY, held_seconds=1.0)
+    limiter = replace(BUSY, lasted_seconds=1.0)
     waits = [postponed(limiter, again(2, at=seconds))[1].seconds for seconds in (0.99, 4, 40)]
     assert waits == [0.02, 0.75, 9.75]
-    assert postponed(replace(BUSY, held_seconds=0.1), again(2, at=0.1))[1].seconds == LEAST_ASK_SECONDS
+    assert postponed(replace(BUSY, lasted_seconds=0.1), again(2, at=0.1))[1].seconds == LEAST_ASK_SECONDS
 
 
 def test_it_asks_once_more_before_its_deadline() -> None:
@@ -238,13 +237,20 @@ def test_it_asks_once_more_before_its_deadline() -> None:
     assert postponed(BUSY, replace(request, latest_seconds=0.0))[1].seconds == 4.0, "it gives up"
 
 
-def test_the_mean_duration_follows_what_slots_were_held() -> None:
+def test_the_mean_duration_follows_that_of_attempts_wherever_they_were_queued() -> None:
     limiter, slot = granted(Limiter(), asking(1))
-    limiter = give_back(limiter, slot, after(11))
-    assert limiter.held_seconds == 11.0
-    limiter, slot = granted(limiter, asking(2, at=11))
-    assert give_back(limiter, slot, after(21)).held_seconds == 10.9
-    assert give_back(limiter, slot, after(12)).held_seconds == 6.0, "what was long is over"
+    limiter = give_back(limiter, replace(slot, lasted_seconds=11.0), after(50))
+    assert limiter.lasted_seconds == 11.0
+    limiter, slot = granted(limiter, asking(2, at=50))
+    for seconds, mean in ((None, 11.0), (10.0, 10.9), (1.0, 6.0)):
+        assert give_back(limiter, replace(slot, lasted_seconds=seconds), after(70)).lasted_seconds == mean
+
+
+def test_who_waits_counts_on_the_queue_of_this_moment() -> None:
+    waits = [
+        postponed(BUSY, replace(again(2), queued_seconds=seconds))[1].seconds for seconds in (None, 0.5, 20.0)
+    ]
+    assert waits == [4.0, 4.5, 24.0]
 
 
 def test_starts_are_evenly_spaced_and_the_next_ones_are_reserved() -> None:
@@ -355,44 +361,59 @@ def test_the_answer_to_a_signalled_request_is_read_from_the_state(settings: Limi
     """Whoever asks by a signal comes to the same as one who is answered, whether it waits or not."""
     limiter = Limiter()
     for number in range(4):
-        request = replace(asking(number), settings=settings, limit_key="k", asked_at=after(number / 10))
+        request = replace(asking(number, settings, number / 10), limit_key="k", is_signal=True)
         assert answer_to(limiter, request, after(number / 10)) is None, "it has not arrived"
         limiter, told = acquire(limiter, request, after(number / 10))
         read = answer_to(limiter, request, after(number / 10))
         assert read is not None
-        has_lease = isinstance(told, Slot) and told.lease_id is not None
-        assert (isinstance(read, Slot) and read.lease_id is not None) == has_lease
+        assert type(read) is type(told)
         assert read.turn_seconds == pytest.approx(told.turn_seconds, abs=0.001)
         if isinstance(told, SlotPostponed) and told.turn_seconds is None:
             assert isinstance(read, SlotPostponed)
             assert read.seconds == pytest.approx(told.seconds)
 
 
-def test_a_signalled_request_behind_all_places_asks_again() -> None:
-    limiter = BUSY
-    for number in range(2, KEPT_PLACES + 2):
-        limiter, _ = postponed(limiter, asking(number))
-    request = asking(900, due=1)
-    limiter, _ = postponed(limiter, request)
-    read = answer_to(limiter, request, NOON)
-    assert isinstance(read, SlotPostponed)
-    assert (read.seconds, read.turn_seconds) == (FIRST_ASK_SECONDS, None)
+@pytest.mark.parametrize("settings", [ONE_AND_RATE, LimitSettings(rate_per_second=1)])
+def test_the_turn_of_a_signalled_request_is_its_own_whatever_comes_after_it(settings: LimitSettings) -> None:
+    rest = replace(settings, max_concurrency=3 * settings.max_concurrency)
+    asked = [replace(asking(number, rest), is_signal=True) for number in range(3)]
+    limiter, told = Limiter(), list[SlotAnswer]()
+    for request in asked:
+        limiter, answer = acquire(limiter, request, NOON)
+        told.append(answer)
+    limiter, _ = acquire(limiter, asking(9, rest, 0.1), after(0.1))
+    limiter = give_back(limiter, Slot("another:1", NOON), after(0.2))
+    read = [answer_to(limiter, request, after(0.25)) for request in asked]
+    assert [each and each.turn_seconds for each in read] == [-0.25, 0.75, 1.75]
+    assert [each.turn_seconds for each in told] == [0.0, 1.0, 2.0]
 
 
-def test_a_reserved_turn_is_not_read_a_second_time() -> None:
-    settings = LimitSettings(rate_per_second=1)
-    limiter, _ = acquire(Limiter(), replace(asking(1), settings=settings), NOON)
-    reserved = replace(asking(2), settings=settings, reserved=True)
-    limiter, told = acquire(limiter, reserved, NOON)
-    assert answer_to(limiter, reserved, NOON) == told == Slot()
+def test_a_step_that_has_its_slot_and_asks_again_has_the_turn_that_it_had() -> None:
+    request = replace(asking(1, ONE_AND_RATE), is_signal=True)
+    limiter, _ = acquire(Limiter(last_start_at=NOON), request, NOON)
+    repeated = replace(request, asked_at=after(0.25))
+    again, _ = acquire(limiter, repeated, after(0.25))
+    read = answer_to(again, repeated, after(0.25))
+    assert read == Slot(request.lease_id, after(0.25), 0.75)
+    forgotten, _ = acquire(replace(limiter, told=None), repeated, after(0.25))
+    assert answer_to(forgotten, repeated, after(0.25)) == Slot(request.lease_id, after(0.25))
 
 
-def test_the_turn_of_a_signalled_request_is_its_own_although_later_ones_were_granted() -> None:
-    limiter, asked, told = Limiter(), list[SlotRequest](), list[float | None]()
-    for number in range(3):
-        asked.append(replace(asking(number), settings=LimitSettings(rate_per_second=1)))
-        limiter, answer = acquire(limiter, asked[-1], NOON)
-        told.append(answer.turn_seconds)
-    assert told == [0.0, 1.0, 2.0]
-    read = [answer_to(limiter, request, NOON) for request in asked]
-    assert [answer and answer.turn_seconds for answer in read] == told
+def test_an_answer_is_kept_until_the_one_who_asked_leaves_or_can_have_read_it() -> None:
+    first, second = (replace(asking(number), is_signal=True) for number in (1, 2))
+    limiter, _ = acquire(Limiter(), first, NOON)
+    limiter, _ = acquire(limiter, second, NOON)
+    assert answer_to(leave(limiter, Leaving(first.lease_id, is_gone=True), NOON), first, NOON) is None
+    repeated = replace(second, asked_at=after(5))
+    assert answer_to(limiter, repeated, after(5)) is None, "that was an earlier request"
+    limiter, _ = acquire(limiter, repeated, after(5))
+    assert answer_to(limiter, second, after(5)) == answer_to(limiter, repeated, after(5)), "it is repeated"
+    limiter, _ = acquire(limiter, replace(asking(3, at=61), is_signal=True), after(61))
+    assert [told.name for told in limiter.told or ()] == [name_of("op-2:1"), name_of("op-3:1")]
+    for number in (2, 3):
+        limiter = leave(limiter, Leaving(f"op-{number}:1", is_gone=True), after(62))
+    assert limiter.told is None
+
+
+def test_who_asks_by_a_call_leaves_no_answer_in_the_state() -> None:
+    assert acquire(Limiter(), asking(1), NOON)[0].told is None
