@@ -19,7 +19,6 @@ ACTIVITIES: Final = (
         with_hub=(names.REMOVE_PAST, names.WAKE_WAITING),
         without_hub=(names.PASS_QUEUE,),
     ),
-    Activities(module="calls", with_hub=(names.START_CALL, names.LOOK_AT_CALL)),
 )
 """The core's; the name of an activity is that of its function."""
 

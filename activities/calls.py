@@ -3,8 +3,8 @@
 from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.features.in_process.start import PendingCall, begin_call, look_at
 from durable_retry.hub.binding import TaskHub
-from durable_retry.operations.calls import PendingCall, begin_call, look_at
 from durable_retry.runtime import clock
 
 

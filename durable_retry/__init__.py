@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
+    from durable_retry.features.in_process.call import call
+    from durable_retry.features.in_process.documents import OperationFailed
+    from durable_retry.features.in_process.operations import Operations
     from durable_retry.handlers import (
         Call,
         Conflict,
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
         Transient,
     )
     from durable_retry.handlers.registry import operation, wrap
-    from durable_retry.in_process import OperationFailed, Operations, call
 
 __all__ = [
     "Call",
@@ -49,7 +51,9 @@ _HOMES: Final = {
         ("Call", "Conflict", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",
     ),
-    **dict.fromkeys(("OperationFailed", "Operations", "call"), "durable_retry.in_process"),
+    "call": "durable_retry.features.in_process.call",
+    "OperationFailed": "durable_retry.features.in_process.documents",
+    "Operations": "durable_retry.features.in_process.operations",
 }
 
 

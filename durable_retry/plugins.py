@@ -65,6 +65,7 @@ class Orchestration:
     is_watched: bool = True  # whether upkeep looks whether an instance stands still
     is_restarted: bool = False  # whether upkeep starts an instance again that failed, or was terminated
     stays_terminated: bool = False  # not one that was terminated: somebody stopped it
+    has_caller: bool = False  # an orchestration that waits for it has started it: nobody else can again
     is_listed: bool = False  # whether `hub.instance_lists` lists its instances
     # Whether its activities call dependencies; its custom status has in `held` since when circuits hold them.
     calls_dependencies: bool = False
@@ -141,6 +142,7 @@ class Plugin:
             and returns members of the status document.
         status: Where a function is that returns a status document with what is stored beside it.
         settings: Where its groups of app settings are.
+        own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
@@ -179,6 +181,7 @@ class Plugin:
     follower: str = ""
     status: str = ""
     settings: tuple[str, ...] = ()
+    own_sources: tuple[str, ...] = ()
     sources: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()

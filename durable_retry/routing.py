@@ -31,7 +31,6 @@ CORE: Final = (
     ),
     Collection("health", ("durable_retry.upkeep.routes:routes",), anonymous=True),
     Collection("setup", ("durable_retry.upkeep.routes:routes",)),
-    Collection("histories", ("durable_retry.operations.history_routes:routes",)),
 )
 
 _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)

@@ -5,7 +5,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.base.names import CALL, LOOK_AT_CALL, START_CALL
+from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CALL
 from durable_retry.hub.turns import Turns, call_until_success
 
 from .completion_reports import LOOKS_PER_HISTORY, CompletionReports

@@ -18,7 +18,6 @@ STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
 RELEASE_WAITING: Final = "release_waiting"
-CALL: Final = "call_operation"
 RETENTION: Final = "retention"
 QUEUE_CHECK: Final = "queue_check"
 
@@ -26,8 +25,6 @@ ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
 WAKE_WAITING: Final = "wake_waiting"
-START_CALL: Final = "start_call"
-LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
 PASS_QUEUE: Final = "pass_queue"  # noqa: S105 - no password
 """Activities."""

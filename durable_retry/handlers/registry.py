@@ -303,6 +303,12 @@ def user_function(function: Any) -> Any:
     return function if builder is None else builder.get_user_function()
 
 
+def orchestrator_function(declared: Any) -> Any:
+    """Return the function of an orchestrator, of itself or of what `orchestration_trigger` made of it."""
+    handle = inspect.unwrap(user_function(declared))
+    return getattr(handle, "orchestrator_function", handle)
+
+
 def _policy_changes(retry: Mapping[str, Any]) -> tuple[RetryOverride | None, list[str]]:
     try:
         changes = validated(RetryOverride, dict(retry))

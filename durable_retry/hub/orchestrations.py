@@ -5,7 +5,6 @@ from functools import cache
 from typing import Final
 
 from durable_retry.base.names import (
-    CALL,
     OPERATION,
     QUEUE_CHECK,
     RELEASE_WAITING,
@@ -19,7 +18,6 @@ CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
     Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
-    Orchestration(name=CALL, prefix="call-"),
     # A timer looks after `retention`; the check of a queue waits for nothing.
     Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
     Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),

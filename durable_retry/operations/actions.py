@@ -43,7 +43,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.lone_records import may_answer_alone
 from durable_retry.operations.status import document_of, find_status, whole_document_of, with_parts
-from durable_retry.plugins import features_of
+from durable_retry.plugins import features, features_of
 from durable_retry.rules.facts import ActedOn, StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.rules.operations.completion import Committed, Success, written_operation
 from durable_retry.rules.operations.keys import (
@@ -202,13 +202,10 @@ async def _answer_of_record(hub: TaskHub, operation: OperationInput) -> SubmitRe
     return Replayed(dict(record.document), finished=True)
 
 
-# Sources of our own (`features.workflows.batches`, `operations.calls`): their scopes have no place at all.
-_OWN_SOURCES: Final = ("batch", "saga", "call")
-
-
 def named_ids(name: str) -> list[str]:
     """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
-    scopes = [EXPLICIT_SCOPE, ENVELOPE_SCOPE, FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
+    own = (f"source:{source}" for feature in features() for source in feature.own_sources)
+    scopes = [EXPLICIT_SCOPE, ENVELOPE_SCOPE, FIELDS_SCOPE, *own]
     scopes += [source_scope(source, place) for source, place in places().items()]
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 

@@ -10,6 +10,9 @@ The handler runs as in the app, `Call` and all, over `httpx.MockTransport`. What
 writes and events are shown.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from durable_retry.testing.fakes import (
     NOON,
     Crash,
@@ -20,7 +23,9 @@ from durable_retry.testing.fakes import (
     use_placeholders,
 )
 from durable_retry.testing.handlers import HandlerRun, run_handler
-from durable_retry.testing.orchestrators import OrchestratorRun, run_orchestrator
+
+if TYPE_CHECKING:
+    from durable_retry.features.in_process.testing import OrchestratorRun, run_orchestrator
 
 __all__ = [
     "NOON",
@@ -35,3 +40,10 @@ __all__ = [
     "run_orchestrator",
     "use_placeholders",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What plays `durable_retry.call` is of that feature.
+    if name not in {"OrchestratorRun", "run_orchestrator"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("durable_retry.features.in_process.testing"), name)

@@ -35,7 +35,6 @@ from durable_retry.base.documents import json_object
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import from_rfc3339, instant_in, to_rfc3339
 from durable_retry.base.names import (
-    CALL,
     DUE_AT,
     NUDGE_EVENT,
     OPERATION,
@@ -143,7 +142,11 @@ class StuckLook:
         lost_since = None if expected is None else await self.lost_since(name, instance_id, expected)
         if expected is None or lost_since is None:
             return None
-        if _has_not_begun(state) and name != CALL and await _start_again(self.hub, name, instance_id):
+        if (
+            _has_not_begun(state)
+            and not orchestrations()[name].has_caller
+            and await _start_again(self.hub, name, instance_id)
+        ):
             return Standstill.STARTED_AGAIN
         await _nudge(self.hub, instance_id, expected)
         since = expected.since

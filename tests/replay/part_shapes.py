@@ -8,19 +8,17 @@ from typing import Any, Final
 
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import (
-    CALL,
     ENDED_EVENT,
-    LOOK_AT_CALL,
     QUEUE_CHECK,
     RELEASE_WAITING,
     REMOVE_PAST,
     RETENTION,
-    START_CALL,
     Category,
     EventState,
     OperationState,
 )
 from durable_retry.features.diagnosis.names import DIAGNOSIS
+from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules import StoredEvent, event_id_for

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.features.histories.replay import RecordedHistory
 from durable_retry.hub import task_hub as hub
-from durable_retry.testing.replay import RecordedHistory
 from scripts.processes import ROOT
 from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage

@@ -12,18 +12,18 @@ import pytest
 
 from durable_retry.app import harden_runtime
 from durable_retry.base.names import (
-    CALL,
     OPERATION,
     QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
 )
 from durable_retry.features.diagnosis.names import DIAGNOSIS
+from durable_retry.features.histories.replay import Difference, replayed
+from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.orchestrations import orchestrations
-from durable_retry.testing.replay import Difference, replayed
 from durable_retry_console.bulk import orchestration as bulk
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting

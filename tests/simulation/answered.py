@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.operations.calls import CALL_SOURCE
+from durable_retry.features.in_process.names import CALL_SOURCE
 from tests.simulation.regulars import REGULAR, ROUNDS
 from tests.simulation.story import Story
 

@@ -30,6 +30,7 @@ from durable_retry.attempt import http_client as downstream
 from durable_retry.base import names
 from durable_retry.base.names import WAKE_WAITING
 from durable_retry.dead_letters import index as dead_letter_index
+from durable_retry.features.in_process import names as call_names
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
@@ -392,8 +393,8 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     workflow_names.BATCH_STEP: workflow_steps.batch_step,
     workflow_names.BEGIN_RESTART: _without_hub(workflow_steps.begin_restart),
     workflow_names.END_RESTART: _without_hub(workflow_steps.end_restart),
-    names.START_CALL: call_steps.start_call,
-    names.LOOK_AT_CALL: call_steps.look_at_call,
+    call_names.START_CALL: call_steps.start_call,
+    call_names.LOOK_AT_CALL: call_steps.look_at_call,
     workflow_names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
     bulk_names.BULK_PAGE: bulk_steps.bulk_page,
     bulk_names.BULK_BATCH: bulk_steps.bulk_batch,

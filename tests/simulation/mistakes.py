@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import in_process
 from durable_retry.attempt import call as handler_calls
 from durable_retry.attempt import functions, handler, markers, results
 from durable_retry.attempt import http_request as http_attempt
@@ -34,6 +33,7 @@ from durable_retry.circuit import entity as circuit_entity
 from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
+from durable_retry.features.in_process import call as calls
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.features.order.rules.members import Order
@@ -263,7 +263,7 @@ PLAUSIBLE: Final = (
     Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
     Mistake("keys in the order of age", lambda: patch.object(FairShares, "in_order", _by_age)),
     Mistake("step again", lambda: patch.object(handler_calls, "begin", _begin_once_more)),
-    Mistake("key of a call repeats", lambda: patch.object(in_process, "execution_of", _the_same_execution)),
+    Mistake("key of a call repeats", lambda: patch.object(calls, "execution_of", _the_same_execution)),
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
     Mistake("cancelled, never listed", _without_cancelled),
     Mistake(

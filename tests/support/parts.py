@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from durable_retry.base import names
+from durable_retry.features.in_process.names import CALL
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
@@ -36,7 +37,7 @@ OPERATIONS: Final[dict[str, Any]] = {
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
     **dict(_orchestrators_of_features()),
     bulk_names.BULK_ACTION: bulk_action,
-    names.CALL: call.call_operation,
+    CALL: call.call_operation,
 }
 ENTITIES: Final[dict[str, Any]] = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from durable_retry.base.names import FINISHED
+from durable_retry.features.in_process.documents import OperationFields
 from durable_retry.features.openapi.routes import described
-from durable_retry.in_process import OperationFields
 from durable_retry_client import AsyncClient, Client, documents
 
 SCHEMAS = described()["components"]["schemas"]

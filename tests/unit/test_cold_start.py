@@ -28,7 +28,7 @@ HEAVY: Final = frozenset(
         *(
             *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "handler", "http_client")),
             "durable_retry.features.outbox.sending",
-            "durable_retry.in_process",
+            *(f"durable_retry.features.in_process.{name}" for name in ("call", "operations")),
         ),
         *("durable_retry.upkeep.failures", "durable_retry.upkeep.rounds"),
         *(f"durable_retry.{room}.routes" for room in ("intake", "operations", "dead_letters", "upkeep")),

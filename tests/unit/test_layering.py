@@ -35,7 +35,7 @@ ROOMS: Final = (
     *("circuit", "attempt", "dead_letters", "operations", "intake", "replay", "upkeep"),
 )
 """The core: each may import itself and what stands before it."""
-AT_THE_TOP: Final = ("routing", "app", "in_process", "testing", "features")
+AT_THE_TOP: Final = ("routing", "app", "testing", "features")
 PURE_ROOMS: Final = {
     "base": ("runtime.deferred", "plugins", "base"),
     "rules": ("runtime.deferred", "plugins", "base", "rules"),
@@ -65,14 +65,11 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         )
         for at, room in enumerate(ROOMS)
     },
-    **{
-        surface: frozenset(f"{LIBRARY}.{room}" for room in ROOMS)
-        for surface in (*DURABLE_FOLDERS, f"{LIBRARY}.in_process")
-    },
+    **{surface: frozenset(f"{LIBRARY}.{room}" for room in ROOMS) for surface in DURABLE_FOLDERS},
     CONSOLE: frozenset({*(f"{LIBRARY}.{room}" for room in (*ROOMS, "features")), CONSOLE}),
     **{
         f"{LIBRARY}.features.{name}": frozenset(
-            f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", f"features.{name}")
+            f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", "testing", f"features.{name}")
         )
         for name in FEATURES
     },
@@ -86,10 +83,10 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         for name in FEATURES
         if [*(ROOT / LIBRARY / "features" / name).glob("rules*")]
     },
-    **{
-        f"{LIBRARY}.{top}": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", top))
-        for top in ("app", "testing")
-    },
+    f"{LIBRARY}.app": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", "app")),
+    f"{LIBRARY}.testing": frozenset(
+        f"{LIBRARY}.{part}" for part in (*ROOMS, "testing", "features.in_process")
+    ),
     f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing")),
     "durable_retry_client": frozenset({"durable_retry_client"}),
     "onebox": frozenset({"onebox"}),
@@ -323,7 +320,7 @@ def test_a_route_trigger_or_activity_imports_no_store_and_passes_the_task_hub_on
 
 
 def test_what_the_apps_own_code_calls_imports_no_store() -> None:
-    (path,) = files_of(f"{LIBRARY}.in_process")
+    (path,) = files_of(f"{LIBRARY}.features.in_process.operations")
     names = [name for _, name in imported_by(ast.parse(path.read_text(encoding="utf-8")))]
     assert [name for name in names if is_store(name)] == []
 
@@ -469,8 +466,8 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
         ("durable_retry.intake", "import retryctl.api"),
         ("durable_retry.app", "from durable_retry_console.app import PLUGIN"),
         ("durable_retry.routing", "x = imported('durable_retry_console.app:PLUGIN')"),
-        ("durable_retry.in_process", "from durable_retry_client import OperationFailed"),
-        ("durable_retry_client", "from durable_retry.in_process import OperationFailed"),
+        ("durable_retry.features.in_process", "from durable_retry_client import OperationFailed"),
+        ("durable_retry_client", "from durable_retry.features.in_process.documents import OperationFailed"),
         ("orchestrators", "from durable_retry_console.bulk.shapes import BatchPace"),
         ("retryctl", "import durable_retry_console"),
         ("durable_retry.intake", "import orchestrators.operation"),

@@ -8,8 +8,8 @@ from durabletask import task
 from pydantic import BaseModel
 
 import durable_retry
+from durable_retry.features.in_process.operations import Accepted
 from durable_retry.handlers import Call, Outcome
-from durable_retry.in_process import Accepted
 from durable_retry_client import AsyncClient, Client, DeadLetter, Operation, Submitted
 
 

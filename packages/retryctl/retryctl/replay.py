@@ -1,7 +1,7 @@
 """The command `check-replay`: whether what is under way could go on with the code in a folder.
 
 The replay needs the app's code and packages, which retryctl does not: the app's own Python runs
-`durable_retry.testing.replay`.
+`durable_retry.features.histories.replay`.
 """
 
 import json
@@ -22,7 +22,7 @@ from retryctl.commands import Command, Given
 from retryctl.errors import UsageError
 from retryctl.output import Screen, fill
 
-_MODULE: Final = "durable_retry.testing.replay"
+_MODULE: Final = "durable_retry.features.histories.replay"
 _PYTHONS: Final = (".venv/bin/python", ".venv/Scripts/python.exe")
 
 

@@ -82,8 +82,8 @@ class PartHub:
     def in_place(self) -> Iterator[None]:
         with (
             patch("durable_retry.features.workflows.batches.submit", self.submit),
-            patch("durable_retry.operations.calls.submit", self.submit),
-            patch("durable_retry.operations.calls.find_status", self.find_status),
+            patch("durable_retry.features.in_process.start.submit", self.submit),
+            patch("durable_retry.features.in_process.start.find_status", self.find_status),
             patch.object(TaskHub, "read_instance", self.read_instance),
         ):
             yield

@@ -6,10 +6,10 @@ import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.histories.list import histories as list_histories
+from durable_retry.features.histories.replay import RecordedHistory, replayed
 from durable_retry.hub import task_hub as hub_module
 from durable_retry.operations.actions import submit
-from durable_retry.operations.histories import list_histories
-from durable_retry.testing.replay import RecordedHistory, replayed
 from orchestrators.operation import operation
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing

@@ -21,7 +21,6 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import (
-    CALL,
     DUE_AT,
     OPERATION,
     PASS_QUEUE,
@@ -32,6 +31,7 @@ from durable_retry.base.names import (
     OperationState,
 )
 from durable_retry.features.diagnosis.names import DIAGNOSIS
+from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import delivery_of, event_id_for

@@ -32,7 +32,7 @@ CATALOGUES = {
 }
 COMPUTED = {
     "durable_retry/settings/group.py": "reads what the groups declare",
-    "durable_retry/testing/replay.py": "takes over what local.settings.json has",
+    "durable_retry/features/histories/replay.py": "takes over what local.settings.json has",
     "durable_retry/settings/intake.py": "names with a tail: KEY_POINTERS_KAFKA",
     "durable_retry/features/sources/settings.py": "names with a tail: connections by identity",
 }

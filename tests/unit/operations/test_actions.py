@@ -12,8 +12,8 @@ from durable_retry.base.errors import (
     WrongOperationStateError,
 )
 from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.features.in_process.operations import Operations
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.in_process import Operations
 from durable_retry.operations import actions as operations
 from durable_retry.operations.routes import (
     cancel_operation,

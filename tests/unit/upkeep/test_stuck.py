@@ -10,7 +10,8 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.base.names import CALL, DUE_AT, OPERATION, QUEUE_CHECK
+from durable_retry.base.names import DUE_AT, OPERATION, QUEUE_CHECK
+from durable_retry.features.in_process.names import CALL
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.instances import Instance

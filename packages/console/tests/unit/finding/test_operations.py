@@ -11,8 +11,8 @@ import pytest
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState, Priority
+from durable_retry.features.in_process.names import CALL_SOURCE
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.operations.calls import CALL_SOURCE
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.rules.operations.status import ListedOperation, last_error
 from durable_retry.runtime import clock

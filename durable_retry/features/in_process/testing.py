@@ -16,16 +16,16 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId, EntityLock
 
 from durable_retry.base.foreign import plain_json
-from durable_retry.base.names import CALL
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.handlers.registry import registered_handlers, user_function
+from durable_retry.features.in_process.names import CALL
+from durable_retry.features.in_process.start import PendingCall, operation_of_call
+from durable_retry.handlers.registry import orchestrator_function, registered_handlers, user_function
 from durable_retry.hub.executor_guard import (
     InstanceExecution,
     async_error,
     begin_execution,
     no_task_error,
 )
-from durable_retry.operations.calls import PendingCall, operation_of_call
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
@@ -145,12 +145,6 @@ def _status_document(operation: OperationInput, ended: HandlerRun) -> dict[str, 
         "result": result,
         "dead_letter": letter,
     }
-
-
-def orchestrator_function(declared: Any) -> Any:
-    """Return the function of an orchestrator, of itself or of what `orchestration_trigger` made of it."""
-    handle = inspect.unwrap(user_function(declared))
-    return getattr(handle, "orchestrator_function", handle)
 
 
 def _orchestrator_of(declared: Any) -> Callable[[Any, Any], Any]:

@@ -12,12 +12,13 @@ import pytest
 from durabletask import task
 
 import durable_retry
-from durable_retry import in_process
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.in_process import operations as in_process
+from durable_retry.features.in_process.documents import operation_document
+from durable_retry.features.in_process.operations import Operations
 from durable_retry.hub import executor_guard
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.in_process import Operations, operation_document
 from durable_retry.intake import queue
 from durable_retry.operations import actions as operations
 from durable_retry.operations.actions import KeyReused

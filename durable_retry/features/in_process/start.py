@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.features.in_process.names import CALL_SOURCE
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.operations.status import find_status
@@ -17,8 +18,6 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import is_finished
 from durable_retry.rules.operations.submission import Naming, read_operation
 from durable_retry.settings.configuration import targets
-
-CALL_SOURCE: Final = "call"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class InstanceHistory(Answer):
     ]
 
 
-async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[InstanceHistory]:
+async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[InstanceHistory]:
     """Read a page of the histories of what is under way; with `completed` also of what has completed."""
     statuses = _UNDER_WAY | ({OrchestrationStatus.COMPLETED} if completed else set())
     # With payloads for the size of the page: a history is no smaller than they are.
@@ -37,8 +37,6 @@ async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) ->
         raise
     # Azure Storage lists entities among the instances.
     ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]
-    histories = await asyncio.gather(*map(hub.read_history, ids))
-    items = (
-        InstanceHistory(instance_id=name, events=events) for name, events in zip(ids, histories, strict=True)
-    )
+    read = await asyncio.gather(*map(hub.read_history, ids))
+    items = (InstanceHistory(instance_id=name, events=events) for name, events in zip(ids, read, strict=True))
     return Page(items=tuple(items), next_cursor=page.following)

@@ -1,6 +1,6 @@
 """Histories of orchestrations, replayed by the SDK's own executor against the code that is here.
 
-    python -m durable_retry.testing.replay HISTORIES
+    python -m durable_retry.features.histories.replay HISTORIES
 
 replays the files in a folder against the app in the current one, and writes what does not fit as JSON.
 `retryctl check-replay` runs it with the app's own Python.
@@ -29,9 +29,9 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import _OrchestrationExecutor
 from google.protobuf.json_format import ParseDict, ParseError
 
+from durable_retry.handlers.registry import orchestrator_function
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.testing.fakes import use_placeholders
-from durable_retry.testing.orchestrators import orchestrator_function
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from durable_retry.testing.replay import Difference, RecordedHistory, replayed
+from durable_retry.features.histories.replay import Difference, RecordedHistory, replayed
 from scripts.processes import ROOT
 
 type Steps = Generator[task.Task[Any], Any, Any]
@@ -204,7 +204,7 @@ def ask(given: str) -> str:
 
 
 def run(app: Path, histories: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "durable_retry.testing.replay", str(histories)]
+    command = [sys.executable, "-m", "durable_retry.features.histories.replay", str(histories)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=app, env=environ, capture_output=True, text=True, check=False)
 

@@ -1,0 +1,158 @@
+"""What code of the app says of an operation, and what it gets back."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypedDict
+
+from durable_retry.base.documents import size_problem
+from durable_retry.base.foreign import plain_json
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.handlers.registry import Function, find_handler, handler_of
+from durable_retry.handlers.signatures import read_result, result_of
+from durable_retry.rules.operations.completion import MASKED, is_masked_at
+from durable_retry.rules.operations.request import Event
+from durable_retry.settings.configuration import app_settings
+
+
+class OperationFields(TypedDict, total=False):
+    """The body of an operation; what is left out has the meaning of the API.
+
+    Attributes:
+        dependency: The one whose policy and circuit it uses; with `request`.
+        request: `method` (POST when left out), `path`, `query`, `headers`, `json` or `body`.
+        handler: In place of both, the name of a handler.
+        input: For the handler, any JSON.
+        key: The key of the operation, 1 to 255 visible ASCII characters.
+        correlation_id: Name of the wider piece of work.
+        deadline_seconds: For the whole operation; 0 for none.
+        start_at: When it begins, as RFC 3339; at most a year ahead.
+        delay_seconds: Begin so much after it was accepted, in place of `start_at`.
+        order_key: Operations of one order key run one after the other.
+        order_on_failure: `block` or `skip`: what those behind it do when it ends as a dead letter.
+        priority: `high`, `normal` or `low`, where operations wait.
+        limit_key: Whose share of the dependency's limits it uses, such as a customer.
+        debounce_key: A later operation with it replaces this one while it waits; with `debounce_seconds`.
+        debounce_seconds: How long it waits for a later one.
+        debounce_max_seconds: For how long it and those that it replaced wait at most.
+        retry: Changes of the dependency's policy.
+        on_success: Events to send when it succeeds.
+    """
+
+    dependency: str
+    request: Mapping[str, Any]
+    handler: str
+    input: Any
+    key: str
+    correlation_id: str
+    deadline_seconds: float
+    start_at: str
+    delay_seconds: float
+    order_key: str
+    order_on_failure: str
+    priority: str
+    limit_key: str
+    debounce_key: str
+    debounce_seconds: float
+    debounce_max_seconds: float
+    retry: Mapping[str, Any]
+    on_success: Iterable[Mapping[str, Any] | Event]
+
+
+_OPTIONS: Final = OperationFields.__annotations__.keys() - {"dependency", "request", "handler", "input"}
+"""What may stand beside the arguments of a function."""
+
+
+def operation_document(
+    function: Function | None, args: tuple[Any, ...], fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the body of an operation as JSON.
+
+    Args:
+        function: Declared by `operation`; None when `fields` say it all.
+        args: For the function.
+        fields: See `OperationFields`; of a function its keyword arguments and the fields beside them.
+
+    Raises:
+        LookupError: The function is not declared.
+        InvalidInputError: The arguments are not those of the function.
+    """
+    if function is not None:
+        handler = handler_of(function)
+        kwargs = {name: value for name, value in fields.items() if name not in _OPTIONS}
+        call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
+        fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}
+    document = dict(fields)
+    if "on_success" in fields:
+        events = fields["on_success"]
+        document["on_success"] = [event.to_json() if isinstance(event, Event) else event for event in events]
+    return document
+
+
+class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `except OperationFailed`
+    """An operation that did not succeed.
+
+        except OperationFailed as failed:
+            log.warning("%s: %s, dead letter %s", failed.reason, failed.detail, failed.dead_letter_id)
+
+    Attributes:
+        operation_id: The id of the operation; "" when it was never started.
+        status: `dead_lettered` or `cancelled`; `refused` when it was never started.
+        category: Kind of the failure, such as `malformed`; None of a cancelled one.
+        reason: The reason of the dead letter, such as `RetriesExhausted`; `ValidationFailed` when it was
+            refused.
+        dead_letter_id: What to replay; None when there is none.
+        detail: What went wrong, for a person.
+        document: The last status document; empty when it was never started.
+    """
+
+    def __init__(self, document: Mapping[str, Any], problems: Iterable[Mapping[str, str]] = ()) -> None:
+        letter = document.get("dead_letter") or {}
+        listed = "; ".join(f"{problem['pointer']}: {problem['detail']}" for problem in problems)
+        self.document = dict(document)
+        self.operation_id = str(document.get("operation_id", ""))
+        self.status = str(document.get("status", "refused"))
+        self.category: str | None = "malformed" if listed else letter.get("category")
+        self.reason: str | None = "ValidationFailed" if listed else letter.get("reason")
+        self.dead_letter_id: str | None = letter.get("id")
+        self.detail = listed or str(letter.get("detail") or "")
+        words = (self.operation_id, self.status, self.reason, self.detail)
+        super().__init__(", ".join(filter(None, words)))
+
+
+def checked_document(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of an operation as JSON, no larger than one that comes over HTTP.
+
+    Raises:
+        InvalidInputError: The host could not read it, or it is too large.
+    """
+    document: dict[str, Any] = plain_json(given)
+    if problem := size_problem(document, app_settings().max_body_bytes):
+        raise InvalidInputError([problem])
+    return document
+
+
+def result_in(ended: Mapping[str, Any]) -> Any:
+    """Return the result of an operation.
+
+    Args:
+        ended: `document`, its last status document; or `problems`, why it was never started.
+
+    Raises:
+        OperationFailed: It has none.
+    """
+    if "problems" in ended:
+        raise OperationFailed({}, ended["problems"])
+    document = ended["document"]
+    if document["status"] != OperationState.SUCCEEDED:
+        raise OperationFailed(document)
+    result = document["result"]
+    if is_masked_at(result, "/value"):
+        detail = "holds the dependency's credential, which is never stored: there is no value to return"
+        places = [place for place in result[MASKED] if is_masked_at({MASKED: [place]}, "/value")]
+        raise OperationFailed(document, [Problem(place, detail).to_json() for place in places])
+    if "value" not in result:
+        return result
+    handler = find_handler(document["handler"])
+    value = result["value"]
+    return value if handler is None else read_result(result_of(handler.function), json.dumps(value))
