@@ -5,14 +5,13 @@ from importlib import import_module
 from typing import Any, Final
 
 from durable_retry.base import names
-from durable_retry.features.in_process.names import CALL
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import call, operation, upkeep, wake_waiting
+from orchestrators import operation, upkeep, wake_waiting
 
 
 def _orchestrators_of_features() -> Iterator[tuple[str, Any]]:
@@ -37,7 +36,6 @@ OPERATIONS: Final[dict[str, Any]] = {
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
     **dict(_orchestrators_of_features()),
     bulk_names.BULK_ACTION: bulk_action,
-    CALL: call.call_operation,
 }
 ENTITIES: Final[dict[str, Any]] = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
