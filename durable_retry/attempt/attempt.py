@@ -66,16 +66,7 @@ async def attempt_operation(
     hub: TaskHub, call: AttemptCall
 ) -> AttemptOutcome | Blocked | BlockedStep | Renamed:
     """Make one attempt of an operation, if its retry budget and its circuit let it start."""
-    if call.operation is None:
-        sent = await read_large(hub, call.operation_id or "", call.input_id or "")
-    else:
-        sent = OperationInput.from_json(call.operation)
-    operation = sent.to_attempt(
-        clock.now(),
-        is_owed=call.is_owed,
-        acted_before=call.acted_before is True,
-        conflict=call.conflict,
-    )
+    operation = await called_operation(hub, call)
     number, admission, renamed_to = call.attempt, call.admission, None
     dependency = find_dependency(operation.dependency)
     if dependency is not None and dependency.name != operation.dependency:
@@ -102,13 +93,27 @@ async def attempt_operation(
     except StepBlockedError as error:
         answer = error.step
     if isinstance(answer, AttemptOutcome):
-        answer = await _with_result_apart(operation, answer)
+        answer = await with_result_apart(operation, answer)
     else:
         report(AttemptHeld(operation, kind_of_block(answer)))
     return answer if renamed_to is None else Renamed(renamed_to, answer)
 
 
-async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
+async def called_operation(hub: TaskHub, call: AttemptCall) -> OperationInput:
+    """Return the operation of an attempt, as it is made."""
+    if call.operation is None:
+        sent = await read_large(hub, call.operation_id or "", call.input_id or "")
+    else:
+        sent = OperationInput.from_json(call.operation)
+    return sent.to_attempt(
+        clock.now(),
+        is_owed=call.is_owed,
+        acted_before=call.acted_before is True,
+        conflict=call.conflict,
+    )
+
+
+async def with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
     """Store a large result apart; the history carries one that cannot be stored, as it carries small ones."""
     if outcome.category is not None or not isinstance(outcome.result, Mapping):
         return outcome

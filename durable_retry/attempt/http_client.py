@@ -214,6 +214,7 @@ async def send(
     limit_bytes: int,
     progress: SendProgress,
     limit_text: str = "",
+    url: httpx.URL | None = None,
 ) -> BoundedResponse:
     """Send a request and read its answer, all of it within `seconds`.
 
@@ -223,13 +224,15 @@ async def send(
         limit_bytes: The most of the body that is read.
         progress: Updated as the request goes on, also when this raises.
         limit_text: The time for everything, with what sets it, for a person.
+        url: Where it goes in place of the request's path; whoever gives it has checked that the credential of
+            the dependency may go there.
 
     Raises:
         EscapedBaseUrlError: The path leads elsewhere; nothing was sent.
         httpx.HTTPError: The exchange failed.
         TimeoutError: The time was up.
     """
-    url, incoming = target_url(dependency, request.path), _Incoming(limit_bytes)
+    url, incoming = url or target_url(dependency, request.path), _Incoming(limit_bytes)
     try:
         async with _last_look_after(seconds):
             return await _exchange_request(dependency, url, request, incoming, progress)

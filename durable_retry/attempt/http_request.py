@@ -156,8 +156,17 @@ _SEND_FAILURES: Final = (
 )
 
 
-async def attempt_request(plan: Plan) -> AttemptOutcome:
-    """Send the operation's request once and return the outcome; a failure of the dependency never raises."""
+async def attempt_request(
+    plan: Plan,
+    url: httpx.URL | None = None,
+    outcome_of: Callable[[Plan, BoundedResponse], AttemptOutcome] | None = None,
+) -> AttemptOutcome:
+    """Send the operation's request once and return the outcome; a failure of the dependency never raises.
+
+    Args:
+        url: As for `send`.
+        outcome_of: Returns what an answer means; None for `outcome_of_answer`.
+    """
     progress = SendProgress()
     try:
         answer = await send(
@@ -167,12 +176,13 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
             limit_bytes=app_settings().response_read_limit_bytes,
             progress=progress,
             limit_text=plan.limit_text,
+            url=url,
         )
     except EscapedBaseUrlError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error))
     except _SEND_FAILURES as error:
         return _outcome_of_failure(plan, error, progress)
-    return await read_beside(partial(_outcome_of_answer, plan, answer), len(answer.body))
+    return await read_beside(partial(outcome_of or outcome_of_answer, plan, answer), len(answer.body))
 
 
 def needs_marker(plan: Plan) -> bool:
@@ -311,7 +321,8 @@ def _verdict_on_answer(plan: Plan, answer: BoundedResponse) -> Verdict:
 _BROKEN_OFF: Final = "the body did not come whole"
 
 
-def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
+def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
+    """Return what an answer means to an attempt, with what is kept of it."""
     # Where no rule can say otherwise, a success is one, and its body is read once.
     is_success = is_2xx(answer.status_code) and not plan.dependency.classify
     verdict = None if is_success else _verdict_on_answer(plan, answer)

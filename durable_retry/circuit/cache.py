@@ -412,6 +412,18 @@ async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInp
     return circuit.pause(operation.operation_id, circuit.now())
 
 
+async def refusal_of(
+    hub: TaskHub, dependency: Dependency, operation_id: str, limit_key: str | None
+) -> Refused | None:
+    """Return the refusal of a call that is made beside attempts, and not counted; None where it may go."""
+    if not dependency.circuit.enabled:
+        return None
+    circuit = circuit_of(hub, dependency, limit_key)
+    await circuit.refresh_snapshot()
+    answer = circuit.circuit_permit(operation_id, circuit.now(), waiting=False)
+    return answer if isinstance(answer, Refused) else None
+
+
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
     for copy in _caches.take().values():

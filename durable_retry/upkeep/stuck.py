@@ -80,7 +80,8 @@ def expected_turn(name: str, state: pb.OrchestrationState) -> Expected | None:
     if name not in _OPERATIONS:
         due_at = instant_in(shown, DUE_AT) or changed_at
         return Expected(due_at) if due_at > changed_at else answer
-    if not shown or shown.get("status") == OperationState.RUNNING:
+    is_running = shown.get("status") == OperationState.RUNNING and shown.get("next_attempt_at") is None
+    if not shown or is_running:
         return answer
     try:
         in_order = shown["status"] == OperationState.WAITING_ORDER

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from durable_retry.base import names
 from durable_retry.base.names import Category
 from durable_retry.circuit.entity import wake
 from durable_retry.features.order.store import join_lane, leave_lane, read_lane
+from durable_retry.features.polling.names import POLLING
+from durable_retry.features.polling.rules import Poll
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
@@ -18,7 +21,7 @@ from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.runtime import clock
 from tests.replay.recording import Shape, Steer
-from tests.support.builders import Activities, an_operation, failing
+from tests.support.builders import Activities, an_operation, failing, outcome
 from tests.support.feature_parts import followed_by, in_order
 from tests.support.hub import TaskHubStage
 
@@ -69,6 +72,22 @@ def _held_up_once(stop: Callable[[], Blocked], then: Activities) -> Activities:
     return answer
 
 
+def _accepting(polls: int) -> Activities:
+    """Accept the request of the attempt, and end the work behind it after so many polls."""
+    asked = count(1)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        accepted = outcome(1, status_code=202, result={"status_code": 202, "headers": {"location": "/7"}})
+        if name != "poll":
+            return accepted if name == "attempt" else failing(0)(name, given)
+        if next(asked) < polls:
+            return {"place": "/7", "outcome": accepted}
+        ended = outcome(1, status_code=200, result={"status_code": 200, "headers": {}})
+        return {"place": "/7", "outcome": ended, "is_over": True}
+
+    return answer
+
+
 def _refused_for(seconds: float) -> Refused:
     base = clock.now() + timedelta(seconds=seconds)
     return Refused(base, 0, base, "the circuit is open: 10 of 10 calls in 30 s failed")
@@ -113,6 +132,7 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
         "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),
+        "polled": _shape(_quick(parts={POLLING: Poll(every_seconds=1.0).model_dump()}), _accepting(2)),
         "waited_in_order": _shape(
             _quick(parts=in_order("customer-7"), start_at=clock.now() + timedelta(seconds=1)),
             failing(0),

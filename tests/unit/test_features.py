@@ -135,7 +135,11 @@ def files_of(feature: str) -> set[str]:
     """Return what is taken out with a feature: paths of folders and files."""
     plugin = FEATURES[feature]
     modules = {
-        *(f"orchestrators/{module}.py" for module in (*plugin.orchestrators, plugin.gate) if module),
+        *(
+            f"orchestrators/{module}.py"
+            for module in (*plugin.orchestrators, plugin.gate, plugin.settle)
+            if module
+        ),
         *(f"activities/{each.module}.py" for each in plugin.activities),
         *(f"entities/{module}.py" for module in plugin.entities),
     }

@@ -36,6 +36,7 @@ class OperationFields(TypedDict, total=False):
         debounce_seconds: How long it waits for a later one.
         debounce_max_seconds: For how long it and those that it replaced wait at most.
         retry: Changes of the dependency's policy.
+        poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
     """
 
@@ -56,10 +57,14 @@ class OperationFields(TypedDict, total=False):
     debounce_seconds: float
     debounce_max_seconds: float
     retry: Mapping[str, Any]
+    poll: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
 
 
-_OPTIONS: Final = OperationFields.__annotations__.keys() - {"dependency", "request", "handler", "input"}
+_OPTIONS: Final = OperationFields.__annotations__.keys() - {
+    *("dependency", "request", "poll"),
+    *("handler", "input"),
+}
 """What may stand beside the arguments of a function."""
 
 

@@ -126,8 +126,8 @@ def after_attempt(
         case None:
             return Done(outcome.result)
         case Category.DEADLINE_EXCEEDED:
-            late = _held_up(due_at, outcome.started_at)
-            return too_late(operation, f"no time was left for attempt {outcome.number}{late}")
+            late = f"no time was left for attempt {outcome.number}{_held_up(due_at, outcome.started_at)}"
+            return too_late(operation, outcome.error or late if outcome.counted else late)
         case Category.TRANSIENT | Category.THROTTLED | Category.AMBIGUOUS | Category.UNAUTHORIZED if (
             not outcome.counted
         ):

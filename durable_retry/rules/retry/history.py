@@ -25,6 +25,7 @@ class WaitKind(StrEnum):
     LIMIT = "limit"
     OWN_FAILURE = "own_failure"
     ORDER = "order"
+    ACCEPTED = "accepted"  # the dependency works on the request, and is asked how it goes
 
     @property
     def state(self) -> OperationState:
@@ -35,6 +36,7 @@ _STATES: Final = {
     WaitKind.THROTTLE: OperationState.WAITING_THROTTLE,
     WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
     WaitKind.ORDER: OperationState.WAITING_ORDER,
+    WaitKind.ACCEPTED: OperationState.RUNNING,
 }
 
 

@@ -29,6 +29,10 @@ classify = { 404 = "transient" }
 base_url = "http://127.0.0.1:9"
 idempotency = { header = "" }
 
+[dependencies.free]
+base_url = "${TARGET}"
+circuit = { enabled = false }
+
 [dependencies.below]
 base_url = "${TARGET}/echo/api"
 """

@@ -112,7 +112,7 @@ async def test_a_result_that_cannot_be_stored_stays_in_the_history(
 
     monkeypatch.setattr(attempt, "store_apart", refuse)
     outcome = AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0, result=LARGE)
-    assert await attempt._with_result_apart(an_operation(), outcome) == outcome
+    assert await attempt.with_result_apart(an_operation(), outcome) == outcome
 
 
 @pytest.mark.parametrize(("status", "raises"), [(409, False), (503, True)])

@@ -62,7 +62,7 @@ def test_an_operation_that_shows_nothing_or_runs_waits_for_an_answer(shown: dict
     assert expected(shown) == ANSWER
 
 
-@pytest.mark.parametrize("status", ["waiting_retry", "waiting_circuit", "scheduled", "paused"])
+@pytest.mark.parametrize("status", ["running", "waiting_retry", "waiting_circuit", "scheduled", "paused"])
 def test_a_wait_is_due_at_its_end(status: str) -> None:
     assert expected({"status": status, "next_attempt_at": to_rfc3339(LATER)}) == Expected(LATER)
 
