@@ -129,6 +129,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
         return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=headers.trace)
 
     operation = read_body(req, read_posted)
+    http_admission().limit_keys.note(who.known_name, operation.limit_key, now)
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     result = await http_admission().submit(hub, operation)
@@ -146,11 +147,13 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
         AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
     ),
 )
-async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
+async def enqueue_operation(req: func.HttpRequest, who: Caller) -> func.HttpResponse:
     """Put an operation on the queue, also while the task hub is away."""
     try:
         with http_admission().place():
-            operation = await enqueue(read_submission(req), clock.now())
+            submission, now = read_submission(req), clock.now()
+            http_admission().limit_keys.note(who.known_name, submission.request.limit_key, now)
+            operation = await enqueue(submission, now)
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
     url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"

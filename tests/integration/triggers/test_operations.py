@@ -6,9 +6,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from durable_retry.http import routes
+from durable_retry.http.callers import Caller
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.intake import queue
 from durable_retry.intake.intake import http_admission
-from durable_retry.intake.routes import submit_operation
+from durable_retry.intake.limit_keys import LimitKeysOfCallers
+from durable_retry.intake.routes import enqueue_operation, submit_operation
 from durable_retry.operations.routes import cancel_operation, get_operation, retry_operation_now
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import ListedOperation
@@ -134,6 +138,23 @@ async def test_a_submission_beyond_the_limit_is_503_starts_nothing_and_is_accept
     assert hub.activities == []
     accepted = await submitted(hub)
     assert (accepted.status, "Idempotent-Replayed" in accepted.headers) == (202, False)
+
+
+@pytest.mark.parametrize("route", [submit_operation, enqueue_operation])
+async def test_a_caller_with_too_many_limit_keys_is_refused_alone_and_accepted_later(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, route: Any
+) -> None:
+    names = iter(["shop", "shop", "billing"])
+    monkeypatch.setattr(routes, "caller_of", lambda *_: Caller(next(names)))
+    monkeypatch.setattr(queue, "send_message", AsyncMock())
+    monkeypatch.setattr(http_admission(), "limit_keys", LimitKeysOfCallers(1))
+    answers = [
+        await call(route, hub.binding, CALL | {"key": key}, headers={"Limit-Key": key})
+        for key in ("a", "b", "c")
+    ]
+    assert [answer.status for answer in answers] == [202, 503, 202]
+    assert int(answers[1].headers["Retry-After"]) > 0
+    assert answers[1].body["detail"].startswith("shop has used 1 limit key")
 
 
 async def test_of_a_crowd_as_many_are_accepted_as_have_a_place_and_nothing_is_lost(

@@ -1,0 +1,34 @@
+"""How many limit keys a caller uses: each has its turn, so random ones would go before everybody else."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.base.errors import OverloadedError
+from durable_retry.base.text import counted
+
+_WINDOW: Final = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class LimitKeysOfCallers:
+    """The limit keys of the submissions over HTTP of the last minute, in this process."""
+
+    most: int  # of one caller; 0 means no limit
+    _used: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by caller; the latest at the end
+
+    def note(self, caller: str | None, limit_key: str | None, now: datetime) -> None:
+        """Count the key of a submission; neither a caller that nobody knows nor no key counts.
+
+        Raises:
+            OverloadedError: It is one too many.
+        """
+        if caller is None or limit_key is None or self.most == 0:
+            return
+        used = self._used.setdefault(caller, {})
+        while used and used[oldest := next(iter(used))] <= now - _WINDOW:
+            del used[oldest]
+        if limit_key not in used and len(used) >= self.most:
+            raise OverloadedError(f"{caller} has used {counted(self.most, 'limit key')} within a minute")
+        used.pop(limit_key, None)
+        used[limit_key] = now

@@ -1,0 +1,26 @@
+"""How many limit keys one caller may use."""
+
+import pytest
+
+from durable_retry.base.errors import OverloadedError
+from durable_retry.intake.limit_keys import LimitKeysOfCallers
+from tests.support.builders import NOON, after
+
+
+def test_a_caller_uses_so_many_limit_keys_within_a_minute_each_as_often_as_it_likes() -> None:
+    keys = LimitKeysOfCallers(2)
+    for second, key in enumerate(["a", "b", "a", "b", "a"]):
+        keys.note("shop", key, after(second))
+    with pytest.raises(OverloadedError, match="shop has used 2 limit keys within a minute"):
+        keys.note("shop", "c", after(62))
+    keys.note("shop", "c", after(63))  # b is a minute old
+    keys.note("billing", "d", after(63))
+
+
+@pytest.mark.parametrize(("most", "caller", "key"), [(0, "shop", "k"), (1, None, "k"), (1, "shop", None)])
+def test_whoever_has_no_bound_no_name_or_no_key_is_not_counted(
+    most: int, caller: str | None, key: str | None
+) -> None:
+    keys = LimitKeysOfCallers(most)
+    for number in range(3):
+        keys.note(caller, key and f"{key}-{number}", NOON)
