@@ -18,7 +18,7 @@ if [ ! -e mine ]; then
 fi
 
 stamp=.venv/.installed
-inputs=$(cat requirements.txt requirements-dev.txt constraints.txt packages/*/pyproject.toml packages/onebox/onebox/azurite/package-lock.json scripts/setup.sh | cksum)
+inputs=$(cat requirements*.txt constraints.txt packages/*/pyproject.toml packages/onebox/onebox/azurite/package-lock.json scripts/setup.sh | cksum)
 # Another Python behind the same name does not see what the earlier one installed.
 version_of() { "$1" -SEc 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null || true; }
 is_another() { [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of .venv/bin/python)" ]; }
@@ -59,7 +59,7 @@ install_packages() {
     echo "setup: installing the Python packages"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-        -e packages/client -e packages/console -e packages/onebox -e packages/retryctl
+        -r requirements-sdks.txt -e packages/client -e packages/console -e packages/onebox -e packages/retryctl
     rm -rf packages/console/build # of the install by requirements.txt, which the line above took the place of
 }
 

@@ -1,17 +1,11 @@
-"""What an answer says: the text of its body, and the answer that an exception of an HTTP library is about.
-
-A text is UTF-8 first, then what the answer declares, and no guess. None of the libraries is imported: their
-exceptions are known by their packages and by what they carry. What one does not let be read is missing.
-"""
+"""What an answer says: the text of its body, which is UTF-8 first, then what it declares, and no guess."""
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from durable_retry.base.documents import json_object
-from durable_retry.base.foreign import look, plain_text
 
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
 
@@ -77,76 +71,3 @@ def message_in(body: str) -> str:
         for name in _MESSAGES
     )
     return next((text for text in told if isinstance(text, str) and text.strip()), body)
-
-
-_PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure"})
-_BODY_CHARS: Final = 16_384
-_STATUSES: Final = range(100, 1_000)
-
-
-@dataclass(frozen=True, slots=True)
-class FailedAnswer:
-    """An answer that is no success.
-
-    Attributes:
-        headers: Names in lower case.
-        method: The method of the request; "" when it is not known.
-        body: The beginning of its text; "" when it has none, or was not read.
-    """
-
-    status_code: int
-    headers: Mapping[str, str]
-    method: str
-    body: str
-
-
-def answer_of(error: BaseException) -> FailedAnswer | None:
-    """Return the answer that an exception is about; None when there was none, or the library is not known.
-
-    It is at `error.response` (httpx, requests, azure.core), or in the exception itself (aiohttp).
-    """
-    return look(lambda: _answer_of(error), None)
-
-
-def _answer_of(error: BaseException) -> FailedAnswer | None:
-    packages = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
-    if not packages & _PACKAGES:
-        return None
-    response = getattr(error, "response", None)
-    response = error if response is None else response
-    status = getattr(response, "status_code", None) or getattr(response, "status", None)
-    if not (isinstance(status, int) and status in _STATUSES):
-        return None
-    return FailedAnswer(
-        int(status),
-        look(lambda: _headers_of(response), {}),
-        look(lambda: _method_of(error, response), ""),
-        look(lambda: _body_of(response), "")
-        or look(lambda: plain_text(getattr(response, "message", "")), ""),
-    )
-
-
-def _headers_of(response: Any) -> dict[str, str]:
-    headers = getattr(response, "headers", None) or {}
-    return {plain_text(name).lower(): plain_text(value) for name, value in headers.items()}
-
-
-def _method_of(error: BaseException, response: Any) -> str:
-    for holder, name in ((error, "_request"), (response, "request"), (error, "request_info")):
-        method = getattr(getattr(holder, name, None), "method", None)
-        if isinstance(method, str):
-            return method
-    return ""
-
-
-def _body_of(response: Any) -> str:
-    if getattr(response, "_content_consumed", True) is False:
-        return ""  # A stream of requests: its text would be read here, on the event loop.
-    content = look(lambda: response.content, None)
-    if isinstance(content, bytes):  # The libraries decode all of it, by whatever charset it names.
-        shown = content[: 4 * _BODY_CHARS]
-        content_type = look(lambda: _headers_of(response).get("content-type", ""), "")
-        text = body_text(shown, content_type, is_cut=len(shown) < len(content))
-        return (shown.decode(errors="backslashreplace") if text is None else text)[:_BODY_CHARS]
-    text = response.text() if callable(getattr(response, "text", None)) else response.text
-    return plain_text(text)[:_BODY_CHARS]

@@ -17,12 +17,13 @@ from durable_retry.attempt.http_client import transport_of
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.attempt.http_request import Plan, own_headers
 from durable_retry.attempt.markers import SENT, insert_marker
+from durable_retry.attempt.raised import names_of
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.names import Category
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.request import is_unprotected
 from durable_retry.rules.operations.steps import UnknownEffectError
-from durable_retry.rules.retry.classify import classify_failure, classify_status, names_of
+from durable_retry.rules.retry.classify import classify_failure, classify_status
 from durable_retry.rules.retry.retry_after import parse_retry_after
 from durable_retry.rules.retry.rules import ruled_answer
 from durable_retry.runtime import clock

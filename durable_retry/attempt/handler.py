@@ -12,7 +12,6 @@ from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter, ValidationError
 
 from durable_retry.attempt.admission import StepGate
-from durable_retry.attempt.bodies import FailedAnswer, answer_of
 from durable_retry.attempt.call import (
     Calls,
     ChangeStep,
@@ -35,8 +34,16 @@ from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_f
 from durable_retry.attempt.http_client import EscapedBaseUrlError, SignInError
 from durable_retry.attempt.http_request import Plan, document_of, verdict_on
 from durable_retry.attempt.markers import SENT, Marked, count_start, find_marked
+from durable_retry.attempt.raised import (
+    FailedAnswer,
+    answer_of,
+    answer_within,
+    links_of,
+    names_of,
+    qualified_name,
+)
 from durable_retry.attempt.results import change_step
-from durable_retry.base.foreign import look, name_of
+from durable_retry.base.foreign import look, name_of, text_of
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.base.text import counted, cut_text
@@ -48,14 +55,10 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
 from durable_retry.rules.operations.request import event_problems, is_unprotected
 from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
-from durable_retry.rules.retry.classify import (
-    Classification,
-    classify_failure,
-    classify_handler_failure,
-    names_of,
-)
+from durable_retry.rules.retry.classify import Classification, classify_failure
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
+from durable_retry.rules.retry.libraries import kind_by_code, kind_of
 from durable_retry.rules.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
 from durable_retry.rules.retry.rules import ruled_name
 from durable_retry.runtime import clock
@@ -170,11 +173,13 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
 def _outcome_of_raised(
     handler: Handler, calls: Calls, error: Exception, cut_off: FailedStep | None
 ) -> AttemptOutcome:
-    members, outcomes = members_of(error), []
+    members, outcomes, unknown = members_of(error), [], []
     for member in members:
         failed = cut_off or calls.failed_step(member)
+        if (known := _outcome_of_kind(handler, failed.plan, member)) is None:
+            unknown.append(member)
         outcome = replace(
-            _outcome_of_member(handler, failed.plan, member),
+            known or _outcome_of_unknown(failed.plan, member),
             step=failed.policy,
             is_elsewhere=failed.plan.dependency is not calls.plan.dependency,
             failure=_failure_detail(failed, member, member if len(members) == 1 else error),
@@ -182,13 +187,18 @@ def _outcome_of_raised(
         outcomes.append(outcome)
         if outcome.is_our_bug:
             _log_bug(handler, failed.plan, member)
-    outcome = _most_final(outcomes)
+    outcome = _with_unknown(_most_final(outcomes), unknown)
     of_steps = (_retry_hint_of(member) for each in calls.errors for member in members_of(each))
     return replace(outcome, retry_hint=_longest([outcome.retry_hint, *of_steps]))
 
 
 def _outcome_of_error(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
-    return _most_final([_outcome_of_member(handler, plan, member) for member in members_of(error)])
+    return _most_final(
+        [
+            _outcome_of_kind(handler, plan, member) or _outcome_of_unknown(plan, member)
+            for member in members_of(error)
+        ]
+    )
 
 
 _FINALITY: Final = {Category.TRANSIENT: 0, Category.THROTTLED: 1, Category.AMBIGUOUS: 3}
@@ -218,7 +228,7 @@ def _longest(hints: Iterable[RetryHint | None]) -> RetryHint | None:
 
 
 def _failure_detail(failed: FailedStep, member: BaseException, raised: BaseException) -> FailureDetail:
-    dependency, answer = failed.plan.dependency, answer_of(member)
+    dependency, answer = failed.plan.dependency, answer_within(member)
     return FailureDetail(
         step=failed.name,
         body=None if answer is None else refusal_texts(answer.body, dependency)[1],
@@ -258,8 +268,14 @@ def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) 
         unprotected = is_unprotected(answer.method, plan.deduplication_header)
     else:
         unprotected = may_repeat_work(plan, request)
-    document = partial(document_of, answer.body)
-    verdict = verdict_on(plan, answer.status_code, answer.headers, document, unprotected=unprotected)
+    verdict = verdict_on(
+        plan,
+        answer.status_code,
+        answer.headers,
+        partial(document_of, answer.body),
+        unprotected=unprotected,
+        coded=kind_by_code(names_of(error)),
+    )
     body = error_text(answer.body, plan.dependency)
     return verdict.outcome(
         plan,
@@ -268,20 +284,52 @@ def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) 
     )
 
 
-def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
-    """Return the outcome of an error that is no group; by its own type, since what it shows may lie."""
-    names, line = names_of(error), error_line(error, plan.dependency)
-    if ruled_name(names, plan.dependency.classify) is None:
-        if issubclass(type(error), _REFUSED_HERE):
-            return plan.outcome(category=Category.MALFORMED, error=line)
-        if (answer := answer_of(error)) is not None:
-            return _outcome_of_refusal(plan, error, answer)
-        if issubclass(type(error), _BUGS):
+def _outcome_of_kind(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome | None:
+    """Return the outcome of an error that is no group; None where nobody knows its kind.
+
+    It goes by its own type, since what it shows may lie; where that says nothing, by what is inside of it.
+    """
+    links, rules = links_of(error), plan.dependency.classify
+    ruled = [link for link in links if ruled_name(names_of(link), rules) is not None]
+    line = error_line(error, plan.dependency)
+    if not ruled and issubclass(type(error), _REFUSED_HERE):
+        return plan.outcome(category=Category.MALFORMED, error=line)
+    for link in ruled or links:
+        if not ruled and (answer := answer_of(link)) is not None:
+            outcome = _outcome_of_refusal(plan, link, answer)
+        elif not ruled and link is error and issubclass(type(error), _BUGS):
             line = f"bug in handler {handler.name}: {line}"
             return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
-    classified = _classify_error(plan, error, names)
-    hint, counted = _retry_hint_of(error), plan.counts(classified)
-    return plan.outcome(category=classified.category, error=line, retry_hint=hint, counted=counted)
+        elif (kind := _kind_of(plan, link)) is not None:
+            outcome = plan.outcome(
+                category=kind.category,
+                error=error_line(link, plan.dependency),
+                retry_hint=_retry_hint_of(link),
+                counted=plan.counts(kind),
+            )
+        else:
+            continue
+        # The text of a wrapper often has that of what it wraps.
+        is_said = link is error or text_of(link) in text_of(error)
+        inner = "" if is_said else f", by {outcome.error}"
+        return outcome if link is error else replace(outcome, error=cut_text(f"{line}{inner}", ERROR_CHARS))
+    return None
+
+
+def _outcome_of_unknown(plan: Plan, error: BaseException) -> AttemptOutcome:
+    return plan.outcome(category=Category.TRANSIENT, error=error_line(error, plan.dependency))
+
+
+_NAME_CHARS: Final = 100
+
+
+def _with_unknown(outcome: AttemptOutcome, unknown: list[BaseException]) -> AttemptOutcome:
+    """Return the outcome of what was raised, with the names of its kinds that nobody knows."""
+    if not unknown or outcome.category is not Category.TRANSIENT:
+        return outcome
+    full = ", ".join(qualified_name(type(error)).removeprefix("builtins.") for error in unknown)
+    says = f"; unknown kind of error: {cut_text(full, _NAME_CHARS)}; `classify` can say what it means"
+    return replace(outcome, error=cut_text(outcome.error or "", ERROR_CHARS - len(says)) + says)
 
 
 def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
@@ -297,12 +345,12 @@ def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
 
 
 def _retry_hint_of(error: BaseException) -> RetryHint | None:
-    if (answer := answer_of(error)) is not None:
-        return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
-    if not issubclass(type(error), Transient | Throttled):
+    if issubclass(type(error), Transient | Throttled):
+        seconds = look(partial(getattr, error, "retry_after"), None)
+        return None if seconds is None else look(lambda: hint_from_handler(float(seconds)), None)
+    if (answer := answer_within(error)) is None:
         return None
-    seconds = look(partial(getattr, error, "retry_after"), None)
-    return None if seconds is None else look(lambda: hint_from_handler(float(seconds)), None)
+    return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
 
 
 def _request_of(error: BaseException) -> httpx.Request | None:
@@ -311,14 +359,14 @@ def _request_of(error: BaseException) -> httpx.Request | None:
     return request if issubclass(type(request), httpx.Request) else None
 
 
-def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Classification:
-    """Classify a failure: that of a request by the table of requests, others by what the handler raised.
+def _kind_of(plan: Plan, error: BaseException) -> Classification | None:
+    """Classify a failure: that of a request by the table of requests, others by that of libraries.
 
     Every attempt of a handler counts, unless it could not sign in: what it sent before is not known here.
     """
-    rules = plan.dependency.classify
+    names, rules = names_of(error), plan.dependency.classify
     if not issubclass(type(error), httpx.RequestError | httpx.InvalidURL):
-        return classify_handler_failure(names, rules=rules)
+        return kind_of(names, rules=rules)
     request = _request_of(error)
     unprotected = request is not None and may_repeat_work(plan, request)
     classified = classify_failure(names, unprotected=unprotected, rules=rules)

@@ -20,6 +20,7 @@ from durable_retry.attempt.excerpts import (
 )
 from durable_retry.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.attempt.http_pool import SendProgress
+from durable_retry.attempt.raised import names_of
 from durable_retry.base.documents import read_answer
 from durable_retry.base.names import Category
 from durable_retry.base.text import Secret
@@ -35,7 +36,6 @@ from durable_retry.rules.retry.classify import (
     classify_status,
     is_2xx,
     is_of_credential,
-    names_of,
 )
 from durable_retry.rules.retry.constraints import attempt_seconds
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
@@ -268,6 +268,7 @@ def verdict_on(
     document: Callable[[], Any],
     *,
     unprotected: bool,
+    coded: Classification | None = None,
 ) -> Verdict:
     """Return what an answer means to an attempt, by the dependency's `classify` and the built-in table.
 
@@ -275,11 +276,13 @@ def verdict_on(
         headers: Names in lower case.
         document: Returns its body as JSON; None where it is none.
         unprotected: Whether its request must not be sent twice.
+        coded: What a code beside the status says, over the built-in table of statuses; None where none does.
     """
     read = cache(document)
     ruled = ruled_answer(plan.dependency.classify, status_code, headers, read)
-    hint = parse_retry_after(headers, status_code=status_code, now=clock.now(), ruled=ruled, document=read)
-    category = ruled or classify_status(
+    told = ruled or (None if coded is None else coded.category)
+    hint = parse_retry_after(headers, status_code=status_code, now=clock.now(), ruled=told, document=read)
+    category = told or classify_status(
         status_code,
         retry_hint=hint,
         unprotected=unprotected,
@@ -287,7 +290,8 @@ def verdict_on(
         advice=advised_retry(headers),
     )
     is_ruled = ruled is not None
-    refuses = is_of_credential(category, status_code, is_ruled=is_ruled) and plan.waits_for_credential
+    says_so = is_ruled or (coded is not None and not coded.counted)
+    refuses = is_of_credential(category, status_code, is_ruled=says_so) and plan.waits_for_credential
     return Verdict(category, hint, is_ruled, counted=not refuses)
 
 

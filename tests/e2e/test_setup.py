@@ -14,6 +14,7 @@ NEEDED = [
     "local.settings.example.json",
     "requirements.txt",
     "requirements-dev.txt",
+    "requirements-sdks.txt",
     "constraints.txt",
     "packages/client/pyproject.toml",
     "packages/console/pyproject.toml",

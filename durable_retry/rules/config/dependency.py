@@ -322,7 +322,7 @@ type CategoryName = Literal[
     "transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule"
 ]
 
-_FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_]\w*(\.\w[\w-]*)*", re.ASCII)
 
 
 _ADDRESS: Final = re.compile(r"(\w+://[\w-]+|[\w-]+[.:][\w-]+)([.:][\w-]+)*(/[\w./-]*)?")

@@ -25,11 +25,8 @@ owner who writes `500 = "transient"` states that a repeat is safe there. See `ru
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from durable_retry.base.foreign import look
 from durable_retry.base.names import Category
 from durable_retry.rules.retry.retry_after import RetryHint
 from durable_retry.rules.retry.rules import NO_RULES, Rules, ruled_name
@@ -95,55 +92,8 @@ _BY_EXCEPTION: Final[Mapping[str, Classification]] = {
 }
 """Every other exception is `_LOST`: timeouts and broken connections after some or all of it was sent."""
 
-_BUSINESS_RULE: Final = Classification(Category.BUSINESS_RULE)
-_MALFORMED: Final = Classification(Category.MALFORMED)
-_FORBIDDEN: Final = Classification(Category.UNAUTHORIZED)
 UNAUTHORIZED: Final = Classification(Category.UNAUTHORIZED, counted=False)
 """A refused credential, which is a failure of our side where it is the app's own."""
-
-_BY_LIBRARY: Final[Mapping[str, Classification]] = {
-    **dict.fromkeys(("sqlalchemy.IntegrityError", "psycopg.IntegrityError"), _BUSINESS_RULE),
-    **dict.fromkeys(
-        (
-            *("aiohttp.InvalidURL", "aiohttp.NonHttpUrlClientError", "aiohttp.TooManyRedirects"),
-            *("psycopg.DataError", "psycopg.NotSupportedError", "psycopg.ProgrammingError"),
-            *("redis.DataError", "redis.ResponseError"),
-            *("requests.InvalidHeader", "requests.InvalidSchema", "requests.InvalidURL"),
-            *("requests.MissingSchema", "requests.TooManyRedirects"),
-            *("sqlalchemy.ArgumentError", "sqlalchemy.CompileError", "sqlalchemy.DataError"),
-            *("sqlalchemy.NotSupportedError", "sqlalchemy.ProgrammingError"),
-        ),
-        _MALFORMED,
-    ),
-    **dict.fromkeys(
-        (
-            "azure.ClientAuthenticationError",
-            *("psycopg.InvalidAuthorizationSpecification", "psycopg.InvalidPassword"),
-            *("redis.AuthenticationError", "redis.AuthenticationWrongNumberOfArgsError"),
-        ),
-        UNAUTHORIZED,
-    ),
-    **dict.fromkeys(
-        ("psycopg.InsufficientPrivilege", "redis.AuthorizationError", "redis.NoPermissionError"), _FORBIDDEN
-    ),
-    # A Redis server that cannot at this moment: subclasses of `ResponseError`, which is malformed.
-    **dict.fromkeys(
-        (
-            *("redis.AskError", "redis.BusyLoadingError", "redis.ClusterDownError"),
-            *("redis.OutOfMemoryError", "redis.ReadOnlyError", "redis.TryAgainError"),
-        ),
-        _LOST,
-    ),
-}
-"""Exceptions of common libraries by package and class; one with a status goes by that, others are `_LOST`."""
-
-_BY_HANDLER: Final[Mapping[str, Classification]] = {
-    "Throttled": Classification(Category.THROTTLED),
-    "Rejected": Classification(Category.BUSINESS_RULE),
-}
-"""Exceptions of `durable_retry.handlers`. `Transient` is not here: every other exception means the same."""
-
-_BY_CODE: Final = {**_BY_LIBRARY, **_BY_HANDLER}
 
 
 def classify_status(
@@ -218,8 +168,8 @@ def classify_failure(
     """Classify an exception that was raised instead of an answer.
 
     Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
-    exception's class and its bases, most specific first, as `names_of` returns them. An unknown one is
-    `transient` and may have been sent.
+    exception's class and its bases, most specific first, as `attempt.raised.names_of` returns them. An
+    unknown one is `transient` and may have been sent.
     """
     names = list(exception_names)
     category = _first_known(names, _BY_EXCEPTION) or _LOST
@@ -229,44 +179,6 @@ def classify_failure(
     if unprotected and category.category is Category.TRANSIENT and category.sent is Sent.MAYBE:
         return Classification(Category.AMBIGUOUS)
     return category
-
-
-def classify_handler_failure(exception_names: Iterable[str], *, rules: Rules = NO_RULES) -> Classification:
-    """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
-
-    What a handler has sent before it failed is not known here, so every attempt of it counts, unless its
-    credential is refused.
-    """
-    names = list(exception_names)
-    ruled = ruled_name(names, rules)
-    if ruled is not None:
-        return Classification(ruled, counted=ruled is not Category.UNAUTHORIZED)
-    return _first_known(names, _BY_CODE) or _LOST
-
-
-_MOST_WRAPPED: Final = 8
-"""Exceptions inside of each other; one may be its own `orig`."""
-
-
-def names_of(error: BaseException) -> list[str]:
-    """Return the names by which an exception is classified, those of its own class first.
-
-    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`. The
-    driver's exception, which SQLAlchemy wraps and has at `orig`, says more and comes first.
-    """
-    wrapped = [error]
-    for _ in range(_MOST_WRAPPED):
-        driver: Any = look(partial(getattr, wrapped[-1], "orig", None), None)
-        if not issubclass(type(driver), BaseException):
-            break
-        wrapped.append(driver)
-    classes = [cls for exception in reversed(wrapped) for cls in type(exception).__mro__]
-    return list(dict.fromkeys(chain.from_iterable(map(_names_of_class, classes))))
-
-
-def _names_of_class(cls: type) -> tuple[str, ...]:
-    module, name = look(lambda: str(cls.__module__), ""), look(lambda: str(cls.__name__), "")
-    return f"{module}.{name}", f"{module.partition('.')[0]}.{name}", name
 
 
 def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:

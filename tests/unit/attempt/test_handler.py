@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, model_validator
 
 import durable_retry
+from durable_retry.attempt.excerpts import ERROR_CHARS
 from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.handlers import (
@@ -161,7 +162,8 @@ kinds = pytest.mark.parametrize(("make", "line"), KINDS.values(), ids=KINDS)
 def is_exhausted(run: HandlerRun, line: str) -> bool:
     letter = run.dead_letter
     assert letter is not None
-    assert [attempt.error for attempt in run.attempts] == [line] * 2
+    errors = [attempt.error or "" for attempt in run.attempts]
+    assert [error.partition("; unknown kind of error: ")[0] for error in errors] == [line] * 2
     return (letter.category, letter.reason) == (Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED)
 
 
@@ -182,6 +184,83 @@ async def test_what_a_sync_handler_lets_out_is_counted(make: Callable[[], BaseEx
         raise make()
 
     assert is_exhausted(await run(sell), line)
+
+
+class OutOfInkError(Exception): ...
+
+
+UNKNOWN = f"unknown kind of error: {__name__}.OutOfInkError"
+CLASSIFY = "`classify` can say what it means"
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: OutOfInkError("blue"), f"OutOfInkError: blue; {UNKNOWN}; {CLASSIFY}"),
+        (lambda: TimeoutError("late"), "TimeoutError: late"),
+        (lambda: Transient("busy"), "Transient: busy"),
+        (
+            lambda: ExceptionGroup("g", [OutOfInkError("blue"), ValueError("x")]),
+            f"2 errors: OutOfInkError: blue; ValueError: x; {UNKNOWN}, ValueError; {CLASSIFY}",
+        ),
+        (
+            lambda: ExceptionGroup("g", [OutOfInkError("blue"), Rejected("no")]),
+            "2 errors: Rejected: no; OutOfInkError: blue",
+        ),
+    ],
+)
+async def test_an_attempt_says_that_nobody_knows_its_kind_of_error(
+    make: Callable[[], BaseException], line: str
+) -> None:
+    def sell() -> None:
+        raise make()
+
+    assert (await run(sell)).attempts[0].error == line
+
+
+async def test_what_a_long_error_is_cut_for_is_what_can_be_done() -> None:
+    def sell() -> None:
+        raise OutOfInkError("blue" * 200)
+
+    error = (await run(sell)).attempts[0].error
+    assert error is not None
+    assert len(error) == ERROR_CHARS
+    assert error.endswith(f"... (cut); {UNKNOWN}; {CLASSIFY}")
+
+
+def raising(outer: Exception, inner: Exception) -> Callable[[], None]:
+    def sell() -> None:
+        raise outer from inner
+
+    return sell
+
+
+def refused_by_vendor(status: int, headers: dict[str, str]) -> Exception:
+    answer = type("Answer", (), {"status_code": status, "headers": headers, "text": "slow down"})()
+    error = type("VendorError", (Exception,), {"response": answer})
+    return error("no")  # type: ignore[no-any-return]
+
+
+async def test_where_nobody_knows_an_error_what_it_was_raised_from_decides() -> None:
+    inner = refused_by_vendor(429, {"Retry-After": "40"})
+    attempt = (await run(raising(OutOfInkError("blue"), inner))).attempts[0]
+    assert (attempt.category, attempt.status_code) == (Category.THROTTLED, 429)
+    assert attempt.error == "OutOfInkError: blue, by VendorError: slow down"
+    assert any("Retry-After" in reason for reason in attempt.delay_reasons)
+
+
+async def test_what_a_handler_says_itself_stands_above_what_it_was_raised_from() -> None:
+    inner = refused_by_vendor(404, {})
+    attempts = [
+        (await run(raising(outer, inner))).attempts[0] for outer in (Transient("wait"), KeyError("id"))
+    ]
+    assert [attempt.category for attempt in attempts] == [Category.TRANSIENT, Category.MALFORMED]
+
+
+async def test_a_wrapper_that_says_what_it_wraps_says_it_once() -> None:
+    inner = TimeoutError("late")
+    attempt = (await run(raising(OutOfInkError(f"blue: {inner}"), inner))).attempts[0]
+    assert (attempt.category, attempt.error) == (Category.TRANSIENT, "OutOfInkError: blue: late")
 
 
 async def test_a_sync_handler_that_takes_the_async_client_is_told_what_to_write() -> None:

@@ -7,7 +7,6 @@ from durable_retry.rules.retry.classify import (
     Classification,
     Sent,
     classify_failure,
-    classify_handler_failure,
     classify_status,
     is_refusal,
 )
@@ -179,28 +178,6 @@ def test_endless_redirects_are_malformed() -> None:
     assert classify_failure(names_of(httpx.TooManyRedirects)).category is Category.MALFORMED
 
 
-@pytest.mark.parametrize(
-    ("name", "category"),
-    [
-        ("Transient", "transient"),
-        ("Throttled", "throttled"),
-        ("Rejected", "business_rule"),
-        ("ValueError", "transient"),
-        ("PoolTimeout", "transient"),
-        ("InvalidURL", "transient"),
-    ],
-)
-def test_a_handlers_exceptions_say_what_they_are(name: str, category: str) -> None:
-    names = [name, "Exception", "BaseException", "object"]
-    assert classify_handler_failure(names) == Classification(Category(category))
-
-
-def test_a_dependencys_table_stands_above_a_handlers_words() -> None:
-    rules = {"KeyError": Category.MALFORMED, "Rejected": Category.TRANSIENT}
-    assert classify_handler_failure(["KeyError", "LookupError"], rules=rules).category == "malformed"
-    assert classify_handler_failure(["Rejected"], rules=rules) == Classification(Category.TRANSIENT)
-
-
 def test_a_handlers_words_mean_nothing_elsewhere() -> None:
     assert classify_failure(["Rejected", "Exception"]) == Classification(Category.TRANSIENT)
 
@@ -220,4 +197,3 @@ def test_an_override_of_something_else_changes_nothing() -> None:
 
 def test_a_failure_counts_unless_it_is_our_own() -> None:
     assert classify_failure(["ReadTimeout"]).counted
-    assert classify_handler_failure(["Rejected"]).counted
