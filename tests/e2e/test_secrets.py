@@ -26,6 +26,7 @@ CONFIGURED = {
     "GUARDED_TOKEN": "token-planted-4f1c",
     "GUARDED_KEY": "vendor-key-planted-77aa",
     "GUARDED_WEBHOOK": WEBHOOK,
+    "CLIENT_SECRET": "client-planted-51d3",
 }
 STORAGE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq"
 """The beginning of the emulator's key, which the worker has in its connection string."""
@@ -60,12 +61,12 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_METRIC_EXPORT_INTERVAL="200",
-        GUARDED_TOKEN=CONFIGURED["GUARDED_TOKEN"],
-        GUARDED_KEY=CONFIGURED["GUARDED_KEY"],
-        GUARDED_WEBHOOK=CONFIGURED["GUARDED_WEBHOOK"],
+        **CONFIGURED,
     )
     with system.running():
         ids = [posted(system, path) for path in PATHS]
+        body = operation("signs-in", "/fail/1", dependency="signing_in")
+        ids.append(system.client.post("/api/operations", json=body).json()["operation_id"])
         handed = {"seen": SEEN, "password": BODY, "access_token": QUERY}
         given = {"handler": "spill", "input": handed, "key": "spilled"}
         answer = system.client.post("/api/operations", json=given)
@@ -158,6 +159,15 @@ def test_a_secret_of_the_configuration_is_in_no_store_and_no_log(documents: str,
     secrets = (*CONFIGURED.values(), SEEN)
     assert SEEN in documents
     assert found(secrets, stored(folder)) == {SEEN}
+
+
+def test_a_token_is_in_memory_alone(
+    documents: str, folder: Path, target: Target, collector: OtlpReceiver
+) -> None:
+    tries = target.received("signs-in")["tries"]
+    tokens = {each["headers"]["authorization"].removeprefix("Bearer ") for each in tries}
+    assert len(tokens) == 1
+    assert found(tuple(tokens), iter([documents, *stored(folder), telemetry(collector)])) == set()
 
 
 def test_the_storages_key_is_in_neither_the_task_hub_nor_a_log(documents: str, folder: Path) -> None:

@@ -1,4 +1,8 @@
+import pytest
+
+import durable_retry
 from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.testing import run_handler
 from durable_retry.testing.fakes import with_placeholders
 
 FILE = """
@@ -9,6 +13,11 @@ auth = { header = "Authorization", value = "Bearer ${PAYMENTS_TOKEN}" }
 [dependencies.parcels]
 base_url = "https://${PARCELS_HOST}/v1"
 webhook = { secrets = ["${PARCELS_SECRET}"] }
+
+[dependencies.bank]
+base_url = "${BANK_URL}"
+auth = { oauth = { token_url = "${BANK_TOKEN_URL}", client_id = "${CLIENT}", client_secret = "${SECRET}" } }
+tls = { certificate = "${BANK_CERTIFICATE}" }
 """
 
 
@@ -18,6 +27,18 @@ def test_placeholders_fit_where_they_are_used() -> None:
     assert config.dependencies["payments"].base_url == "http://payments-url.test"
     assert config.dependencies["parcels"].base_url == "https://parcels-host/v1"
     assert (settings["PAYMENTS_TOKEN"], settings["OTHER"]) == ("t-1", "x")
+
+
+async def pay(call: durable_retry.Call) -> int:
+    answer = await call.client.post("/charges", json={})
+    return answer.status_code
+
+
+@pytest.mark.usefixtures("no_handlers")
+async def test_a_fake_asks_for_neither_token_nor_certificate() -> None:
+    durable_retry.operation("pay", dependency="bank")(pay)
+    run = await run_handler("pay", {}, config=FILE)
+    assert run.result == 200
 
 
 def test_what_is_no_toml_names_no_settings() -> None:
