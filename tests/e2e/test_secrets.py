@@ -61,7 +61,10 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_METRIC_EXPORT_INTERVAL="200",
-        **CONFIGURED,
+        GUARDED_TOKEN=CONFIGURED["GUARDED_TOKEN"],
+        GUARDED_KEY=CONFIGURED["GUARDED_KEY"],
+        GUARDED_WEBHOOK=CONFIGURED["GUARDED_WEBHOOK"],
+        CLIENT_SECRET=CONFIGURED["CLIENT_SECRET"],
     )
     with system.running():
         ids = [posted(system, path) for path in PATHS]

@@ -11,6 +11,8 @@ from durable_retry.features.credentials import tables
 from durable_retry.features.credentials.tables import CredentialKeys
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Auth, Dependency
+from durable_retry.settings import configuration
+from durable_retry.settings.mistakes import Mistakes
 from tests.support.certificates import SelfSigned, make_self_signed
 
 OAUTH = 'token_url = "https://id.example.com/token", client_id = "app", client_secret = "${SECRET}"'
@@ -151,3 +153,20 @@ def test_a_key_that_cannot_be_used_is_a_mistake(files: SelfSigned, tmp_path: Pat
     for file in (locked, other, files.certificate):
         (problem,) = problems_of_files(files.certificate, file)
         assert problem.startswith("cannot be used: ")
+
+
+def test_the_start_names_the_line_of_a_file_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file, mistakes = tmp_path / "dependencies.toml", Mistakes(tmp_path)
+    file.write_text(
+        '[dependencies.payments]\nbase_url = "https://a.example"\ntls = { certificate = "${PEM}" }\n'
+    )
+    monkeypatch.setenv("PEM", "/none.pem")
+    configuration.read_dependencies(file, mistakes)
+    (problem,) = mistakes.problems
+    assert problem.detail == "names no file: /none.pem"
+    assert problem.pointer == "dependencies.toml:3: dependencies.payments.tls"
+    monkeypatch.setattr(configuration, "_settings_for", lambda _: {"PEM": "placeholder"})
+    configuration.read_dependencies(file, placeholders := Mistakes(tmp_path))
+    assert placeholders.problems == []
