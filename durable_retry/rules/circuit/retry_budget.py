@@ -23,7 +23,7 @@ token of a retry that will never be made comes back. Nothing is promised for lat
 so what is lost with an operation that was terminated is soon paid.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 from typing import Annotated, Final, Literal
@@ -99,6 +99,7 @@ class BudgetPostponed(JsonShape):
     # it asks again.
     reserved: bool
     limit_key: str | None = None  # whose budget it is; None for that of the dependency
+    is_left: bool | None = None  # whether there are tokens, which other workers may take; None for not
     kind: Literal["postponed"] = "postponed"
 
 
@@ -189,9 +190,10 @@ def budget_allows(
     spent_here = taken_here - settings.ratio * first_attempts_here
     if spent_here + 1.0 <= share:
         return BudgetAllowed()
-    if taken_as_newcomer is not None or snapshot.tokens - spent_here >= 1.0:
+    is_left = snapshot.tokens - spent_here >= 1.0
+    if taken_as_newcomer is not None or is_left:
         # The next copy shows the tokens, as far as the others leave them.
-        return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
+        return replace(_ask_again(now, ASK_AGAIN_SECONDS, operation_id), is_left=is_left or None)
     return _turn_after_debt(snapshot, now, spent_here, settings, operation_id)
 
 

@@ -197,7 +197,9 @@ def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: dat
     at = postponed.until
     if not postponed.reserved and at <= now:
         at = max(at, _asks_again_at(operation, now))
-    return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
+    budget = f"the retry budget of {operation.dependency}"
+    reason = f"other workers may use what is left of {budget}" if postponed.is_left else f"{budget} is spent"
+    return DelayConstraint(at, (f"{reason}; {then}",))
 
 
 def limit_constraint(operation: Retryable, postponed: SlotPostponed, now: datetime) -> DelayConstraint:

@@ -120,6 +120,14 @@ def test_a_newcomer_takes_one_token_of_what_the_others_share_out_among_themselve
     assert asks_again(ask(read(book(Budget(), 0, retries=10), 0, reporters=2), taken_as_newcomer=0))
 
 
+def test_a_postponed_retry_says_whether_there_are_tokens_that_others_may_take() -> None:
+    answers = [
+        ask(snapshot, taken_here=1, taken_as_newcomer=1)
+        for snapshot in (read(Budget(), 0), read(book(Budget(), 0, retries=10), 0))
+    ]
+    assert [isinstance(answer, BudgetPostponed) and answer.is_left for answer in answers] == [True, None]
+
+
 def test_a_newcomer_that_seems_to_be_alone_takes_one_token_too() -> None:
     """After a quiet minute all workers are new, and each copy shows nobody else."""
     quiet = read(Budget(), 0)

@@ -312,6 +312,12 @@ def test_a_postponed_retry_waits_for_its_turn_and_says_why(*, reserved: bool, th
     assert decision == Wait(after(9), 9.0, (reason,), WaitKind.RETRY_BUDGET)
 
 
+def test_a_budget_that_others_may_use_is_not_called_spent() -> None:
+    decision = while_blocked(an_operation(), BudgetPostponed(after(1), reserved=False, is_left=True), NOON)
+    reason = "other workers may use what is left of the retry budget of payments; it asks again then"
+    assert decision == Wait(after(1), 1.0, (reason,), WaitKind.RETRY_BUDGET)
+
+
 def test_a_turn_after_the_deadline_is_not_waited_for() -> None:
     decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON)
     assert isinstance(decision, DeadLetter)
