@@ -131,6 +131,8 @@ class Plugin:
             and returns the one to go on with; None where that is not known yet, but the operation is to be
             cancelled, paused or carried on: `settle` is called with the same outcome after that.
         end: Its module there with `end`, which is called with the last document of such an operation.
+        refuse: Where a function is that may refuse the start of such an operation; it takes the task hub and
+            the operation, and raises `base.errors.OverloadedError`.
         start: Where a function is that starts such an operation, unless it begins later; it takes the task
             hub, what starts the operation, and the operation.
         archived: Where a function is for a dead letter of such an operation that was archived; it takes the
@@ -175,6 +177,7 @@ class Plugin:
     gate: str = ""
     settle: str = ""
     end: str = ""
+    refuse: str = ""
     start: str = ""
     archived: str = ""
     commit: str = ""

@@ -22,8 +22,8 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
             call has. Or `problems`: why it is not sent. When it continues as new `operation_id`.
 
     Returns:
-        `document`, the operation's last status document, or `problems`: why it was never started. None when
-        the orchestration continues as new.
+        `document`, the operation's last status document or what stands for it, or `problems`: why it was
+        never started. None when the orchestration continues as new.
     """
     if "problems" in input_:
         return {"problems": input_["problems"]}
@@ -42,9 +42,8 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
             started = yield from call_until_success(reports.signals, START_CALL, given)
             if not started.get("is_taken"):
                 break
-        if "problems" in started:
-            refused: dict[str, Any] = started
-            return refused
+        if "operation_id" not in started:
+            return started
         operation_id = started["operation_id"]
     for _ in range(LOOKS_PER_HISTORY):
         looked = yield from call_until_success(reports.signals, LOOK_AT_CALL, {"operation_id": operation_id})

@@ -88,6 +88,16 @@ class WrongSagaStateError(Exception):
 class OverloadedError(Exception):
     """A submission is refused for now; the text says why, and the same request may be sent again later."""
 
+    retry_after_seconds: int | None = None  # after how many, at least 1; None where that is not known
+
+
+class CircuitOpenError(OverloadedError):
+    """An operation that does not wait for an open circuit is refused; the text says why it is open."""
+
+    def __init__(self, detail: str, retry_after_seconds: int) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
 
 class KeyTakenError(Exception):
     """The key stands for another request by now."""

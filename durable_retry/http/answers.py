@@ -10,7 +10,12 @@ import azure.functions as func
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from durable_retry.base.answers import Answer, ProblemDocument
-from durable_retry.base.errors import REFUSED_STATUSES, OverloadedError, TaskHubUnavailableError
+from durable_retry.base.errors import (
+    REFUSED_STATUSES,
+    CircuitOpenError,
+    OverloadedError,
+    TaskHubUnavailableError,
+)
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.validation import InvalidInputError, Problem, count_of
 
@@ -23,6 +28,7 @@ TOO_LARGE: Final = "/problems/body-too-large"
 TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
 STORAGE_AWAY: Final = "/problems/storage-unavailable"
 OVERLOADED: Final = "/problems/overloaded"
+CIRCUIT_OPEN: Final = "/problems/circuit-open"
 UNAUTHORIZED: Final = "/problems/unauthorized"
 FORBIDDEN: Final = "/problems/forbidden"
 WRONG_STATE: Final = "/problems/wrong-state"
@@ -211,14 +217,15 @@ def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
     return problem(HTTPStatus.BAD_REQUEST, detail, type_=INVALID, errors=problems)
 
 
-def unavailable(detail: str, type_: str) -> func.HttpResponse:
+def unavailable(detail: str, type_: str, seconds: int | None = None) -> func.HttpResponse:
     """Return 503: the same request may be sent again.
 
     Args:
         detail: The kind of failure without addresses: those are for the log.
         type_: The part that is away.
+        seconds: After how many; None for `RETRY_LATER_SECONDS`.
     """
-    headers = {"Retry-After": str(RETRY_LATER_SECONDS)}
+    headers = {"Retry-After": str(seconds or RETRY_LATER_SECONDS)}
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, type_=type_, headers=headers)
 
 
@@ -239,7 +246,8 @@ def problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None
             return unavailable(detail, TASK_HUB_AWAY)
         case OverloadedError() as overload:
             detail = f"{overload}; nothing was started, send the same request again later."
-            return unavailable(detail, OVERLOADED)
+            type_ = CIRCUIT_OPEN if isinstance(overload, CircuitOpenError) else OVERLOADED
+            return unavailable(detail, type_, overload.retry_after_seconds)
         case AzureError() as failed if not _is_refusal(failed):
             detail = (
                 f"the storage account did not answer ({type(failed).__name__}); send the same request again."

@@ -118,6 +118,7 @@ async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
+        OverloadedError: A feature refuses it.
         InvalidInputError: Nobody can read the record of its key, and its history is gone.
     """
     with spans.submission(operation) as (span, traced):
@@ -132,6 +133,8 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> Subm
     is_new_key = operation.key_is_generated is True
     if not is_new_key and (answer := await _answer_to_known_key(hub, operation)) is not None:
         return answer
+    if operation.parts:
+        await _ask_whether_it_starts(hub, operation)
     start: Start = partial(_start_run, hub, uuid.uuid4().hex)
     for step in _steps_of_start(operation):
         start = partial(step, hub, start)
@@ -142,6 +145,12 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> Subm
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
+
+
+async def _ask_whether_it_starts(hub: TaskHub, operation: OperationInput) -> None:
+    for feature in features_of(operation.parts):
+        if feature.refuse:
+            await imported(feature.refuse)(hub, operation)
 
 
 def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[SubmitResult]]]:

@@ -414,3 +414,20 @@ def test_a_callers_own_credential_concerns_its_operation_alone(circuits: System,
     for each in ids:
         assert circuits.until(each, "dead_lettered")["dead_letter"]["category"] == "unauthorized"
     assert circuit(circuits, "guarded")["state"] == "closed"
+
+
+def test_an_operation_that_does_not_wait_is_refused_while_the_circuit_is_open(
+    circuits: System, key: str
+) -> None:
+    held = {"reason": "a test", "for_seconds": 60.0}
+    assert circuits.client.post("/api/circuits/refusing/open", json=held).status_code == 202
+
+    def refused() -> httpx.Response | None:
+        answer = circuits.post(f"{key}-{datetime.now(UTC).timestamp()}", "/echo", dependency="refusing")
+        return answer if answer.status_code == 503 else None
+
+    answer = eventually(refused, "the refusal")
+    assert answer.json()["type"] == "/problems/circuit-open"
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    waiting = circuits.accepted(f"{key}-waits", "/echo", dependency="refusing", when_open="wait")
+    circuits.until(waiting, "waiting_circuit")

@@ -13,7 +13,7 @@ def accepted_by(place: str) -> str:
 
 
 def waiting(status: dict[str, Any]) -> dict[str, Any] | None:
-    return status if status["waits"] else None
+    return status if status.get("waits") else None
 
 
 def test_an_accepted_request_is_asked_for_until_it_has_ended(system: System, key: str) -> None:

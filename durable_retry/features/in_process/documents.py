@@ -36,6 +36,7 @@ class OperationFields(TypedDict, total=False):
         debounce_seconds: How long it waits for a later one.
         debounce_max_seconds: For how long it and those that it replaced wait at most.
         retry: Changes of the dependency's policy.
+        when_open: `wait` or `refuse`, where the circuit is open already.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
     """
@@ -57,6 +58,7 @@ class OperationFields(TypedDict, total=False):
     debounce_seconds: float
     debounce_max_seconds: float
     retry: Mapping[str, Any]
+    when_open: str
     poll: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
 
@@ -104,8 +106,8 @@ class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `exce
         operation_id: The id of the operation; "" when it was never started.
         status: `dead_lettered` or `cancelled`; `refused` when it was never started.
         category: Kind of the failure, such as `malformed`; None of a cancelled one.
-        reason: The reason of the dead letter, such as `RetriesExhausted`; `ValidationFailed` when it was
-            refused.
+        reason: The reason of the dead letter, such as `RetriesExhausted`; `ValidationFailed` or `CircuitOpen`
+            when it was refused.
         dead_letter_id: What to replay; None when there is none.
         detail: What went wrong, for a person.
         document: The last status document; empty when it was never started.

@@ -8,3 +8,9 @@ LOOK_AT_CALL: Final = "look_at_call"
 
 CALL_SOURCE: Final = "call"
 """Source of the operations of calls; their keys are unique in the whole app."""
+
+REFUSED: Final = "refused"
+"""`OperationFailed.status` of an operation that was never started."""
+
+CIRCUIT_OPEN: Final = "CircuitOpen"
+"""`OperationFailed.reason` of one that was not, since the circuit of its dependency was open."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from durable_retry.base.errors import CircuitOpenError
 from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.names import Category
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.features.in_process.names import CALL_SOURCE
+from durable_retry.features.in_process.names import CALL_SOURCE, CIRCUIT_OPEN, REFUSED
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.operations.status import find_status
@@ -54,7 +56,8 @@ async def begin_call(hub: TaskHub, document: Any, call: PendingCall, now: dateti
 
     Returns:
         `operation_id`; or `problems`: `pointer` and `detail` of each; or `is_taken`: an earlier execution of
-        the caller has used the call's key.
+        the caller has used the call's key; or `document`: what stands for that of an operation which does not
+        start while its circuit is open.
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; calling this again is safe.
@@ -63,7 +66,11 @@ async def begin_call(hub: TaskHub, document: Any, call: PendingCall, now: dateti
         operation = operation_of_call(document, call, now)
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
-    outcome = await submit(hub, replace(operation, reports_to=call.instance))
+    try:
+        outcome = await submit(hub, replace(operation, reports_to=call.instance))
+    except CircuitOpenError as error:
+        letter = {"category": Category.CIRCUIT_OPEN.value, "reason": CIRCUIT_OPEN, "detail": str(error)}
+        return {"document": {"status": REFUSED, "dead_letter": letter}}
     if isinstance(outcome, Started):
         return {"operation_id": operation.operation_id}
     if operation.operation_id == operation_id_for(call.own_name.scope, call.own_name.key):

@@ -307,6 +307,7 @@ class OperationFields(TypedDict, total=False):
         limit_key: Whose share of the dependency's limits it uses, such as a customer.
         debounce_key: A later operation with it replaces this one while it waits for `debounce_seconds`.
         retry: Changes of the dependency's policy.
+        when_open: `wait` or `refuse`, where the circuit is open already.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
     """
@@ -328,6 +329,7 @@ class OperationFields(TypedDict, total=False):
     debounce_seconds: float
     debounce_max_seconds: float
     retry: Mapping[str, Any]
+    when_open: str
     poll: Mapping[str, Any]
     on_success: Sequence[Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ import azure.functions as func
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
-from durable_retry.base.errors import OverloadedError, TaskHubUnavailableError
+from durable_retry.base.errors import CircuitOpenError, OverloadedError, TaskHubUnavailableError
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT
@@ -111,6 +111,7 @@ def test_a_route_documents_what_most_refuse_unless_it_says_its_own(
         (ConflictError("Too late."), 409, "/problems/wrong-state"),
         (WornOutError(), 409, "/problems/wrong-state"),
         (TaskHubUnavailableError("away"), 503, "/problems/task-hub-unavailable"),
+        (CircuitOpenError("payments is not called", 7), 503, "/problems/circuit-open"),
         (OverloadedError("500 submissions are under way"), 503, "/problems/overloaded"),
         (ServiceRequestError("away"), 503, "/problems/storage-unavailable"),
     ],
