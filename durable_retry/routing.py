@@ -23,14 +23,12 @@ CORE: Final = (
     ),
     Collection("dependencies", ("durable_retry.operations.dependency_routes:routes",)),
     Collection("handlers", ("durable_retry.operations.dependency_routes:routes",)),
-    Collection("policies/{*rest}", ("durable_retry.operations.dependency_routes:routes",)),
     Collection("circuits/{*rest}", ("durable_retry.circuit.routes:routes",)),
     Collection(
         "dead-letters/{*rest}",
         ("durable_retry.dead_letters.routes:routes", "durable_retry.replay.routes:routes"),
     ),
     Collection("health", ("durable_retry.upkeep.routes:routes",), anonymous=True),
-    Collection("setup", ("durable_retry.upkeep.routes:routes",)),
 )
 
 _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)

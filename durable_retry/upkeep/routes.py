@@ -1,14 +1,13 @@
-"""HTTP: the health of the app, its queues and tables."""
+"""HTTP: the health of the app."""
 
 from http import HTTPStatus
 
 import azure.functions as func
 
 from durable_retry.http.answers import json_answer
-from durable_retry.http.routes import AWAY, OK, RouteAnswer, Routes, shown
+from durable_retry.http.routes import AWAY, OK, RouteAnswer, Routes
 from durable_retry.hub.binding import TaskHub
 from durable_retry.upkeep.health import Health, read_health
-from durable_retry.upkeep.setup import SetUp, set_up
 
 routes = Routes("the app")
 
@@ -26,9 +25,3 @@ async def get_health(hub: TaskHub) -> func.HttpResponse:
     """Check whether the app can accept operations."""
     health = await read_health(hub)
     return json_answer(health, HTTPStatus.OK if health.accepts else HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-@routes.post("setup", answers=shown(SetUp))
-async def set_up_storage() -> func.HttpResponse:
-    """Make the queues and tables that are missing in the storage account; to repeat it changes nothing."""
-    return json_answer(await set_up())

@@ -107,12 +107,16 @@ ROOMS: Final = (
     *("attempt", "base", "circuit", "entities", "handlers", "http", "hub", "intake", "operations"),
     *("orchestrators", "replay", "rules", "runtime", "settings", "telemetry", "upkeep"),
 )
-OF_THE_WHOLE: Final = {"test_callers_acts.py", "test_setup.py"}
+OF_THE_WHOLE: Final = {"test_callers_acts.py"}
 """They describe an app with all that plugs in."""
 ABOUT: Final = {
     "debounce": (
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
         "test_what_a_later_operation_replaced_is_counted_with_its_priority",
+    ),
+    "in_process": (
+        "test_a_call_has_the_same_id_in_every_replay",
+        "test_each_execution_of_an_instance_calls_operations_of_its_own",
     ),
     "order": (
         "test_a_source_gives_an_order_key_to_what_has_none",

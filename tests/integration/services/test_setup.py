@@ -12,9 +12,9 @@ from azure.storage.queue import (
     generate_account_sas,
 )
 
+from durable_retry.features.setup.storage import SetUp, SetUpState, set_up
 from durable_retry.settings.configuration import Registration
 from durable_retry.storage import queues, tables
-from durable_retry.upkeep.setup import SetUp, SetUpState, set_up
 from tests.support.azurite import Storage, use_account
 
 
@@ -64,6 +64,8 @@ async def test_what_the_app_may_not_make_is_refused_with_the_reason(
 async def test_an_app_that_takes_nothing_from_a_queue_gets_none(
     empty: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.upkeep.setup.registration", lambda: Registration(sources=frozenset()))
+    monkeypatch.setattr(
+        "durable_retry.features.setup.storage.registration", lambda: Registration(sources=frozenset())
+    )
     use_account(monkeypatch, empty.connection_string)
     assert {item.kind for item in (await set_up()).items} == {"table"}

@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.features.preview.rules import preview
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
+from durable_retry.rules.retry.backoff import backoff, bounds_of, ceiling_seconds
 from durable_retry.rules.retry.constraints import latest_start
 from durable_retry.rules.retry.decide import (
     DeadLetter,

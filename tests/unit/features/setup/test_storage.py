@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from durable_retry.upkeep.setup import tables_wanted
+from durable_retry.features.setup.storage import tables_wanted
 
 ROOT: Final = Path(__file__).parents[3]
 

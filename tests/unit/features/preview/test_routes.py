@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from durable_retry.base.validation import InvalidInputError, validated
+from durable_retry.features.preview.routes import PolicyQuestion, previewed
+from durable_retry.features.preview.rules import PolicyPreview
 from durable_retry.http.answers import json_answer
-from durable_retry.operations.dependency_routes import PolicyQuestion, previewed
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.retry.backoff import PolicyPreview
 from durable_retry.settings.configuration import using
 
 DEPENDENCIES = """
