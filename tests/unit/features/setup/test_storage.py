@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.features.setup.storage import tables_wanted
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[4]
 
 # `_MISSING_TABLE`, which begins with an underscore, is no table's name.
 _TABLE: Final = re.compile(r'^(?:[A-Z]+_)?TABLE: Final = "(\w+)"', re.MULTILINE)
