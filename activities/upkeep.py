@@ -22,10 +22,6 @@ async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
     return await remove(hub, RetentionPart(part["kind"], part["shard"]), clock.now(), STEP_SECONDS)
 
 
-async def pass_queue(_: object) -> None:
-    """Do nothing: that it runs says how far the queue of activities is."""
-
-
 async def wake_waiting(step: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Wake the waiting operations on the next pages of the task hub; waking one twice is harmless.
 

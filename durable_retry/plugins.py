@@ -151,6 +151,13 @@ class Plugin:
         each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
             bounded, and leaves the rest to the next run.
         each_round: The same, of the timer `maintenance`.
+        look: Where the class is of one look at what has not ended, which `watch` has once a minute; made with
+            the task hub and the present. `move_on` takes an instance's orchestration and its state, lets it
+            go on where it stands still, and returns what was done, None for nothing; `end` ends the look.
+        unwatched: Where a function is that looks at one instance that `watch` does not look at; it takes the
+            task hub, the id and the present.
+        diagnosis: Where functions are that look for trouble when a diagnosis is asked for, by the name of
+            its part; each takes the task hub and returns what is wrong, "" for nothing.
         health: Where functions are that look at a part of the app's health, by the name of the part; each
             takes the task hub and returns a `upkeep.health.HealthPart`.
         retention: Where its `upkeep.rounds.Kind` are, by the name of the kind.
@@ -190,6 +197,9 @@ class Plugin:
     tables: tuple[str, ...] = ()
     each_minute: tuple[Callable[..., Any], ...] = ()
     each_round: tuple[Callable[..., Any], ...] = ()
+    look: str = ""
+    unwatched: str = ""
+    diagnosis: Mapping[str, str] = field(default_factory=dict)
     health: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
     replay_checks: Mapping[str, str] = field(default_factory=dict)

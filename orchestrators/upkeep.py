@@ -1,13 +1,11 @@
-"""Orchestrations of upkeep: one removes what is past its time, one goes through the task hub's queues."""
+"""The orchestration of upkeep: it removes what is past its time."""
 
-from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final
 
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.base.names import PASS_QUEUE, QUEUE_CHECK, REMOVE_PAST, RETENTION
+from durable_retry.base.names import REMOVE_PAST, RETENTION
 from durable_retry.hub.turns import Signals, Turns
 from durable_retry.settings.configuration import function_name
 
@@ -27,28 +25,4 @@ def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Turns[Non
     ctx.continue_as_new(part)
 
 
-_SOON: Final = timedelta(seconds=1)
-
-
-def queue_check(ctx: task.OrchestrationContext, _: object) -> Turns[None]:
-    """Go through the queues of turns and of activities as operations do; see `rules.queue_checks`.
-
-    onebox has a queue each for activities of first turns, of timers and of answers, and prefers the latter
-    two; Azure Storage has one for all.
-    """
-
-    def passed() -> task.Task[Any]:
-        called: task.Task[Any] = ctx.call_activity(function_name(PASS_QUEUE), input={})
-        return called
-
-    first = passed()
-    yield ctx.create_timer(_SOON)
-    for called in (passed(), first):
-        with suppress(task.TaskFailedError):  # Its worker died, so it had begun.
-            yield called
-    with suppress(task.TaskFailedError):
-        yield passed()
-
-
 blueprint.orchestration_trigger(context_name="context", orchestration=RETENTION)(retention)
-blueprint.orchestration_trigger(context_name="context", orchestration=QUEUE_CHECK)(queue_check)

@@ -19,14 +19,12 @@ STARTED_OPERATION: Final = OPERATION
 
 RELEASE_WAITING: Final = "release_waiting"
 RETENTION: Final = "retention"
-QUEUE_CHECK: Final = "queue_check"
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
 WAKE_WAITING: Final = "wake_waiting"
 REMOVE_PAST: Final = "remove_past"
-PASS_QUEUE: Final = "pass_queue"  # noqa: S105 - no password
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"

@@ -6,7 +6,6 @@ from typing import Final
 
 from durable_retry.base.names import (
     OPERATION,
-    QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
     STARTED_OPERATION,
@@ -18,9 +17,8 @@ CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
     Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
-    # A timer looks after `retention`; the check of a queue waits for nothing.
+    # A timer looks after it.
     Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
-    Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),
 )
 
 

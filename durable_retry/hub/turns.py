@@ -84,7 +84,7 @@ class Signals:
     ) -> Turns[list[task.Task[Any] | None]]:
         """Ask for some things, and return the task that answered each: the first that did, if it can be.
 
-        Upkeep sends a nudge where it sees that an answer was lost (`upkeep.stuck`); then that is
+        Upkeep sends a nudge where it sees that an answer was lost (`features.standstill.stuck`); then that is
         asked for again. What was asked for before is waited for all the same: it may be late and not lost.
         A nudge that speaks of an earlier question has come late, or twice.
 

@@ -1,6 +1,6 @@
 """Orchestrations of this engine that failed or were terminated; the timer `watch` looks once a minute.
 
-It sees those that have not ended in the same pages, and lets those go on that stand still: see `stuck`.
+It sees those that have not ended in the same pages, which features look at: `Plugin.look`.
 
     an operation, before its first attempt   started anew, `MOST_RESTARTS` times
     an operation                             dead letter --> its key completed, its end reported
@@ -23,12 +23,13 @@ dead letter with which the operation ended: that run would be erased after it wa
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
@@ -58,6 +59,7 @@ from durable_retry.operations.status import (
     operation_of,
     restarts_of,
 )
+from durable_retry.plugins import features
 from durable_retry.replay.actions import start_if_lost
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
@@ -73,7 +75,6 @@ from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import function_name
 from durable_retry.storage import rounds
 from durable_retry.telemetry.facts import report
-from durable_retry.upkeep.stuck import Standstill, StuckLook, note_stuck
 
 
 async def purge_operation(
@@ -129,16 +130,18 @@ class Recovery(StrEnum):
     NONE = "left as they are"
 
 
-async def recover(
-    hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS
-) -> Counter[Recovery | Standstill]:
+async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> Counter[str]:
     """Look for orchestrations that failed, were terminated or stand still, and do what follows.
+
+    Returns:
+        How often what was done: a `Recovery`, or what a feature's look says.
 
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
-    done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), StuckLook(hub, now)
-    look = partial(_recover_instance, stuck)
+    done, errors = Counter[str](), list[Exception]()
+    looks = [imported(feature.look)(hub, now) for feature in features() if feature.look]
+    look = partial(_recover_instance, hub, now, looks)
     # Operations first: they are most of what is there.
     watched = (each for each in orchestrations().values() if each.is_watched)
     looked_for = (each for each in watched if not (each.is_idle and imported(each.is_idle)(hub, now)))
@@ -148,24 +151,27 @@ async def recover(
         recovered, failed = await settle_all(look, instances, _AT_ONCE)
         done.update(recovered)
         errors += failed
-        if sum(done[each] for each in Standstill) >= _MOST_MOVED:
+        if done.total() - sum(done[each] for each in Recovery) >= _MOST_MOVED:
             break  # The app has more to do than it can: nudging everybody would be work on top.
         if kept := recovered.count(Recovery.DEAD_LETTER):
             _log.error("%d orchestrations that ended badly: dead letters", kept)
-    await stuck.end()
-    await note_stuck(hub, stuck.stuck, now)
+    for each in looks:
+        await each.end()
     raise_first(errors)
     return done
 
 
-async def _recover_instance(look: StuckLook, state: pb.OrchestrationState) -> Recovery | Standstill:
+async def _recover_instance(
+    hub: TaskHub, now: datetime, looks: Sequence[Any], state: pb.OrchestrationState
+) -> str:
     # An error of one instance must not stop the others.
-    hub, now = look.hub, look.now
     name = next((each for each in watched_names() if state.name == function_name(each)), None)
     try:
         if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
-            moved = None if name is None else await look.move_on(name, state)
-            return moved or Recovery.NONE
+            for look in looks if name is not None else ():
+                if moved := await look.move_on(name, state):
+                    return str(moved)
+            return Recovery.NONE
         instance = None if name is None else await hub.read_instance(state.instanceId)
         if name is None or instance is None or instance.runtime_status not in ENDED_BADLY:
             return Recovery.NONE

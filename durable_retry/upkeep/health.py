@@ -15,14 +15,10 @@ from durable_retry.circuit.circuits import refusing_dependencies
 from durable_retry.dead_letters import records as dead_letter_records
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import plugins
-from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.runtime.sharing import shared
-from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.storage import tables
-from durable_retry.upkeep.stuck import stuck_instances
-from durable_retry.upkeep.stuck_rows import Stuck
 
 # A part that takes longer than this to answer counts as failing.
 _PATIENCE_SECONDS: Final = 5.0
@@ -70,22 +66,10 @@ async def _look_at_health(hub: TaskHub) -> Health:
     if not all(part.healthy for part in parts.values()):
         return Health(status="unhealthy", parts=parts)
     added = {name: imported(look) for plugin in plugins() for name, look in plugin.health.items()}
-    looks = {"stuck": _stuck_part, "credentials": _credentials_part, **added}
+    looks = {"credentials": _credentials_part, **added}
     parts |= zip(looks, await asyncio.gather(*(look(hub) for look in looks.values())), strict=True)
     works = all(part.healthy for part in parts.values())
     return Health(status="healthy" if works else "degraded", parts=parts)
-
-
-async def _stuck_part(hub: TaskHub) -> HealthPart:
-    patience, now = app_settings().alert_stuck_seconds, clock.now()
-    stuck: Stuck = ()
-    if patience > 0:
-        stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)
-    seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
-    if seconds <= patience:
-        return HealthPart(healthy=True)
-    detail = f"{len(stuck)} that stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
-    return HealthPart(healthy=False, detail=detail)
 
 
 async def _credentials_part(hub: TaskHub) -> HealthPart:

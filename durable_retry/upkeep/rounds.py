@@ -27,7 +27,7 @@ from durable_retry.circuit.circuits import forget_idle_circuits
 from durable_retry.dead_letters.records import Intent, left_over
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import plugins
+from durable_retry.plugins import features, plugins
 from durable_retry.replay.actions import finish_replay
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
@@ -47,7 +47,6 @@ from durable_retry.upkeep.removal import (
     remove_results_of_days,
     remove_steps,
 )
-from durable_retry.upkeep.stuck import nudge_if_lost
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +121,9 @@ async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> Non
     if await remove_past(hub, part, now, LOOK_SECONDS):
         given = {"kind": part.kind, "shard": part.shard}
         if not await hub.start_instance(RETENTION, part.instance_id, given, again=True):
-            await nudge_if_lost(hub, part.instance_id, now)
+            for feature in features():
+                if feature.unwatched:
+                    await imported(feature.unwatched)(hub, part.instance_id, now)
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, Final
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import (
     ENDED_EVENT,
-    QUEUE_CHECK,
     RELEASE_WAITING,
     REMOVE_PAST,
     RETENTION,
@@ -22,6 +21,7 @@ from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CA
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules import StoredEvent, event_id_for
+from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted

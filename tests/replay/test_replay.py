@@ -13,7 +13,6 @@ import pytest
 from durable_retry.app import harden_runtime
 from durable_retry.base.names import (
     OPERATION,
-    QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
 )
@@ -22,11 +21,23 @@ from durable_retry.features.histories.replay import Difference, replayed
 from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.orchestrations import orchestrations
 from durable_retry_console.bulk import orchestration as bulk
 from durable_retry_console.bulk.names import BULK_ACTION
-from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
+from orchestrators import (
+    batch,
+    call,
+    diagnosis,
+    operation,
+    order_lane,
+    outbox,
+    queue_check,
+    saga,
+    upkeep,
+    wake_waiting,
+)
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
@@ -40,7 +51,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     CALL: call.call_operation,
     RETENTION: upkeep.retention,
     DIAGNOSIS: diagnosis.diagnosis,
-    QUEUE_CHECK: upkeep.queue_check,
+    QUEUE_CHECK: queue_check.queue_check,
     PASS_TURN: order_lane.pass_turn,
 }
 
@@ -53,7 +64,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (upkeep, ("REMOVE_PAST",)),
-    QUEUE_CHECK: (upkeep, ("PASS_QUEUE",)),
+    QUEUE_CHECK: (queue_check, ("PASS_QUEUE",)),
     DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""

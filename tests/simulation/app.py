@@ -22,6 +22,7 @@ from activities import calls as call_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
+from activities import queue_check as queue_check_steps
 from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
 from durable_retry.app import harden_runtime
@@ -34,6 +35,7 @@ from durable_retry.features.in_process import names as call_names
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
+from durable_retry.features.standstill import names as standstill_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
@@ -387,7 +389,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     LOOK_AT_LANE: order_steps.look_at_lane,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     outbox_names.PUBLISH: outbox_steps.publish,
-    names.PASS_QUEUE: _without_hub(upkeep_steps.pass_queue),
+    standstill_names.PASS_QUEUE: _without_hub(queue_check_steps.pass_queue),
     outbox_names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
     workflow_names.SUBMIT: workflow_steps.submit,
     workflow_names.BATCH_STEP: workflow_steps.batch_step,

@@ -37,6 +37,7 @@ from durable_retry.features.in_process import call as calls
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.features.order.rules.members import Order
+from durable_retry.features.standstill.stuck import StuckLook
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga
@@ -65,7 +66,6 @@ from durable_retry.rules.retry.loop import WorkerFailed
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
-from durable_retry.upkeep.stuck import StuckLook
 from durable_retry_console.index import notes as operation_notes
 from entities import debounce as debounce_entity
 from entities import order_lane

@@ -14,8 +14,11 @@ from entities.idempotency_record import IdempotencyRecord
 from orchestrators import operation, upkeep, wake_waiting
 
 
-def _orchestrators_of_features() -> Iterator[tuple[str, Any]]:
+def _orchestrators_of_features(*, looking: bool) -> Iterator[tuple[str, Any]]:
+    """Yield those of features that look at what has not ended, or of the others."""
     for feature in features():
+        if bool(feature.look) is not looking:
+            continue
         modules = [import_module(f"orchestrators.{module}") for module in feature.orchestrators]
         for each in feature.orchestrations:
             yield each.name, next(vars(module)[each.name] for module in modules if each.name in vars(module))
@@ -31,10 +34,10 @@ OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
     names.RELEASE_WAITING: wake_waiting.release_waiting,
     names.RETENTION: upkeep.retention,
-    names.QUEUE_CHECK: upkeep.queue_check,
+    **dict(_orchestrators_of_features(looking=True)),
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
-    **dict(_orchestrators_of_features()),
+    **dict(_orchestrators_of_features(looking=False)),
     bulk_names.BULK_ACTION: bulk_action,
 }
 ENTITIES: Final[dict[str, Any]] = {

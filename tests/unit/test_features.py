@@ -78,7 +78,14 @@ def functions_of(plugin: Plugin) -> set[str]:
         for builder in blueprint._function_builders
         if not (name := builder._function.get_function_name() or "").startswith("BuiltIn__")
     }
-    return durable | triggered | {each.function for each in plugin.collections}
+    others = {path for other in FEATURES.values() if other is not plugin for path in paths_of(other)}
+    own = {each.function for each in plugin.collections if each.path not in others}
+    return durable | triggered | own
+
+
+def paths_of(plugin: Plugin) -> set[str]:
+    """Return the collections to which a feature adds routes."""
+    return {each.path for each in plugin.collections}
 
 
 def members_of(plugin: Plugin) -> set[str]:

@@ -48,7 +48,7 @@ STORES: Final = frozenset(
         *("hub.entity_ids", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
         *("attempt.results", "attempt.markers", "dead_letters.index", "dead_letters.list"),
         *("dead_letters.records", "operations.entities", "operations.lone_records"),
-        *("operations.status", "upkeep.stuck_rows"),
+        "operations.status",
     )
 )
 """What reads and writes storage and the task hub. A use case is one function above it: who parses a request
@@ -101,7 +101,6 @@ OURS: Final = frozenset(
 
 RULES: Final = f"{LIBRARY}.rules"
 RULES_PACKAGES: Final = (
-    "queue_checks",
     "circuit",
     "limits",
     "retry",

@@ -3,7 +3,7 @@
 A host that drops messages leaves operations pending, without an error. Those parts that only an orchestration
 can try, it does (`orchestrators/diagnosis.py`); the app looks at the others when it is asked how far that is.
 
-    storage, queues, packages, stuck           looked at when asked
+    storage, queues, packages, of features     looked at when asked
     start, entity, timer, activity, index      reached by the orchestration; the last one writes a row
 """
 
@@ -15,27 +15,16 @@ from typing import Final
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.base.answers import Answer
 from durable_retry.base.errors import TaskHubUnavailableError
-from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.diagnosis.rules import DiagnosedPart, Diagnosis, PartState, reached_parts
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.runtime import clock
-from durable_retry.runtime.deferred import unimportable
+from durable_retry.plugins import features
+from durable_retry.runtime.deferred import imported, unimportable
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.storage import queues, rounds, tables
-from durable_retry.upkeep.stuck import stuck_instances
-from durable_retry.upkeep.stuck_rows import Stuck
-
-
-class StuckInstances(Answer):
-    """The orchestrations that no nudge moves; some, where there are many."""
-
-    items: Stuck
-
 
 # Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one.
 _ANSWERS_WITHIN_SECONDS: Final = 10.0
@@ -58,10 +47,12 @@ async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: 
     if instance is None:
         return None
     storage = _look_at_part("storage", tables.read(rounds.TABLE, _PARTITION, diagnosis_id))
-    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_at_packages(), _look_for_stuck(hub))
+    added = {name: imported(look) for feature in features() for name, look in feature.diagnosis.items()}
+    looks = (_look_for_trouble(name, look(hub)) for name, look in added.items())
+    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_at_packages(), *looks)
     has_failed = instance.runtime_status is OrchestrationStatus.FAILED
     reached = reached_parts(instance.custom_status, (instance.failure or "") if has_failed else None)
-    parts = [*looked_at[:3], *reached, looked_at[3]]
+    parts = [*looked_at[:3], *reached, *looked_at[3:]]
     return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
 
 
@@ -94,15 +85,13 @@ async def _require_queue(name: str) -> None:
         raise MissingQueueError(f"the queue {name} does not exist")
 
 
-async def _look_for_stuck(hub: TaskHub) -> DiagnosedPart:
+async def _look_for_trouble(name: str, look: Awaitable[str]) -> DiagnosedPart:
     try:
-        stuck = await _within_seconds(stuck_instances(hub, clock.now()))
+        trouble = await _within_seconds(look)
     except (AzureError, TaskHubUnavailableError):
-        stuck = ()  # Other parts say what does not answer.
-    if not stuck:
-        return DiagnosedPart(name="stuck", state=PartState.OK)
-    detail = f"since {to_rfc3339(stuck[0].since)}: {', '.join(each.instance_id for each in stuck)}"
-    return DiagnosedPart(name="stuck", state=PartState.FAILED, detail=detail)
+        trouble = ""  # Other parts say what does not answer.
+    state = PartState.FAILED if trouble else PartState.OK
+    return DiagnosedPart(name=name, state=state, detail=trouble or None)
 
 
 async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:

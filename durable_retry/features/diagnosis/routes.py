@@ -1,4 +1,4 @@
-"""HTTP: a diagnosis of each part that an operation needs, and what stands still."""
+"""HTTP: a diagnosis of each part that an operation needs."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -7,14 +7,12 @@ import azure.functions as func
 from pydantic import Field
 
 from durable_retry.base.answers import Answer
-from durable_retry.features.diagnosis.parts import StuckInstances, find_diagnosis, start_diagnosis
+from durable_retry.features.diagnosis.parts import find_diagnosis, start_diagnosis
 from durable_retry.features.diagnosis.rules import Diagnosis
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import Routes, accepted, shown
 from durable_retry.hub.binding import TaskHub
-from durable_retry.runtime import clock
-from durable_retry.upkeep.stuck import stuck_instances
 
 routes = Routes("the app")
 
@@ -29,12 +27,6 @@ class StartedDiagnosis(Answer):
 async def start_a_diagnosis(hub: TaskHub) -> func.HttpResponse:
     """Start a diagnosis: an orchestration that calls an entity, waits for a timer and calls an activity."""
     return json_answer(StartedDiagnosis(diagnosis_id=await start_diagnosis(hub)), HTTPStatus.ACCEPTED)
-
-
-@routes.get("diagnoses/stuck", answers=shown(StuckInstances))
-async def list_stuck(hub: TaskHub) -> func.HttpResponse:
-    """List the orchestrations that stand still and that no nudge moves, the first that was due first."""
-    return json_answer(StuckInstances(items=await stuck_instances(hub, clock.now())))
 
 
 @routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis))

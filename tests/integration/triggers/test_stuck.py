@@ -23,9 +23,7 @@ from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import (
     DUE_AT,
     OPERATION,
-    PASS_QUEUE,
     PAUSE_EVENT,
-    QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
     OperationState,
@@ -35,6 +33,11 @@ from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import delivery_of, event_id_for
+from durable_retry.features.standstill.checks import look_at_checks
+from durable_retry.features.standstill.names import PASS_QUEUE, QUEUE_CHECK
+from durable_retry.features.standstill.rules import QueueChecks
+from durable_retry.features.standstill.store import change_checks, read_stuck
+from durable_retry.features.standstill.stuck import Standstill, stuck_instances
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.orchestrations import orchestrations, watched_names
@@ -46,14 +49,10 @@ from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import start_input
-from durable_retry.rules.queue_checks import QueueChecks
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.settings.configuration import using
 from durable_retry.upkeep import failures, rounds
 from durable_retry.upkeep.failures import Recovery, recover
-from durable_retry.upkeep.queue_checks import look_at_checks
-from durable_retry.upkeep.stuck import Standstill, stuck_instances
-from durable_retry.upkeep.stuck_rows import change_checks, read_stuck
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput

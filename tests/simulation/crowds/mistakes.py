@@ -9,13 +9,13 @@ from durable_retry.attempt import http_request
 from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache
+from durable_retry.features.standstill.rules import Expected
+from durable_retry.features.standstill.stuck import StuckLook
 from durable_retry.rules.circuit.retry_budget import BudgetAllowed, budget_allows
 from durable_retry.rules.limits import limiter
 from durable_retry.rules.operations.waits import Pause
-from durable_retry.rules.queue_checks import Expected
 from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.runtime import clock
-from durable_retry.upkeep.stuck import StuckLook
 from orchestrators import operation
 from orchestrators.run import Run
 

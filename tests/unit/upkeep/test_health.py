@@ -32,8 +32,7 @@ async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
     monkeypatch.setattr(TaskHub, "check", look)
     monkeypatch.setattr(tables, "read", AsyncMock())
     monkeypatch.setattr(health, "plugins", tuple)
-    for part in ("_stuck_part", "_credentials_part"):
-        monkeypatch.setattr(health, part, AsyncMock(return_value=HealthPart(healthy=True)))
+    monkeypatch.setattr(health, "_credentials_part", AsyncMock(return_value=HealthPart(healthy=True)))
     with clock.reading(lambda: AT, lambda: seconds):
         for _ in range(2):
             seen = await asyncio.gather(*(read_health(HUB) for _ in range(1_000)))
@@ -62,7 +61,6 @@ async def test_a_credential_that_is_refused_is_a_part_of_the_health_without_the_
     monkeypatch.setattr(TaskHub, "check", AsyncMock())
     monkeypatch.setattr(tables, "read", AsyncMock())
     monkeypatch.setattr(health, "plugins", tuple)
-    monkeypatch.setattr(health, "stuck_instances", AsyncMock(return_value=()))
     with using(parse_config(GUARDED, {})):
         found = await read_health(TaskHub(json.dumps({"refused_by": refused_by})))
     part = found.parts["credentials"]

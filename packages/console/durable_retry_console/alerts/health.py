@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.features.standstill.store import Stuck
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
-from durable_retry.upkeep.stuck_rows import Stuck
 from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.rules import (
     CIRCUIT_OPEN,

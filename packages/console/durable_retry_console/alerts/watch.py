@@ -31,6 +31,8 @@ from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLan
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.outbox.sending import was_swept_empty
+from durable_retry.features.standstill.store import Stuck
+from durable_retry.features.standstill.stuck import stuck_instances
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.dead_letters.document import DeadLetterSummary
@@ -38,8 +40,6 @@ from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.settings.configuration import app_settings, dependencies
 from durable_retry.telemetry.spans import DEPENDENCY
-from durable_retry.upkeep.stuck import stuck_instances
-from durable_retry.upkeep.stuck_rows import Stuck
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter
 
 from durable_retry.base.answers import Answer, Instant, read_or
-from durable_retry.rules.queue_checks import QueueChecks
+from durable_retry.features.standstill.rules import QueueChecks
 from durable_retry.storage import tables
 from durable_retry.storage.rounds import TABLE
 from durable_retry.storage.tables import Row

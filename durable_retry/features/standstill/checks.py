@@ -1,4 +1,4 @@
-"""The checks of the task hub's queues: asked for, and noted when they are through (`rules.queue_checks`)."""
+"""The checks of the task hub's queues: asked for, and noted when they are through (`rules`)."""
 
 from datetime import datetime
 from functools import reduce
@@ -6,11 +6,11 @@ from functools import reduce
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.base.json_forms import to_ms
-from durable_retry.base.names import QUEUE_CHECK
+from durable_retry.features.standstill.names import QUEUE_CHECK
+from durable_retry.features.standstill.rules import QueueCheck, QueueChecks
+from durable_retry.features.standstill.store import change_checks, read_checks
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import NOT_ENDED
-from durable_retry.rules.queue_checks import QueueCheck, QueueChecks
-from durable_retry.upkeep.stuck_rows import change_checks, read_checks
 
 type _Ended = tuple[QueueCheck, datetime | None]
 """A check, and when it came through; None for one that failed or is gone."""

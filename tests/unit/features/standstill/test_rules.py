@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.rules.queue_checks import (
+from durable_retry.features.standstill.rules import (
     BETWEEN_CHECKS,
     CLOCKS_DIFFER,
     MOST_CHECKS,

@@ -10,16 +10,18 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.base.names import DUE_AT, OPERATION, QUEUE_CHECK
+from durable_retry.base.names import DUE_AT, OPERATION
 from durable_retry.features.in_process.names import CALL
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.features.standstill import checks as queue_checks
+from durable_retry.features.standstill import stuck
+from durable_retry.features.standstill.names import QUEUE_CHECK
+from durable_retry.features.standstill.rules import CLOCKS_DIFFER, Expected, QueueCheck, QueueChecks
+from durable_retry.features.standstill.stuck import Standstill, StuckLook, expected_turn, nudge_if_lost
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.instances import Instance
 from durable_retry.rules.operations.operation import start_input
-from durable_retry.rules.queue_checks import CLOCKS_DIFFER, Expected, QueueCheck, QueueChecks
 from durable_retry.rules.retry.policy import Timeouts
-from durable_retry.upkeep import queue_checks, stuck
-from durable_retry.upkeep.stuck import Standstill, StuckLook, expected_turn, nudge_if_lost
 from durable_retry_console.bulk.names import BULK_ACTION
 from tests.support.builders import an_operation
 
@@ -146,7 +148,7 @@ async def looked(hub: Hub, minutes: float, state: Any = None, name: str = OPERAT
     """Look as `watch` does after some minutes; return what was done."""
     look = StuckLook(hub, at(minutes))  # type: ignore[arg-type]
     done = await look.move_on(name, state or a_state(RUNNING))
-    await look.end()
+    await look.ask_for_check()
     return done
 
 
@@ -180,7 +182,7 @@ async def test_one_check_is_asked_for_all_that_is_late() -> None:
     look = StuckLook(hub, at(3))  # type: ignore[arg-type]
     for number in range(500):
         assert await look.move_on(OPERATION, a_state(RUNNING, instance_id=f"op-{number}")) is None
-    await look.end()
+    await look.ask_for_check()
     assert hub.started == [QUEUE_CHECK]
     assert hub.reads == []
 

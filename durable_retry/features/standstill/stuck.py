@@ -6,7 +6,7 @@ turn, and in its custom status for what it waits.
 
 What is late may be queued behind thousands of others. So the first that is late has the queues checked, by
 one orchestration for the whole app, and nothing is called lost before a check that was asked after it is
-through (`rules.queue_checks`). While nothing is late nothing is checked.
+through (`rules`). While nothing is late nothing is checked.
 
     no turn yet            started again under its key, in place of the start that was lost
     a wait is over         nudged: the turn that follows sees the time, and goes on as if by its timer
@@ -41,14 +41,14 @@ from durable_retry.base.names import (
     STARTED_OPERATION,
     OperationState,
 )
+from durable_retry.features.standstill.checks import ask_for_check, look_at_checks
+from durable_retry.features.standstill.rules import CLOCKS_DIFFER, Expected, QueueChecks
+from durable_retry.features.standstill.store import Stuck, StuckInstance, change_stuck, read_stuck
 from durable_retry.hub.orchestrations import orchestrations
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, operation_of, restarts_of
-from durable_retry.rules.queue_checks import CLOCKS_DIFFER, Expected, QueueChecks
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_timeout_seconds, redelivery_seconds
-from durable_retry.upkeep.queue_checks import ask_for_check, look_at_checks
-from durable_retry.upkeep.stuck_rows import Stuck, StuckInstance, change_stuck, read_stuck
 
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 
@@ -176,7 +176,11 @@ class StuckLook:
         return self._checks
 
     async def end(self) -> None:
-        """Have the queues checked where something may be queued."""
+        """Have the queues checked where something may be queued, and note what no nudge moves."""
+        await self.ask_for_check()
+        await note_stuck(self.hub, self.stuck, self.now)
+
+    async def ask_for_check(self) -> None:
         if self._wants_check:
             await ask_for_check(self.hub, self.now)
 
@@ -189,7 +193,7 @@ async def nudge_if_lost(hub: TaskHub, instance_id: str, now: datetime) -> None:
     expected = Expected(instance.updated_at, is_answer=True)
     if await look.lost_since("", instance_id, expected) is not None:
         await _nudge(hub, instance_id, expected)
-    await look.end()
+    await look.ask_for_check()
 
 
 async def _nudge(hub: TaskHub, instance_id: str, expected: Expected) -> None:
