@@ -130,6 +130,8 @@ class Plugin:
         settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
             and returns the one to go on with; None where that is not known yet, but the operation is to be
             cancelled, paused or carried on: `settle` is called with the same outcome after that.
+        wait: Its module there with `in_place_of`, which takes a wait of such an operation, and returns the
+            dead letter that it ends as in place of that; None where it waits.
         end: Its module there with `end`, which is called with the last document of such an operation.
         refuse: Where a function is that may refuse the start of such an operation; it takes the task hub and
             the operation, and raises `base.errors.OverloadedError`.
@@ -183,6 +185,7 @@ class Plugin:
     members: str = ""
     gate: str = ""
     settle: str = ""
+    wait: str = ""
     end: str = ""
     refuse: str = ""
     start: str = ""

@@ -9,7 +9,7 @@ from datetime import UTC
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, assert_never
+from typing import Any, Final, assert_never, cast
 
 import azure.durable_functions as df
 from durabletask import task
@@ -207,10 +207,21 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
         case DeadLetter():
             return (yield from _end_as_dead_letter(run, decision))
         case Wait():
+            letter = _in_place_of(run, decision)
+            if letter is not None:
+                return (yield from _end_as_dead_letter(run, letter))
             yield from run.wait(decision)
             return None
         case _ as never:
             assert_never(never)
+
+
+def _in_place_of(run: Run, wait: Wait) -> DeadLetter | None:
+    """Return how the operation ends where a feature does not let it wait; None where it waits."""
+    for feature in features_of(run.operation.parts):
+        if feature.wait and (letter := _of_feature(feature.wait).in_place_of(run, wait)) is not None:
+            return cast("DeadLetter", letter)
+    return None
 
 
 def _before_attempt(run: Run) -> Decision | None:

@@ -162,6 +162,7 @@ class DeadLetterReason(StrEnum):
     POISON_MESSAGE = "PoisonMessage"
     OUTBOX_UNDELIVERABLE = "OutboxUndeliverable"
     COMPENSATION_FAILED = "CompensationFailed"
+    CIRCUIT_OPEN = "CircuitOpen"
 
 
 class EventState(StrEnum):

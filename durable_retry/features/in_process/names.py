@@ -11,6 +11,3 @@ CALL_SOURCE: Final = "call"
 
 REFUSED: Final = "refused"
 """`OperationFailed.status` of an operation that was never started."""
-
-CIRCUIT_OPEN: Final = "CircuitOpen"
-"""`OperationFailed.reason` of one that was not, since the circuit of its dependency was open."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from durable_retry.base.errors import CircuitOpenError
 from durable_retry.base.json_forms import from_rfc3339
-from durable_retry.base.names import Category
+from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.features.in_process.names import CALL_SOURCE, CIRCUIT_OPEN, REFUSED
+from durable_retry.features.in_process.names import CALL_SOURCE, REFUSED
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.operations.status import find_status
@@ -69,7 +69,11 @@ async def begin_call(hub: TaskHub, document: Any, call: PendingCall, now: dateti
     try:
         outcome = await submit(hub, replace(operation, reports_to=call.instance))
     except CircuitOpenError as error:
-        letter = {"category": Category.CIRCUIT_OPEN.value, "reason": CIRCUIT_OPEN, "detail": str(error)}
+        letter = {
+            "category": Category.CIRCUIT_OPEN.value,
+            "reason": DeadLetterReason.CIRCUIT_OPEN.value,
+            "detail": str(error),
+        }
         return {"document": {"status": REFUSED, "dead_letter": letter}}
     if isinstance(outcome, Started):
         return {"operation_id": operation.operation_id}

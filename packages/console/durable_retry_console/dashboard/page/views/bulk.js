@@ -28,7 +28,7 @@ export const ACTIONS = {
     says: "Every paused operation that matches goes on." },
 };
 export const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "RejectedByDependency", "RejectedByHandler", "MalformedJson",
-  "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed"];
+  "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed", "CircuitOpen"];
 export const CATEGORIES = ["transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule", "circuit_open", "deadline_exceeded"];
 const LETTERS = [
   { name: "reason", label: "Reason", choices: named(REASONS) },
