@@ -17,13 +17,13 @@ class LimitKeysOfCallers:
     most: int  # of one caller; 0 means no limit
     _used: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by caller; the latest at the end
 
-    def note(self, caller: str | None, limit_key: str | None, now: datetime) -> None:
-        """Count the key of a submission; neither a caller that nobody knows nor no key counts.
+    def note(self, caller: str | None, limit_key: str, now: datetime) -> None:
+        """Count the key of a submission; a caller that nobody knows does not count.
 
         Raises:
             OverloadedError: It is one too many.
         """
-        if caller is None or limit_key is None or self.most == 0:
+        if caller is None or self.most == 0:
             return
         used = self._used.setdefault(caller, {})
         while used and used[oldest := next(iter(used))] <= now - _WINDOW:

@@ -129,7 +129,8 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
         return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=headers.trace)
 
     operation = read_body(req, read_posted)
-    http_admission().limit_keys.note(who.known_name, operation.limit_key, now)
+    if operation.limit_key is not None:
+        http_admission().limit_keys.note(who.known_name, operation.limit_key, now)
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     result = await http_admission().submit(hub, operation)
@@ -152,7 +153,8 @@ async def enqueue_operation(req: func.HttpRequest, who: Caller) -> func.HttpResp
     try:
         with http_admission().place():
             submission, now = read_submission(req), clock.now()
-            http_admission().limit_keys.note(who.known_name, submission.request.limit_key, now)
+            if submission.request.limit_key is not None:
+                http_admission().limit_keys.note(who.known_name, submission.request.limit_key, now)
             operation = await enqueue(submission, now)
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
