@@ -14,11 +14,10 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
-
-from durable_retry.features.openapi.routes import SHIPPED, documents
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("client", "console", "onebox", "retryctl")))
@@ -96,7 +95,7 @@ def check(tag: str | None) -> None:
 
 
 def stage(folder: Path, repository: str, tag: str) -> None:
-    """Copy what the repository holds, with absolute links in the packages' pages, and describe the API."""
+    """Copy what the repository holds, with absolute links in the packages' pages."""
     listed = subprocess.run(  # the repository's own, not a package's
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],  # noqa: S607 # git as it is found
         cwd=ROOT,
@@ -112,15 +111,21 @@ def stage(folder: Path, repository: str, tag: str) -> None:
         page = folder / package / "README.md"
         text = absolute_links(page.read_text(encoding="utf-8"), package, repository, tag)
         page.write_text(text, encoding="utf-8")
-    shipped = folder / SHIPPED.relative_to(ROOT)
+
+
+def describe(folder: Path) -> None:
+    """Add descriptions of the API; without them the app makes its own when it is asked for it."""
+    api = import_module("durable_retry.features.openapi.routes")  # It needs packages that pip alone lacks.
+    shipped = folder / api.SHIPPED.relative_to(ROOT)
     shipped.mkdir()
-    for name, content in documents().items():
+    for name, content in api.documents().items():
         (shipped / name).write_bytes(content)
 
 
 def build(dist: Path, repository: str, tag: str) -> None:
     """Build an sdist of each package, and from that its wheel."""
     with _staged_packages(dist, repository, tag) as folders:
+        describe(Path(folders[0]))
         for folder in folders:
             _run("build", "--no-isolation", "--outdir", str(dist), folder)
     _run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))

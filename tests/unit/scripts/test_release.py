@@ -1,10 +1,12 @@
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from scripts import release
-from scripts.release import PLACES, ReleaseError, absolute_links, check, set_version, version
+from scripts.release import PLACES, ROOT, ReleaseError, absolute_links, check, set_version, version
 
 URL = "https://git.example.com/o/r"
 
@@ -21,6 +23,11 @@ def test_links_and_pictures_of_a_page_lead_to_the_tag() -> None:
     assert absolute_links("[d](../../docs/onebox.md)", Path("packages/onebox"), URL, "v1") == (
         f"[d]({URL}/blob/v1/docs/onebox.md)"
     )
+
+
+def test_wheels_are_made_with_an_interpreter_that_has_no_packages() -> None:
+    command = [sys.executable, "-ES", "-m", "scripts.release", "--help"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def test_a_release_has_a_tag_of_its_version_and_a_section_of_the_changelog(
