@@ -465,8 +465,9 @@ def test_the_checklist_and_the_code_of_adopting_run_as_they_stand(
 ) -> None:
     (tmp_path / "app").mkdir()
     app = write_app(ADOPTING, tmp_path / "app")
-    (keys,) = ADOPTING.blocks("json")
+    keys, local = ADOPTING.blocks("json")
     (app / "host.json").write_text(json.dumps({"version": "2.0", **json.loads(keys.text)}))
+    (app / "local.settings.json").write_text(local.text)
     program = app.joinpath("client.py").rename(tmp_path / "client.py")
     _, start, submit = ADOPTING.blocks("sh")
     settings = {"AzureWebJobsStorage": azurites("adopting").connection_string}

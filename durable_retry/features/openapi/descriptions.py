@@ -187,7 +187,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "target": "What it was done to.",
     "text": "What it says, for a person.",
     "threshold": "The value above which it is raised.",
-    "throttled_until": "Until when the dependency asked to be left alone; null when it did not.",
+    "throttled_until": "Until when the dependency asked for a pause; null when it did not.",
     "title": "What it is, in a few words.",
     "to": "The end of the span.",
     "tolerated_failures": "How many may fail before the others are not started.",

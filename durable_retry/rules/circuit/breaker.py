@@ -153,6 +153,7 @@ class Breaker(JsonShape):
     first_opened_at: MsInstant | None = None
     # For a person: of the latest call that counts as failed; None when none did since it was last closed.
     last_error: str | None = None
+    failing_since: MsInstant | None = None  # when `last_error` became one of another kind; None before that
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
     limit_key: str | None = None  # whose circuit it is; None of the dependency itself
@@ -187,6 +188,7 @@ class Breaker(JsonShape):
         since = self.closed_to_calls_since
         if self.last_error is None or since is None:
             return None
+        since = max(since, self.failing_since or since)
         failing = f"{failing_text(self.last_error)}, since {time_text(since)}"
         return failing if self.limit_key is None else f"for {self.limit_key} {failing}"
 
@@ -283,6 +285,7 @@ def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         opened_at=None,
         first_opened_at=None,
         last_error=None,
+        failing_since=None,
         unauthorized_by=None,
         retry_at=None,
         reopenings=0,

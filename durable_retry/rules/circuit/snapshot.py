@@ -62,7 +62,7 @@ RECHECK = timedelta(seconds=2)
 CLOCKS_APART = timedelta(seconds=2)
 """The clocks of one fleet differ by no more than this, which is assumed and not measured."""
 
-THROTTLED = "the dependency asked to be left alone"
+THROTTLED = "the dependency asked for a pause"
 ALL_PROBES_UNDER_WAY = "the circuit is half-open and its probes are under way"
 
 

@@ -68,17 +68,22 @@ def apply_report(
         breaker, budget=budget, reporters=breaker.reporters.with_report(report.reporter, report.sequence, now)
     )
     breaker = _after_pause(breaker, report, now)
-    breaker = replace(
-        breaker,
-        waiting=breaker.waiting + report.refused,
-        last_error=report.last_error or breaker.last_error,
-    )
+    breaker = replace(breaker, waiting=breaker.waiting + report.refused)
+    if report.last_error is not None:
+        breaker = _with_error(breaker, report.last_error, now)
     for probe in report.probes:
         breaker = _after_probe(breaker, probe, now, settings, report.unauthorized_by)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
         return breaker
     breaker = _after_report(breaker, report, now, settings)
     return _tripped_if_sick(breaker, now, settings, report.unauthorized_by or "its answer")
+
+
+def _with_error(breaker: Breaker, error: str, now: datetime) -> Breaker:
+    """Return the circuit after a failed call; errors of one status or exception are of one kind."""
+    kind, last = error.partition(":")[0], (breaker.last_error or error).partition(":")[0]
+    since = breaker.failing_since if kind == last else now
+    return replace(breaker, last_error=error, failing_since=since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ def _after_probe(
     successes = breaker.probe_successes + 1
     if successes >= settings.half_open_calls:
         return freed(
-            breaker, CircuitMove.PROBES_SUCCEEDED, now, reason=f"{counted(successes, 'probe')} succeeded"
+            breaker, CircuitMove.PROBES_SUCCEEDED, now, reason=f"{counted(successes, 'probe')} got through"
         )
     return replace(breaker, probe_successes=successes)
 

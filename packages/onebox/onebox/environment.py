@@ -216,7 +216,7 @@ class AppSettings:
         asking = (f"{wanted}__".lower(), f"{_CONNECTION_PREFIX}{wanted}__".lower())
         identity = next((name for name in self._values if name.lower().startswith(asking)), None)
         if identity is None:
-            return f"app setting {wanted} holds no connection string"
+            return f"app setting {wanted} holds no connection string: set one, such as {DEVELOPMENT_STORAGE}"
         return (
             f"{identity} asks for an identity, and onebox has none: "
             f"set {wanted} to a connection string, such as {DEVELOPMENT_STORAGE}"

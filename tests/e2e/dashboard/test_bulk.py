@@ -62,11 +62,11 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
     begin_on_pair(window, key, "Pause")
     window.dialog().get_by_label("Why").fill("the supplier moves")
     window.dialog().get_by_label("For how many seconds").fill("600")
-    window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
+    window.dialog().get_by_label("Deadline").select_option("stops while it is paused")
     window.dialog().get_by_role("button", name="Pause 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
     expect(window.card("About")).to_contain_text("the supplier moves")
-    expect(window.card("About")).to_contain_text("stops meanwhile")
+    expect(window.card("About")).to_contain_text("stops while they are paused")
     for each in ids:
         seen.until(each, "paused")
     begin_on_pair(window, key, "Resume")

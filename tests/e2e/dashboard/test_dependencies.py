@@ -30,7 +30,7 @@ def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
 
     # A worker may have a copy of the circuit from before.
     held = eventually(lambda: waiting_for_circuit(seen, key), "an operation waits for the circuit")
-    row = window.card("Waits for circuit").locator(f"li[data-key={held}]")
+    row = window.card("Waits for the circuit").locator(f"li[data-key={held}]")
     row.get_by_role("button", name="Try once").click()
     expect(window.dialog()).to_contain_text("The circuit does not count it and stays as it is.")
     window.page.get_by_label("Why?").fill("it may work again")
@@ -212,7 +212,7 @@ def test_an_open_circuit_shows_the_window_that_opened_it(window: Window, seen: S
     outages = window.page.get_by_role("table", name="Outages").locator("tbody tr")
     expect(outages).to_have_count(1)
     expect(outages).to_contain_text("the last error: 503")
-    expect(window.card("Waits for circuit").get_by_role("link", name=f"{key}-0")).to_be_visible()
+    expect(window.card("Waits for the circuit").get_by_role("link", name=f"{key}-0")).to_be_visible()
     expect(window.card("Window").get_by_text("Operations waiting").locator("..")).to_contain_text("4")
     window.open("circuits")
     expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # unhealthy ones come first

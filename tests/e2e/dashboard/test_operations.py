@@ -19,7 +19,7 @@ def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window
     expect(verdict).to_have_text(re.compile(r"\d operations? waits? for a retry, \d+ open dead letters?\."))
     expect(window.page.locator(".figures")).to_contain_text("outbox lag")
     expect(window.card("Operations").get_by_role("img")).to_have_accessible_name(
-        re.compile(r"[1-9]\d* waits for retry")
+        re.compile(r"[1-9]\d* waits for a retry")
     )
     expect(window.card("Dependencies")).to_contain_text("patient")
     refusing = window.page.locator(".circuit[data-key=flaky]")
@@ -89,7 +89,7 @@ def test_an_operation_is_paused_with_a_reason_and_an_end(window: Window, seen: S
     window.button("Pause").click()
     window.dialog().get_by_label("Why").fill("the supplier moves")
     window.dialog().get_by_label("For how many seconds").fill("600")
-    window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
+    window.dialog().get_by_label("Deadline").select_option("stops while it is paused")
     window.dialog().get_by_role("button", name="Pause it").click()
     expect(window.page.locator(".headline")).to_contain_text(re.compile(r"goes on in (9|10) min"))
     expect(window.card("Actions")).to_contain_text("the supplier moves")
@@ -253,7 +253,7 @@ def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: S
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open(f"sagas/{saga_id}")
     reserve = window.card("Steps").locator("li").first
-    expect(reserve).to_contain_text("to be undone by its compensation Waits for circuit")
+    expect(reserve).to_contain_text("to be undone by its compensation Waits for the circuit")
     expect(reserve).to_contain_text("the circuit is held open: a test; next probe in")
     seen.client.post("/api/circuits/switched/close", json={"reason": "done"}).raise_for_status()
     expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")
@@ -271,7 +271,9 @@ def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Targ
         expect(window.dialog().get_by_label("Path")).to_have_value("/fail/2")
         window.button("Send it").click()
         expect(window.card("Timeline")).to_contain_text("Attempt 1")
-        expect(window.page.locator(".headline .badge")).to_have_text(re.compile("Waits for retry|Succeeded"))
+        expect(window.page.locator(".headline .badge")).to_have_text(
+            re.compile("Waits for a retry|Succeeded")
+        )
 
 
 def test_a_long_key_is_cut_and_its_title_has_the_whole_of_it(

@@ -181,7 +181,7 @@ def test_every_change_of_an_outage_says_when_it_began_and_how_many_probes_failed
         ("closed", after(0), 1),
         ("disabled", None, 0),
     ]
-    assert changes[-2].evidence == "1 probe succeeded"
+    assert changes[-2].evidence == "1 probe got through"
 
 
 def test_a_message_that_changes_no_state_is_not_reported() -> None:

@@ -22,7 +22,7 @@ from tests.support.stage import Stage, dying
 
 BREAK_OVER = NOON + timedelta(seconds=30)
 OPEN = Refused(base=BREAK_OVER, waiting=40, until=BREAK_OVER, reason="the circuit is open: 9 of 10 failed")
-PAUSED = replace(OPEN, reason="the dependency asked to be left alone", throttled=True)
+PAUSED = replace(OPEN, reason="the dependency asked for a pause", throttled=True)
 PROBE = NeedsProbe(CircuitSettings())
 
 

@@ -67,7 +67,7 @@ def _note_outage(fact: CircuitChanged) -> None:
 
 
 def _outage_words(fact: CircuitChanged, began_at: datetime, ended_at: datetime | None) -> str:
-    state = "is open"
+    state = "opened"
     if ended_at is not None:
         state = f"was open for {duration_text((ended_at - began_at).total_seconds())}"
     probes = f"; {counted(fact.failed_probes, 'probe')} failed" if fact.failed_probes else ""

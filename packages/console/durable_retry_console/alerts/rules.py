@@ -30,19 +30,19 @@ TEST: Final = "test"
 _TITLES: Final[Mapping[str, str]] = {
     DEAD_LETTERS: "Open dead letters",
     DEAD_LETTER_AGE: "Age of the oldest open dead letter",
-    OUTBOX_LAG: "Wait of the oldest event that is not sent",
+    OUTBOX_LAG: "Age of the oldest event that is not sent",
     CIRCUIT_OPEN: "Circuit open",
     CREDENTIAL_REFUSED: "Credential refused",
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
-    STUCK: "Orchestrations stand still, and no nudge moves them",
+    STUCK: "Orchestrations do not go on",
     LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
     NOT_STARTING: "Accepted operations do not begin",
     TASK_HUB_AWAY: "The task hub does not answer",
     TEST: "Test",
 }
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
-    CREDENTIAL_REFUSED: " Set a new one: its operations wait with all their attempts, and a probe tries it.",
-    STUCK: " Start the host anew, and terminate what still stands: a begun operation becomes a dead letter.",
+    CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it is accepted.",
+    STUCK: " Restart the host, and terminate what still does not go on: what had begun becomes a dead letter.",
 }
 _OVER: Final = {
     CIRCUIT_OPEN: ("Circuit closed again", "open"),
@@ -170,7 +170,7 @@ class Alert(JsonShape):
         if self.kind in _OVER:
             # It began about its threshold before it was raised.
             again, was = _OVER[self.kind]
-            return f"{self._named(again)}: was {was} about {duration_text(seconds + self.threshold)}."
+            return f"{self._named(again)}. It was {was} for about {duration_text(seconds + self.threshold)}."
         lasted = duration_text(seconds)
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 

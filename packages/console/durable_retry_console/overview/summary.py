@@ -160,7 +160,7 @@ def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> Op
     }
     return OperationSummary(
         **dict(_shares_of_outcomes(figures.values(), recent)),
-        counted_at=clock.now(),
+        counted_at=unfinished.as_of(),
         complete=unfinished.is_complete,
         begins_at=found.begins_at,
         ends_at=found.ends_at,
@@ -301,6 +301,12 @@ class _Unfinished:
     def is_complete(self) -> bool:
         """Whether nothing that may be unfinished is missing in what is `present`."""
         return self.is_whole and not self.is_cut and len(self.present()) == len(self.open)
+
+    def as_of(self) -> datetime:
+        """Return when those were read that are due to be read again by now; where none is, now."""
+        now = clock.monotonic_seconds()
+        late = (now - one.looked_at for one in self.open.values() if one.looked_at and one.due <= now)
+        return clock.now() - timedelta(seconds=max(late, default=0.0))
 
     def present(self) -> list[_Open]:
         """Return those that are known not to have ended, and those of which the index says that they wait."""

@@ -94,7 +94,7 @@ def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_i
     here = TakenHere(throttled_until=after(40), throttled_by="429")
     answer = ask(snapshot, 10, here=here)
     assert isinstance(answer, Refused)
-    assert (answer.base, answer.reason) == (after(40), "the dependency asked to be left alone")
+    assert (answer.base, answer.reason) == (after(40), "the dependency asked for a pause")
     assert (answer.throttled, answer.failure) == (True, "429")
     assert not isinstance(ask(snapshot, 40, here=here), Refused)
 
@@ -126,7 +126,7 @@ def test_an_open_circuit_says_how_the_dependency_failed_last_and_since_when() ->
     probing = [ask(desk.read(31), 31), desk.ask(31, "op-2")]
     assert [answer.failure for answer in probing if isinstance(answer, Refused)] == [asked.failure] * 2
     failing(desk, 32, "ReadTimeout")  # A late one counts nowhere and is the latest all the same.
-    assert desk.read(32).failure == "fails: ReadTimeout, since 2026-11-21T12:00:00Z"
+    assert desk.read(32).failure == "fails: ReadTimeout, since 2026-11-21T12:00:32Z"
     desk.conclude(33, CallHealth.SUCCESS)
     assert desk.read(33).failure is None
 
@@ -198,7 +198,7 @@ def test_a_throttling_pause_holds_everyone_without_a_trip(desk: Desk) -> None:
     assert snapshot.state in {C.CLOSED, C.HALF_OPEN}
     answer = ask(snapshot, 30)
     assert isinstance(answer, Refused)
-    assert (answer.base, answer.reason) == (after(90), "the dependency asked to be left alone")
+    assert (answer.base, answer.reason) == (after(90), "the dependency asked for a pause")
     assert (answer.throttled, answer.failure) == (True, "429")
 
 

@@ -24,7 +24,7 @@ def test_a_probe_that_succeeds_closes_it() -> None:
     desk = tripped()
     desk.ask(30)
     desk.conclude(31, CallHealth.SUCCESS)
-    assert (desk.breaker.state, desk.breaker.reason) == (C.CLOSED, "1 probe succeeded")
+    assert (desk.breaker.state, desk.breaker.reason) == (C.CLOSED, "1 probe got through")
     assert desk.breaker.opened_at is None
 
 

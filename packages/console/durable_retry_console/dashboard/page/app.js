@@ -142,7 +142,7 @@ function awayWords(awaySince, lastAnswer) {
 async function askForKey() {
   const given = await ask({
     title: "Function key",
-    words: "Sent as x-functions-key with each request. Kept in this tab only, until it is closed. Leave it empty to forget it.",
+    words: "Sent as x-functions-key with each request. Kept in this tab only, until it is closed. Leave it empty to remove it.",
     fields: [{ name: "key", label: "Key", type: "password", value: key.get(), optional: true }],
     action: "Use it",
   });

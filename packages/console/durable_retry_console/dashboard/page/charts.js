@@ -149,7 +149,7 @@ export const WAITS = {
   retry_budget: ["for the retry budget", "cancelled"],
   limit: ["for a limit", "running"],
   order: ["for a turn", "waiting_order"],
-  own_failure: ["after a failure of this side", "paused"],
+  own_failure: ["after a failure of the app itself", "paused"],
 };
 
 const stateOf = ({ kind }) => WAITS[kind]?.[1] ?? (kind === "failed" ? "dead_lettered" : kind);

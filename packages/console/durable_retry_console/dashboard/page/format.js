@@ -48,7 +48,7 @@ export function words(name) {
   return capital(STATE_WORDS[name] ?? String(name ?? "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`));
 }
 
-const STATE_WORDS = { waiting_retry: "waits for retry", waiting_throttle: "waits for end of pause", waiting_circuit: "waits for circuit", waiting_order: "waits for turn", forced_open: "held open" };
+const STATE_WORDS = { waiting_retry: "waits for a retry", waiting_throttle: "waits for the end of a pause", waiting_circuit: "waits for the circuit", waiting_order: "waits for its turn", forced_open: "held open" };
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

@@ -31,7 +31,7 @@ export function savedViews(path, query) {
     h("a", { href: link(path, view.query), "aria-current": view === chosen ? "page" : null }, view.name),
     h("button", { type: "button", title: `Forget “${view.name}”`, "aria-label": `Forget “${view.name}”`, on: { click: forget(view) } }, "×"));
   const save = async () => {
-    const given = await ask({ title: "Save this view", words: "Its filters get a name, which is kept in this browser. The address alone shows the view to anybody else.", fields: [{ name: "name", label: "Name" }], action: "Save" });
+    const given = await ask({ title: "Save this view", words: "The name is kept in this browser. To share the view, send its address.", fields: [{ name: "name", label: "Name" }], action: "Save" });
     const name = given?.name?.trim();
     if (name) write([...readSaved().filter((view) => view.path !== path || view.name !== name), { path, name, query: present }]);
   };

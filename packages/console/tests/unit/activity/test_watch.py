@@ -101,9 +101,9 @@ def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) 
     assert len(set(notes.names)) == 1
     assert {item["at"] for item in notes.items} == {"2026-11-21T11:50:00Z"}
     assert [(item["what"], item["until"]) for item in notes.items] == [
-        ("the circuit is open", None),
-        ("the circuit is open; 1 probe failed", None),
-        ("the circuit is open; 2 probes failed", None),
+        ("the circuit opened", None),
+        ("the circuit opened; 1 probe failed", None),
+        ("the circuit opened; 2 probes failed", None),
         ("the circuit was open for 10 min; 2 probes failed", "2026-11-21T12:00:00Z"),
     ]
     assert notes.items[0]["reason"] == "3 failures in a row; the last error: 503: no backend"
@@ -114,7 +114,7 @@ def test_an_outage_of_a_limit_key_is_an_entry_of_its_own(notes: Notes) -> None:
     report(changed(CLOSED, OPEN))
     report(replace(changed(CLOSED, OPEN), limit_key="customer-17"))
     assert len(set(notes.names)) == 2
-    assert notes.items[1]["what"] == "the circuit for customer-17 is open"
+    assert notes.items[1]["what"] == "the circuit for customer-17 opened"
     assert (notes.items[1]["dependency"], notes.items[1]["limit_key"]) == ("payments", "customer-17")
     assert notes.items[1]["target"]["url"] == "/api/circuits/payments?limit_key=customer-17"
 

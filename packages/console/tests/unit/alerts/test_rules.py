@@ -96,7 +96,7 @@ def test_an_alert_reads_back_and_names_itself() -> None:
         (
             "outbox_lag_seconds",
             90,
-            "Wait of the oldest event that is not sent: 1 min, over the threshold of 10 s.",
+            "Age of the oldest event that is not sent: 1 min, over the threshold of 10 s.",
         ),
         (
             "dead_letter_age_seconds",
@@ -171,7 +171,7 @@ def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> Non
     cleared = replace(metric, value=0.0, names=None)
     (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
     assert (ended.is_raised, ended.title) == (False, alert.title)
-    assert ended.text == f"Circuit closed again, warehouse ({named}): was open about 6 min."
+    assert ended.text == f"Circuit closed again, warehouse ({named}). It was open for about 6 min."
     (few,) = with_new_values({metric.condition: alert}, [replace(metric, names=keys[:1])])
     assert few.title == "Circuit open, warehouse (customer-0)"
 
@@ -180,14 +180,14 @@ def test_a_credential_that_is_no_longer_refused_says_for_how_long_it_was() -> No
     metric = HealthMetric("credential_refused_seconds:crm", 90, 60)
     (alert,) = alert_changes({}, [metric], NOON)
     (ended,) = alert_changes({metric.condition: alert}, [replace(metric, value=0.0)], LATER)
-    assert ended.text == "Credential no longer refused, crm: was refused about 2 min."
+    assert ended.text == "Credential no longer refused, crm. It was refused for about 2 min."
 
 
 def test_an_alert_of_what_stands_still_names_it_and_says_what_to_do() -> None:
     metric = HealthMetric("stuck_seconds", 300, 180, ("op-1", "batch-2"))
     (alert,) = alert_changes({}, [metric], NOON)
     assert alert.text == (
-        "Orchestrations stand still, and no nudge moves them (op-1, batch-2): 5 min, over the threshold of "
-        "3 min. Start the host anew, and terminate what still stands: "
-        "a begun operation becomes a dead letter."
+        "Orchestrations do not go on (op-1, batch-2): 5 min, over the threshold of "
+        "3 min. Restart the host, and terminate what still does not go on: "
+        "what had begun becomes a dead letter."
     )

@@ -163,6 +163,21 @@ async def test_of_too_many_a_part_is_looked_at_each_time_and_the_rest_counted_as
     assert sorted(stage.read) == ["op-0", "op-1"]
 
 
+async def test_of_too_many_to_read_again_in_time_the_counts_are_as_old_as_what_was_read_first(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await stage.note(entry(f"op-{number}", NOON), kind=OperationList.ALL)
+        stage.documents[f"op-{number}"] = {"status": "running", "attempt_count": 0, "next_attempt_at": None}
+    assert (await stage.summary())["counted_at"] == to_rfc3339(stage.now)
+    read_at = stage.now
+    monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 1)
+    assert (await stage.summary())["counted_at"] == to_rfc3339(read_at)
+    for _ in range(2):
+        await stage.summary()
+    assert (await stage.summary())["counted_at"] == to_rfc3339(read_at + timedelta(seconds=4))
+
+
 async def test_what_the_index_cannot_say_is_not_complete_before_it_was_looked_at(
     stage: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,5 +43,5 @@ function targetLink({ target: { type, id }, limit_key: key }) {
 
 export const activityView = (route) => listView(route, {
   title: "Activity", list: "activity", filters: FILTERS, columns: COLUMNS, seconds: 15, keyOf: (one) => `${one.at} ${one.target.id} ${one.what}`,
-  nothing: "Nothing happened that matches.",
+  nothing: "No entry matches.",
 });

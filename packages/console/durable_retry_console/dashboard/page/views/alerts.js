@@ -10,11 +10,11 @@ import { badge, card, circuitLink, empty, facts, lines } from "../pieces.js";
 const NAMES = {
   dead_letters: "Open dead letters",
   dead_letter_age_seconds: "Age of the oldest open dead letter",
-  outbox_lag_seconds: "Wait of the oldest event that is not sent",
+  outbox_lag_seconds: "Age of the oldest event that is not sent",
   circuit_open_seconds: "Circuit open",
   credential_refused_seconds: "Credential refused",
   retries_exhausted_per_hour: "Retries exhausted per hour",
-  stuck_seconds: "Orchestrations stand still, and no nudge moves them",
+  stuck_seconds: "Orchestrations do not go on",
   lane_blocked_seconds: "Lane of an order key blocked by a dead letter",
   not_starting: "Accepted operations do not begin",
   task_hub_away_seconds: "The task hub does not answer",
@@ -87,7 +87,7 @@ const isTime = (condition) => condition.split(":")[0].endsWith("_seconds") || co
 function settings({ thresholds, receivers }, reload) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : isTime(condition) ? `over ${duration(limit)}` : `over ${number(limit)}`);
   const list = lines(receivers, (one) => h("li", {}, words(one.receiver), h("span", { class: "dim" }, one.host)))
-    ?? empty("Nobody: alerts are in the log only. ALERT_WEBHOOK_URL and ALERT_SLACK_URL name receivers.");
+    ?? empty("None: alerts are in the log only. The app settings ALERT_WEBHOOK_URL and ALERT_SLACK_URL name receivers.");
   return h("div", { class: "pair", data: { key: "settings" } },
     card("Thresholds", facts(Object.entries(thresholds).map((pair) => [named(pair[0]), value(pair)]))), card("Receivers", list, { more: receivers.length ? doing("alerts", reload, TRY) : null }));
 }

@@ -18,11 +18,11 @@ export const ACTIONS = {
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",
     says: "Every operation that matches and has not ended is cancelled. An attempt under way ends first; what a dependency has done is not undone." },
   retry_now: { verb: "Retry now", did: "Retried now", one: "operation", list: "operations", kind: "main",
-    says: "Ends the current wait of every match. What a circuit or a pause holds waits again: close the circuit, or end the pause." },
+    says: "Every operation that matches and waits makes its next attempt at once. What a circuit or a pause holds only waits again: close the circuit, or end the pause." },
   pause: { verb: "Pause", did: "Paused", one: "operation", list: "operations", kind: "main", fields: [
     { name: "reason", label: "Why", optional: true },
     { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until it is resumed, if left empty." },
-    { name: "stops_deadline", label: "Deadline", optional: true, choices: [["", "goes on"], ["true", "stops meanwhile"]] }],
+    { name: "stops_deadline", label: "Deadline", optional: true, choices: [["", "keeps running"], ["true", "stops while it is paused"]] }],
     says: "Every operation that matches and has not ended does nothing until it is resumed. An attempt under way ends first." },
   resume: { verb: "Resume", did: "Resumed", one: "paused operation", list: "operations", kind: "main",
     says: "Every paused operation that matches goes on." },
@@ -141,7 +141,7 @@ function startCard({ matched, complete, cause }, action, body, rate) {
     const typed = action === "replay" ? typedChange() : null;
     if (typed?.wrong) return toast(typed.wrong, "bad");
     const patch = [...(body.patch ?? []), ...(typed ? [typed] : [])];
-    const meant = [`${words(many)} `, whichWords(body, cause), patch.length ? [", with: ", patch.map(changeWords).join(", then ")] : "", `. At most ${rate} a second. It can be cancelled on the way.`];
+    const meant = [`${words(many)} `, whichWords(body, cause), patch.length ? [", with: ", patch.map(changeWords).join(", then ")] : "", `. At most ${rate} a second. You can cancel it while it runs.`];
     const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: meant, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
@@ -199,7 +199,7 @@ async function withCause(path, signal) {
 function results(page, path, query, one) {
   // The items are asked for less often than the counts.
   if (!page || (!page.error && !page.items.length && one.matched > one.remaining)) return card("Items", loading());
-  const nothing = one.status === "running" ? "The first has not had its turn." : "Nothing was done.";
+  const nothing = one.status === "running" ? "Nothing was done yet." : "Nothing was done.";
   return card("Items", page.error ? notice(page.error) : pagedTable("Items", RESULTS, page, { path, query, file: "items", keyOf: (each) => each.id, nothing }));
 }
 
@@ -234,4 +234,4 @@ function about(one) {
   ]));
 }
 
-const pauseFacts = (pause) => (pause ? [["Why", pause.reason], ["For", pause.for_seconds ? coarse(pause.for_seconds) : "until somebody resumes them"], ["Deadline", pause.stops_deadline ? "stops meanwhile" : "goes on"]] : []);
+const pauseFacts = (pause) => (pause ? [["Why", pause.reason], ["For", pause.for_seconds ? coarse(pause.for_seconds) : "until somebody resumes them"], ["Deadline", pause.stops_deadline ? "stops while they are paused" : "keeps running"]] : []);

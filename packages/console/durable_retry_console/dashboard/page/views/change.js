@@ -5,7 +5,7 @@ import { changeList, contentOf, leaves, valueOf } from "../editor.js";
 import { number } from "../format.js";
 import { button, card, deadLetterLink, fieldOf, json, lines, linesCard, mono, short } from "../pieces.js";
 
-const KINDS = [["add", "Set a value"], ["remove", "Take away"], ["move", "Move from"]];
+const KINDS = [["add", "Set a value"], ["remove", "Remove"], ["move", "Move from"]];
 
 /** The patch of the address; `[]` where there is none, null where it is no list of changes. */
 export function patchOf({ patch }) {
@@ -22,8 +22,8 @@ export function patchOf({ patch }) {
 export function typedChange() {
   const { op, place, value } = Object.fromEntries(new FormData(document.querySelector(".change-form")));
   if (!place.trim() && !value.trim()) return null;
-  if (!place.startsWith("/")) return { wrong: "Say the place of the change, such as /request/json/amount, or take it out of the form." };
-  if (op === "move" && !value.startsWith("/")) return { wrong: "Say where from: a place such as /request/json/amuont." };
+  if (!place.startsWith("/")) return { wrong: "Name the place to change, such as /request/json/amount, or empty the form." };
+  if (op === "move" && !value.startsWith("/")) return { wrong: "Name the place to move from, such as /request/json/amuont." };
   return { op, path: place, ...{ add: { value: valueOf(value) }, remove: {}, move: { from: value } }[op] };
 }
 
@@ -37,14 +37,14 @@ export function changeCard(path, patch, sample) {
     event.target.reset();
     become([...(patch ?? []), change]);
   };
-  const line = (change, index) => h("li", { data: { key: String(index) } }, h("span", {}, words(change)), button("Take it out", () => become(patch.filter((_, other) => other !== index)), "quiet"));
+  const line = (change, index) => h("li", { data: { key: String(index) } }, h("span", {}, words(change)), button("Undo", () => become(patch.filter((_, other) => other !== index)), "quiet"));
   return card("Change them first", [
-    h("p", { class: "dim" }, "Optional: change every request first. Masked values are kept."),
+    h("p", { class: "dim" }, "Optional: what you add here is changed in every one of them before it is replayed. Values shown as *** stay what they are."),
     lines(patch, line),
     h("form", { class: "change-form", data: { keep: "", key: "change-form" }, on: { submit: add } },
       fieldOf({ name: "op", label: "Change", value: "add", choices: KINDS }),
       fieldOf({ name: "place", label: "Place", hint: "Such as /request/json/amount" }),
-      fieldOf({ name: "value", label: "Value, or where from", optional: true, hint: "JSON, or else a text" }),
+      fieldOf({ name: "value", label: "Value, or the place to move from", optional: true, hint: "JSON, or plain text" }),
       h("button", { type: "submit" }, "Add the change")),
     sample ? fieldsOf(sample) : null,
   ], { key: "change" });
@@ -57,7 +57,7 @@ function fieldsOf(sample) {
   const { name, value } = contentOf(sample);
   const fields = leaves(`/${name}`, name === "message" ? valueOf(value) : value);
   const line = ([place, leaf]) => h("li", { data: { key: place } }, button(mono(place), () => pick(place, leaf), "quiet"), h("span", { class: "dim clip" }, JSON.stringify(leaf)));
-  return h("details", { open: true, data: { key: "fields" } }, h("summary", {}, "Pick a field of one of them"),
+  return h("details", { open: true, data: { key: "fields" } }, h("summary", {}, "Choose a field of the newest"),
     h("p", {}, deadLetterLink(sample.id, sample.key), fields.length > MOST_FIELDS ? ` The first ${MOST_FIELDS} of ${number(fields.length)} fields.` : null),
     h("ul", { class: "lines fields" }, fields.slice(0, MOST_FIELDS).map(line)));
 }
@@ -83,7 +83,7 @@ export function changeWords({ op, path, from, value }) {
 
 function words({ op, path, from, value }) {
   if (op === "move" || op === "copy") return [op === "move" ? "Move " : "Copy ", mono(from), " to ", mono(path)];
-  if (op === "remove") return ["Take away ", mono(path)];
+  if (op === "remove") return ["Remove ", mono(path)];
   return [op === "test" ? "Only where " : "Set ", mono(path), op === "test" ? " is " : " to ", mono(JSON.stringify(value))];
 }
 

@@ -83,7 +83,7 @@ function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
   if (isPaused(circuit)) return h("span", { class: "circuit-next" }, "goes on ", until(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "the next call is a probe: it closes the circuit, or opens it again");
-  const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
+  const deadlines = circuit.stops_deadline ? "; deadlines are stopped" : "";
   if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);
   if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it", deadlines);
   return null;
@@ -218,7 +218,8 @@ function head(circuit, reload) {
   const isOff = circuit.settings?.circuit.enabled === false;
   const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
   const held = whyHeld(circuit);
-  const why = isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
+  const own = circuit.limit_key || !hasOneForEachKey(circuit) ? "It" : "The circuit of operations without a limit key";
+  const why = isUnchanged ? h("span", { class: "dim" }, `${own} has not opened yet.`) : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
   const marks = [refusing(circuit).length ? badge("refused", "Credential refused") : null, isPaused(circuit) ? badge("paused") : null, badge(circuit.state)];
   return headline([marks, held ? h("span", {}, held) : why, next(circuit)],
     isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : [...(isPaused(circuit) ? [END_PAUSE] : []), ...SWITCHES].map((one) => turning(one, circuit, reload)));

@@ -131,9 +131,9 @@ function outcome(one) {
 /** The button that replays a dead letter without a change, once somebody has agreed. */
 export const replayButton = (one, place, reload) => doing(place, reload, {
   what: "replay", label: "Replay", done: "Replaying.", kind: "main",
-  title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.",
+  title: "Replay as it was?", words: "It is sent under the same key: a dependency that deduplicates recognises it.",
   fields: [
-    ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
+    ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: finished steps do not run again." }] : []),
     { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
   ],
 });

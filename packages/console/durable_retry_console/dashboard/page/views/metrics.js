@@ -100,10 +100,10 @@ function charts(found, path, query) {
   const waited = Object.keys(WAITS).filter((kind) => total.waits[kind]);
   return [
     attempts(points, chart),
-    chart("Retry amplification", "attempts for each first one", [{ name: "attempts for each first one", kind: "waiting_retry", values: values((point) => point.amplification) }], RATIOS),
+    chart("Retry amplification", "attempts per operation", [{ name: "attempts per operation", kind: "waiting_retry", values: values((point) => point.amplification) }], RATIOS),
     chart("Time of an attempt", "time of an attempt", percentiles("attempt_ms"), TIMES),
-    chart("Critical time, from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
-    chart("Lateness, after a wait was due", "lateness", percentiles("late_ms"), TIMES),
+    chart("Critical time: from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
+    chart("Lateness: how long after its wait an attempt began", "lateness", percentiles("late_ms"), TIMES),
     waited.length ? chart("Time waited", "time waited", waited.map((kind) => ({ name: WAITS[kind][0], kind: WAITS[kind][1], isBar: true, values: values((point) => (point.waits[kind]?.seconds ?? 0) * 1_000) })), TIMES) : null,
     ...limitCharts({ points, seconds, chart }),
     circuits(happened, points, seconds),
@@ -174,9 +174,9 @@ function totals({ total, from, to }) {
   return h("div", { class: "figures", data: { key: "figures" } },
     figure(number(total.attempts), "attempts", { note: perTime(total.attempts, seconds) }),
     figure(percent(total.attempts ? total.failures / total.attempts : null), "of attempts failed", { kind: total.failures ? "is-dead_lettered" : "" }),
-    figure(total.amplification === null ? "–" : `× ${total.amplification.toFixed(2)}`, "attempts for each first one", { note: plural(total.retries, "retry", "retries") }),
+    figure(total.amplification === null ? "–" : `× ${total.amplification.toFixed(2)}`, "attempts per operation", { note: plural(total.retries, "retry", "retries") }),
     figure(number(total.ended), "operations ended", { note: perTime(total.ended, seconds) }),
-    figure(number(total.openings), total.openings === 1 ? "outage began" : "outages began", { kind: total.openings ? "is-open" : "", note: total.key_openings ? `${number(total.key_openings)} of limit keys besides` : null }),
+    figure(number(total.openings), total.openings === 1 ? "outage began" : "outages began", { kind: total.openings ? "is-open" : "", note: total.key_openings ? `${number(total.key_openings)} more of limit keys` : null }),
     total.debounce_replaced || total.debounce_ran ? figure(number(total.debounce_ran), "debounced runs", { note: `${number(total.debounce_replaced)} replaced` }) : null);
 }
 

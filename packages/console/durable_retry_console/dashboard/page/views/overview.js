@@ -76,7 +76,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
   const kind = refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
-  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, asOf(...Object.values(old)));
+  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.map((part) => sentence([part])), lost.length ? sentence(lost) : null, asOf(...Object.values(old)));
 }
 
 /** For which limit keys alone a credential is refused; nothing where it is the dependency's own. */
@@ -168,11 +168,12 @@ function waits({ counted, circuits, old }, reload) {
   const row = (one) => {
     const { dependency, status, count, first } = one;
     const circuit = circuits.error ? null : (circuits.find((each) => each.dependency === dependency) ?? null);
+    const isReleased = status === "waiting_circuit" && circuit?.state === "closed" && !circuit.limit_keys;
     const next = { waiting_circuit: circuit?.retry_at, waiting_throttle: circuit?.throttled_until }[status] ?? first?.next_attempt_at;
     return manyRow(`${dependency} ${status}`, {
       count, isComplete: unfinished.complete, kind: `is-${status}`, href: link("operations", { status, dependency }), name: capital(FOR_WHAT[status]), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, keys: one.limit_keys,
-      ages: next ? ["next ", until(next)] : null, act: h("div", { class: "actions" }, remedies(one, circuit, reload)),
+      ages: isReleased ? "the circuit has closed: they go on" : next ? ["next ", until(next)] : null, act: isReleased ? null : h("div", { class: "actions" }, remedies(one, circuit, reload)),
     });
   };
   return card(["Waiting", asOf(old.operations)], h("ul", { class: "causes" }, rows.map(row)), { key: "Waiting" });

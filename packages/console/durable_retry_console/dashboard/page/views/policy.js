@@ -64,7 +64,7 @@ function answer({ waits, waits_complete: isComplete, total, deadline_seconds: de
     limits && (limits.at_once || limits.starts_per_second) ? card("Limits", facts([
       ["Attempts at once", limits.at_once === null ? "no limit" : number(limits.at_once)],
       ["Starts per second", limits.starts_per_second === null ? "no limit" : number(limits.starts_per_second)],
-      ["When every attempt takes all of its time", `${number(limits.slowest_per_second)} a second`],
+      ["When every attempt takes its whole time limit", `${number(limits.slowest_per_second)} a second`],
     ])) : null,
     card("Waits", waits.length ? chart(waits) : empty("One attempt, no wait.")),
   ];

@@ -6,12 +6,12 @@ import { linkButton } from "../pieces.js";
 
 const WHY = { name: "reason", label: "Why?", hint: "Kept in the audit trail." };
 const FOR = { name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." };
-const DEADLINES = { name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] };
+const DEADLINES = { name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "keep running"], ["true", "stop while it is open"]] };
 const OPEN = { what: "open", label: "Hold open", kind: "danger", fields: [WHY, FOR, DEADLINES], words: "No attempt goes through until it is closed again. Operations wait for it meanwhile." };
 const CLOSE = { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." };
 const DISABLE = { what: "disable", label: "Disable", kind: "quiet", fields: [WHY, FOR], words: "Every attempt goes through, however many fail." };
 export const RESET = { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it, ends a pause and clears its counts." };
-export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for. The counts of the circuit begin anew." };
+export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for. The counts of the circuit start again at zero." };
 export const SWITCHES = [OPEN, CLOSE, DISABLE, RESET];
 
 /** One attempt past the circuit, of an operation that waits for it. */

@@ -150,15 +150,15 @@ const restart = ({ steps }) => ({
   what: "restart", label: "Restart…", action: "Restart it", kind: "main", title: "Run this saga again?", words: "Steps that stand are kept. Dead letters of what runs again are archived.",
   fields: [
     { name: "from_step", label: "From", optional: true, choices: [["", "where it failed"], ...steps.map(({ name }) => [name, name])], hint: "A chosen step, and those behind it, run again even if they stand." },
-    ...steps.filter(isUndoneInDoubt).map(({ name }) => ({ name: `${CONFIRMED}${name}`, label: `${name}: what a look at the dependency has shown`, optional: true,
-      choices: [["", "not known"], ["undone", "it is undone"], ["stands", "it stands, the compensation did nothing"]], hint: "Its compensation may have taken effect. Kept with the restart." })),
+    ...steps.filter(isUndoneInDoubt).map(({ name }) => ({ name: `${CONFIRMED}${name}`, label: `${name}: what you found at the dependency`, optional: true,
+      choices: [["", "not known"], ["undone", "it is undone"], ["stands", "it was not undone"]], hint: "Its compensation may have taken effect. Kept with the restart." })),
     { name: "note", label: "Why", optional: true },
   ],
   bodyOf: ({ from_step, note, ...found }) => {
     const confirmed = Object.entries(found).map(([name, value]) => [name.slice(CONFIRMED.length), value]);
     return { from_step, note, ...(confirmed.length ? { confirmed: Object.fromEntries(confirmed) } : {}) };
   },
-  done: ({ runs }) => (runs.length ? `Running ${runs.join(", ")} again.` : "Every step stands."),
+  done: ({ runs }) => (runs.length ? `Running ${runs.join(", ")} again.` : "Every step still stands: nothing runs again."),
 });
 
 const CONFIRMED = "confirmed.";
