@@ -41,8 +41,8 @@ _TITLES: Final[Mapping[str, str]] = {
     TEST: "Test",
 }
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
-    CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it is accepted.",
-    STUCK: " Restart the host, and terminate what still does not go on: what had begun becomes a dead letter.",
+    CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it works.",
+    STUCK: " Restart the host, and terminate what still stands: what had begun becomes a dead letter.",
 }
 _OVER: Final = {
     CIRCUIT_OPEN: ("Circuit closed again", "open"),

@@ -223,7 +223,7 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
     (alert,) = alert_changes({}, [keyed], NOON)
     assert alert.text == (
         "Credential refused, idle (customer-17): 1 min, over the threshold of 1 min. Set a new one: its "
-        "operations wait, lose no attempt, and go on once it is accepted."
+        "operations wait, lose no attempt, and go on once it works."
     )
 
 
