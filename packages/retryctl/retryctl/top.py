@@ -100,6 +100,9 @@ def _numbers(document: Any, minutes: int) -> Iterator[str]:
         yield f"events: {', '.join(counts)}"
     if figures := document["metrics"]:
         yield "in {} min: {attempts} attempts, {failures} failed, {ended} ended".format(minutes, **figures)
+    if old := document["as_of"]:
+        ages = sorted((name.replace("_", " "), watching.ago(at)) for name, at in old.items())
+        yield ", ".join(f"{name} read {ago}" for name, ago in ages)
     yield from (f"not known: {name} ({failure})" for name, failure in document["unavailable"].items())
 
 

@@ -99,10 +99,12 @@ OVERVIEW: Final[dict[str, Any]] = {
     "alerts": [{"text": "Open dead letters: 532", "raised_at": "2026-11-21T08:50:00Z"}],
     "health": {"parts": {"storage": {"healthy": True}, "index": {"healthy": False}}},
     "unavailable": {},
+    "as_of": {"operations": "2026-11-21T08:59:37Z", "dead_letters": "2026-11-21T08:59:54Z"},
 }
 AWAY: Final[dict[str, Any]] = {
     **dict.fromkeys(("operations", "circuits", "dead_letters", "outbox", "metrics", "alerts", "health")),
     "unavailable": {"circuits": "TaskHubUnavailableError"},
+    "as_of": {},
 }
 
 
@@ -133,6 +135,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "549 open dead letters\n" in text
     assert "events: at least 50 pending, 1 failed" in text
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
+    assert "\ndead letters read 6 s ago, operations read 23 s ago\n" in text
     assert "Open dead letters: 532  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
     why = "open since 2026-11-21T08:56:00Z: 12 probes failed, the last one got 503: no backend"
