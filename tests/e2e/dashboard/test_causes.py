@@ -44,7 +44,7 @@ def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, see
     window.button("Undo").click()
     expect(preview).to_have_count(0)
     window.page.get_by_label("Place").fill("/request/path")
-    window.page.get_by_label("Value, or the place to move from").fill("/echo")
+    window.page.get_by_label("Value, or where to move it from").fill("/echo")
     add.click()
     expect(preview.locator("li li")).to_have_text(['/request/path "/status/416" → "/echo"'] * 2)
     window.button("Replay 2…").click()

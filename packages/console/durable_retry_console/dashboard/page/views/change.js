@@ -44,7 +44,7 @@ export function changeCard(path, patch, sample) {
     h("form", { class: "change-form", data: { keep: "", key: "change-form" }, on: { submit: add } },
       fieldOf({ name: "op", label: "Change", value: "add", choices: KINDS }),
       fieldOf({ name: "place", label: "Place", hint: "Such as /request/json/amount" }),
-      fieldOf({ name: "value", label: "Value, or the place to move from", optional: true, hint: "JSON, or plain text" }),
+      fieldOf({ name: "value", label: "Value, or where to move it from", optional: true, hint: "JSON, or plain text" }),
       h("button", { type: "submit" }, "Add the change")),
     sample ? fieldsOf(sample) : null,
   ], { key: "change" });
