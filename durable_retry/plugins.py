@@ -111,7 +111,7 @@ class Plugin:
     """What a feature or a distribution adds.
 
     Attributes:
-        name: Of a feature, that of its folder; "" for a distribution.
+        name: Of a feature, that of its folder; of a distribution, a name that no feature has.
         collections: Its routes, also more of a collection that the app has already.
         orchestrations: Its orchestrators.
         orchestrators: Its modules of the folder `orchestrators`.

@@ -238,7 +238,7 @@ def _write_metrics() -> None:
         of_start(None),
         of_attempt(2, "transient", 41.5, counted=True),
         of_attempt(1, None, 3.0, counted=False),
-        of_end("succeeded", 1.5, None, None),
+        of_end("succeeded", 1.5, None),
         of_wait("retry", 10.25, None, None),
         {"openings": 1.0},
         of_limits(8, 2.5),

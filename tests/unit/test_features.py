@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from durable_retry.plugins import Plugin, plugins
+from durable_retry.plugins import Plugin, features
 from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
 
-FEATURES: Final = {plugin.name: plugin for plugin in plugins() if plugin.name}
+FEATURES: Final = {plugin.name: plugin for plugin in features()}
 
 WITHOUT: Final = """
 import json, pkgutil, sys
@@ -33,9 +33,6 @@ if sys.argv[1]:
     sys.meta_path.insert(0, Refusing())
     iter_modules = pkgutil.iter_modules
     pkgutil.iter_modules = lambda *given: (each for each in iter_modules(*given) if each.name != refused)
-
-from importlib import metadata
-metadata.entry_points = lambda **_: ()
 
 import azure.durable_functions as df
 import durable_retry

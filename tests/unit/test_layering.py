@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from durable_retry.plugins import plugins
+from durable_retry.plugins import features
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,7 @@ LIBRARY: Final = "durable_retry"
 CONSOLE: Final = "durable_retry_console"
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 """They import their own modules as `from .steps import ...`: in the wheel they are inside the library."""
-FEATURES: Final = {plugin.name: plugin for plugin in plugins() if plugin.name}
+FEATURES: Final = {plugin.name: plugin for plugin in features()}
 """The features of this tree by their names, which are those of their folders."""
 OF_FEATURES: Final[Mapping[str, str]] = {
     f"{folder}/{module}.py": name

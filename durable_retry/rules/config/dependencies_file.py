@@ -34,7 +34,6 @@ from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import (
     NAME_OF_DEPENDENCY,
     NO_NAME,
-    AlertThresholds,
     Auth,
     AuthTable,
     Dependency,
@@ -343,7 +342,6 @@ class _Reader:
             classify={name: _rule_of(name, rule) for name, rule in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
             masking=masking,
-            alerts=AlertThresholds(**tables["alerts"]),
             priority=own.written.get("priority", "normal"),
             was=tuple(own.written.get("was", ())),
             of_features=self._read_features(name, tables, defaults, own),

@@ -118,30 +118,6 @@ class Webhook:
     secrets: tuple[Masked, ...] = ()
 
 
-type _Threshold = Annotated[float, Field(ge=0)]
-
-MOST_DEAD_LETTERS: Final = 9_999
-"""The highest threshold of open dead letters: no more than 10,000 are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlertThresholds:
-    """Thresholds of a dependency's own, above which an alert is raised; 0 is off.
-
-    Attributes:
-        circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
-        credential_refused_seconds: How long it has refused the app's credential; not written: the app's
-            threshold.
-        dead_letters: How many of its dead letters are open; not written: no alert of its own.
-        dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
-    """
-
-    circuit_open_seconds: _Threshold | None = None
-    credential_refused_seconds: _Threshold | None = None
-    dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
-    dead_letter_age_seconds: _Threshold | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """A named downstream service, its secrets masked.
@@ -163,7 +139,6 @@ class Dependency:
             precedence over the built-in table.
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
-        alerts: Thresholds of its own.
         priority: That of operations which bring none.
         was: Its earlier names: what waits or is dead under them goes on here.
         of_features: What its table has of features, by their names: the keys of each, by its model. Clients
@@ -188,7 +163,6 @@ class Dependency:
     classify: Rules = field(default_factory=dict)
     webhook: Webhook = field(default_factory=Webhook)
     masking: Masking = field(default_factory=Masking)
-    alerts: AlertThresholds = field(default_factory=AlertThresholds)
     priority: PriorityName = "normal"
     was: tuple[str, ...] = ()
     of_features: Annotated[Mapping[str, Strict], Field(exclude=True)] = field(default_factory=dict)
@@ -480,14 +454,13 @@ TABLES: Final[Mapping[str, type[Strict]]] = {
     "idempotency": table_of(IdempotencySettings),
     "webhook": WebhookTable,
     "masking": table_of(Masking),
-    "alerts": table_of(AlertThresholds),
 }
 """The tables of a dependency; most have the keys, defaults and ranges of what they become."""
 
 
 @cache
 def models_of_features() -> Mapping[str, type[Strict]]:
-    """Return the keys that each feature adds to the tables of a dependency, by the feature's name."""
+    """Return the keys that each plugin adds to the tables of a dependency, by its name."""
     return {plugin.name: imported(plugin.dependency) for plugin in plugins() if plugin.dependency}
 
 

@@ -6,8 +6,8 @@ from typing import Final
 import azure.durable_functions as df
 
 from durable_retry.hub.binding import add_activity
-from durable_retry.plugins import Collection, Orchestration, Plugin
-from durable_retry.runtime.deferred import deferred
+from durable_retry.plugins import Collection, Orchestration, Plugin, features
+from durable_retry.runtime.deferred import deferred, imported
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
@@ -70,6 +70,8 @@ def _blueprints() -> Iterator[df.Blueprint]:
 def _subscribe() -> None:
     notes.record_facts()
     minutes.record_facts()
+    if any(feature.name == "debounce" for feature in features()):
+        imported("durable_retry_console.metrics.debounced:record_facts")()
     activity_watch.record_facts()
 
 
@@ -80,6 +82,7 @@ def _begin_writers() -> None:
 
 
 PLUGIN: Final = Plugin(
+    name="console",
     collections=_COLLECTIONS,
     orchestrations=(
         Orchestration(
@@ -88,6 +91,7 @@ PLUGIN: Final = Plugin(
     ),
     blueprints=_blueprints,
     settings=("durable_retry_console.alerts.settings:AlertSettings",),
+    dependency="durable_retry_console.alerts.settings:AlertKeys",
     tables=_TABLES,
     each_minute=_EACH_MINUTE,
     each_round=_EACH_ROUND,

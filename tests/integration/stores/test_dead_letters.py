@@ -30,7 +30,6 @@ from durable_retry.dead_letters.records import (
 )
 from durable_retry.features.debounce.rules import Debounce
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.config.dependency import MOST_DEAD_LETTERS
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.record import (
@@ -47,6 +46,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
+from durable_retry_console.alerts.settings import MOST_DEAD_LETTERS
 from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import in_order

@@ -1,7 +1,7 @@
 """The health metrics that alerts are about, and the gauges that show them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 
 from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
@@ -26,7 +26,7 @@ from durable_retry_console.alerts.rules import (
     TASK_HUB_AWAY,
     HealthMetric,
 )
-from durable_retry_console.alerts.settings import alert_settings
+from durable_retry_console.alerts.settings import alert_settings, thresholds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def all_thresholds() -> dict[str, float]:
     own = {
         f"{kind}:{name}": float(threshold)
         for name, dependency in dependencies().dependencies.items()
-        for kind, threshold in asdict(dependency.alerts).items()
+        for kind, threshold in thresholds_of(dependency).model_dump().items()
         if threshold is not None
     }
     return alert_settings().thresholds | own

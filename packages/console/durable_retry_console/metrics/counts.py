@@ -12,7 +12,6 @@ from math import isfinite, log2
 from typing import Final
 
 from durable_retry.base.names import Priority
-from durable_retry.features.debounce.rules import DebounceOutcome
 from durable_retry.rules.retry.history import WaitKind
 
 type Counts = dict[str, float]
@@ -122,14 +121,10 @@ def of_attempt(number: int, category: str | None, duration_ms: float, *, counted
     return counts
 
 
-def of_end(
-    status: str, seconds: float, priority: Priority | None, debounce: DebounceOutcome | None
-) -> Counts:
+def of_end(status: str, seconds: float, priority: Priority | None) -> Counts:
     """Return what counts when an operation ends, `seconds` after its acceptance."""
     counts = _with_priority({f"operation_ms|{bucket_of(seconds * 1_000)}": 1}, priority)
     counts[f"ended|{status}"] = 1
-    if debounce is not None:
-        counts[f"debounce|{debounce}"] = 1
     return counts
 
 

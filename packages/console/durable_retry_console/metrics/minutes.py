@@ -12,7 +12,6 @@ from typing import Final
 
 from durable_retry.base.names import Priority
 from durable_retry.base.text import counted
-from durable_retry.features.debounce.rules import debounce_outcome
 from durable_retry.rules.circuit.breaker import FREE
 from durable_retry.rules.facts import (
     AttemptEnded,
@@ -170,7 +169,7 @@ def _count_wait(fact: WaitEnded) -> None:
 def _count_end(fact: OperationEnded) -> None:
     document = fact.document
     priority = None if document.get("priority") is None else Priority(document["priority"])
-    counts = of_end(document["status"], lasted_seconds(document), priority, debounce_outcome(document))
+    counts = of_end(document["status"], lasted_seconds(document), priority)
     MINUTES.count(document["dependency"], counts)
 
 

@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from durable_retry.base.names import Priority
-from durable_retry.features.debounce.rules import DebounceOutcome
 from durable_retry_console.metrics.counts import (
     LAST_BUCKET,
     Counts,
@@ -35,7 +34,7 @@ def busy() -> Counts:
             *(of_start(priority) for priority in (Priority.HIGH, None, None)),
             of_attempt(2, "transient", 900.0, counted=True),
             of_attempt(2, "transient", 900.0, counted=False),
-            of_end("succeeded", 1.5, Priority.HIGH, None),
+            of_end("succeeded", 1.5, Priority.HIGH),
             of_wait("retry", 2.0, 0.25, Priority.HIGH),
             of_wait("retry", 3.0, None, None),
             of_limits(8, 0),
@@ -65,7 +64,7 @@ def test_what_is_neither_high_nor_low_is_normal() -> None:
     more = (
         of_wait("limit", 0.5, None, Priority.HIGH),
         of_wait("circuit", 8.0, None, None),
-        of_end("succeeded", 60.0, None, None),
+        of_end("succeeded", 60.0, None),
     )
     high, normal = shown(summed((busy(), *more))).by_priority.values()
     assert (high.started, high.waits) == (1, Waited(count=1, seconds=0.5))
@@ -79,8 +78,7 @@ def test_where_everything_is_normal_no_priority_is_shown() -> None:
 
 
 def test_operations_with_a_debounce_key_count_by_what_became_of_them() -> None:
-    outcomes = (DebounceOutcome.REPLACED, DebounceOutcome.REPLACED, DebounceOutcome.RAN)
-    view = shown(summed(of_end("cancelled", 1.0, None, outcome) for outcome in outcomes))
+    view = shown({"debounce|replaced": 2, "debounce|ran": 1})
     assert (view.debounce_replaced, view.debounce_ran) == (2, 1)
 
 

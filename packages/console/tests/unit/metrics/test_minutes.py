@@ -20,6 +20,7 @@ from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History, WaitKind
 from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import report
+from durable_retry_console.metrics import debounced
 from durable_retry_console.metrics.counts import Counts, from_text, labelled
 from durable_retry_console.metrics.minutes import (
     CELL_MINUTES,
@@ -144,6 +145,7 @@ def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: Manua
 @pytest.mark.usefixtures("manual_clock")
 def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_key() -> None:
     record_facts()
+    debounced.record_facts()
     MINUTES.clear()
     operation = an_operation(priority=Priority.LOW)
     report(Submitted(operation, SubmissionOutcome.STARTED))

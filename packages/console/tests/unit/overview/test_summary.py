@@ -93,7 +93,7 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     for seconds in (0.1, 0.2):
         MINUTES.count("payments", of_start(None))
         MINUTES.count("payments", of_attempt(1, None, 5, counted=True))
-        MINUTES.count("payments", of_end("succeeded", seconds, None, None))
+        MINUTES.count("payments", of_end("succeeded", seconds, None))
     MINUTES.count("mail", of_start(None))
     MINUTES.count("mail", of_attempt(2, "transient", 5, counted=True))
     await stage.waits("op-waits", age=timedelta(minutes=3))
