@@ -9,7 +9,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, Protocol, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -95,7 +95,8 @@ def _tables_of_features() -> Iterator[tuple[str, type[BaseModel]]]:
     """Give the tables among the keys of features, which may be left out."""
     for model in models_of_features().values():
         for key, info in model.model_fields.items():
-            for kind in get_args(info.annotation) or (info.annotation,):
+            kinds = () if get_origin(info.annotation) is list else get_args(info.annotation)
+            for kind in kinds or (info.annotation,):
                 if isinstance(kind, type) and issubclass(kind, BaseModel):
                     yield key, kind
 

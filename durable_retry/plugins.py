@@ -142,8 +142,12 @@ class Plugin:
         commit: Where a function is that returns the rows, in the transaction of a commit, of what it makes
             of a success; it takes the run's id, the `CommitLocation`, the `Success` and the present. What
             must be written before the transaction it writes.
+        failure: Where a function is that returns the rows, in the transaction that stores the dead letter of
+            an operation with a part of it; takes the dead letter and the present. What must be written before
+            the transaction it writes.
         follower: Its module of the folder `orchestrators` with `follow`, which begins what follows a commit,
-            and returns members of the status document.
+            and returns members of the status document. With `failure` also `follow_failure`, for a dead
+            letter.
         status: Where a function is that returns a status document with what is stored beside it.
         settings: Where its groups of app settings are.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
@@ -191,6 +195,7 @@ class Plugin:
     start: str = ""
     archived: str = ""
     commit: str = ""
+    failure: str = ""
     follower: str = ""
     status: str = ""
     settings: tuple[str, ...] = ()

@@ -306,7 +306,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
     is_sent_once = result.pop(SENT_ONCE, False)
-    parts = run.operation.parts_to_commit
+    parts = run.operation.parts_to_commit(is_recovered=run.is_recovered)
     if not writes and not events and not parts:
         return _finish_operation(run, OperationState.SUCCEEDED, result=result)
     success = Success(
@@ -316,6 +316,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         writes=tuple(writes),
         events=tuple(events),
         parts=parts or None,
+        is_recovered=run.is_recovered or None,
         correlation_id=run.operation.correlation_id,
         trace=run.operation.trace,
         limit_key=run.operation.limit_key,
@@ -359,7 +360,11 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
         if run.signals.has_come(CANCEL_EVENT):
             return _end_as_cancelled(run)
         raise OwnFailureError(f"{error}; it says {decision.reason.value}: {decision.detail}") from error
-    return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter={"id": dead_letter_id, **why})
+    shown: dict[str, Any] = {"dead_letter": {"id": dead_letter_id, **why}}
+    for feature in features_of(run.operation.parts):
+        if feature.failure:
+            shown |= _of_feature(feature.follower).follow_failure(run)
+    return _finish_operation(run, OperationState.DEAD_LETTERED, **shown)
 
 
 def _end_as_cancelled(run: Run) -> dict[str, Any]:

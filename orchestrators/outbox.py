@@ -6,7 +6,7 @@ It works in rounds: all due deliveries are attempted side by side, then it waits
 one destination follow each other; a destination that is down delays another one by one attempt at most.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,6 +28,8 @@ from durable_retry.features.outbox.rules import (
     Delivery,
     due_of,
     events_in,
+    failure_events_of,
+    failure_id_of,
     heads_of,
     next_due_at,
     notes_of_events,
@@ -72,12 +74,20 @@ def follow(run: Run, committed: Committed, success: Success) -> Mapping[str, Any
 
     Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts it.
     """
-    events = events_in(success)
+    return _begin_sending(run, committed.run_id, events_in(success))
+
+
+def follow_failure(run: Run) -> Mapping[str, Any]:
+    """Start the sending of the events of a dead letter; as `follow`."""
+    return _begin_sending(run, failure_id_of(run.operation.run_id), failure_events_of(run.operation_json))
+
+
+def _begin_sending(run: Run, outbox_id: str, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if not events:
         return {}
-    given, instance_id = {"operation_id": committed.run_id}, outbox_instance(committed.run_id)
+    given, instance_id = {"operation_id": outbox_id}, outbox_instance(outbox_id)
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=instance_id)
-    return {"events": notes_of_events(committed.run_id, events)}
+    return {"events": notes_of_events(outbox_id, events)}
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from durable_retry.hub.turns import (
     wait_after,
 )
 from durable_retry.rules.facts import WaitBegun, WaitEnded
+from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.rules.operations.waits import Pause
@@ -172,6 +173,12 @@ class Run:
     def may_have_acted(self) -> bool:
         """Whether an attempt ended without a clear refusal, in this run or an earlier one."""
         return self.operation.acted_before is True or self.state.may_have_acted
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether its success is one after trouble, see `Success`."""
+        is_late = self.state.history.attempt_count >= RECOVERED_ATTEMPTS
+        return is_late or self.operation.replay_of is not None
 
     def follow(
         self, result: LapResult, step_at: str | None = None, on_its_way: timedelta = timedelta()

@@ -13,7 +13,7 @@ Keeping is idempotent: the id is derived from what failed. If the row exists, on
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,6 +30,7 @@ from durable_retry.base.errors import (
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.base.names import OPERATION, DeadLetterReason
 from durable_retry.dead_letters import index as dead_letter_index
+from durable_retry.plugins import features_of
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
     Replay,
@@ -46,6 +47,7 @@ from durable_retry.rules.facts import DeadLetterKept
 from durable_retry.rules.intake import Deliveries
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.runtime.deferred import imported
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
 
@@ -133,7 +135,7 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     is not the operation that failed but one of its events.
     """
     record = of_operation(entry, now)
-    await _keep_record(record)
+    await _keep_record(record, () if "event_id" in entry else await _rows_of_features(record, now))
     if record.replay_of is not None:
         await _link_to_parent(record.replay_of, record)
     if "event_id" not in entry:
@@ -281,19 +283,32 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
 
 
-async def _keep_record(record: KeptDeadLetter) -> None:
+async def _rows_of_features(record: KeptDeadLetter, now: datetime) -> list[tables.Row]:
+    parts = (record.operation or {}).get("parts")
+    hooks = [imported(feature.failure) for feature in features_of(parts) if feature.failure]
+    return [row for rows_of in hooks for row in await rows_of(record, now)]
+
+
+async def _keep_record(record: KeptDeadLetter, beside: Sequence[tables.Row] = ()) -> None:
     try:
-        is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
+        is_new = await _insert_record(record, beside)
     except StorageRefusedError as error:
         # Too large for a row. A person can act on one that is cut, and on none that isn't there.
         record = shortened(record, str(error))
-        is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
+        is_new = await _insert_record(record, beside)
     if is_new:
         await dead_letter_index.list_record(record)
         return
     # An earlier execution may have crashed between the two writes; its row keeps its creation time.
     with suppress(UnreadableDeadLetterError):  # It is kept all the same, and shown as what it is.
         await settle(await existing_dead_letter(record.id))
+
+
+async def _insert_record(record: KeptDeadLetter, beside: Sequence[tables.Row]) -> bool:
+    row = _row_of_record(record)
+    if not beside:
+        return await tables.insert_if_absent(TABLE, row)
+    return await tables.transact(TABLE, [("create", each) for each in (row, *beside)])
 
 
 async def _link_to_parent(parent_id: str, failed: KeptDeadLetter) -> None:

@@ -5,7 +5,7 @@ def charge(order: str, amount: int) -> Receipt: ...
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from durable_retry.base.validation import (
     problems_of,
     validated,
 )
-from durable_retry.handlers import Call, Outcome
+from durable_retry.handlers import Call, Event, Outcome
 from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.policy import RetryOverride, policy_from, policy_problems
@@ -92,6 +92,7 @@ class Handler:
         timeout_seconds: One attempt of it; None means `attempt_seconds` of the dependency.
         heartbeat_seconds: The longest time between two heartbeats; None when it needs none.
         priority: That of its operations which bring none; None means that of the dependency.
+        on_failure: Events of its dead letters, beside those of the dependency.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Handler:
     timeout_seconds: float | None = None
     heartbeat_seconds: float | None = None
     priority: PriorityName | None = None
+    on_failure: Sequence[Event] = ()
 
     @property
     def signature(self) -> Signature:
@@ -134,7 +136,8 @@ class Handler:
             connect = min(timeouts.connect_seconds, seconds)
             timeouts = replace(timeouts, attempt_seconds=seconds, connect_seconds=connect)
         priority = self.priority or dependency.priority
-        return replace(dependency, retry=retry, timeouts=timeouts, priority=priority)
+        limits = replace(dependency, retry=retry, timeouts=timeouts, priority=priority)
+        return limits.with_more(on_failure=self.on_failure) if self.on_failure else limits
 
 
 class HandlerSetupError(ValueError):
@@ -154,6 +157,7 @@ class OperationOptions(TypedDict, total=False):
     timeout: PositiveSeconds | None
     heartbeat_seconds: PositiveSeconds | None
     priority: PriorityName | None
+    on_failure: Sequence[Event]
 
 
 @with_config(extra="forbid")
@@ -185,6 +189,7 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
             means that it need not, and then it must not.
         priority: Who goes first where operations wait: `high`, `normal` or `low`, unless an operation says
             so itself; None means that of the dependency.
+        on_failure: Events to send when an operation of it becomes a dead letter, beside the dependency's.
 
     Raises:
         HandlerSetupError: The name is taken, options are wrong, or the function cannot be declared. Of what

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from durable_retry.base.masking import Masking
-from durable_retry.base.validation import Problem, did_you_mean, pointer_of
+from durable_retry.base.validation import InvalidInputError, Problem, did_you_mean, pointer_of
 from durable_retry.handlers.registry import (
     Handler,
     HandlerSetupError,
@@ -27,6 +27,7 @@ from durable_retry.handlers.registry import (
 from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
 from durable_retry.rules.config.dependency import Dependency, Targets
+from durable_retry.rules.operations.request import unmet_keys
 from durable_retry.rules.retry.policy import timeouts_problems
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.app import AppSettings, retention_settings
@@ -266,6 +267,10 @@ def load_app(mistakes: Mistakes) -> None:
     if config is None:
         return
     _config = config
+    for dependency in config.dependencies.values():
+        _check_keys(dependency, f"{_shown_path(file)}: dependencies.{dependency.name}", mistakes)
+    for handler in registered_handlers().values():
+        _check_events(handler, config, mistakes)
     for warning in config.warnings:
         _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
     check_later_ones(_refuse_mistakes)
@@ -283,6 +288,7 @@ def _refuse_mistakes(handler: Handler | None, mistake: HandlerSetupError | None)
             raise mistake
     if handler is not None:
         _check_handler(handler, dependencies_path(app_settings()), dependencies(), mistakes)
+        _check_events(handler, dependencies(), mistakes)
     mistakes.refuse()
 
 
@@ -434,6 +440,23 @@ def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes
                 mistakes.add(handler.place, f"timeout: {detail}")
     with mistakes.gathered():
         _ = handler.signature
+
+
+def _check_events(handler: Handler, config: Config, mistakes: Mistakes) -> None:
+    if handler.on_failure and handler.dependency in config.dependencies:
+        try:
+            limits = handler.limits_at(config.dependencies[handler.dependency])
+        except InvalidInputError as error:
+            mistakes.add(handler.place, str(error))
+        else:
+            _check_keys(limits, handler.place, mistakes)
+
+
+def _check_keys(dependency: Dependency, place: str, mistakes: Mistakes) -> None:
+    """Check what a dependency, as its handlers see it or not, has of features."""
+    with mistakes.gathered():
+        for problem in unmet_keys(dependency, targets()) if dependency.of_features else ():
+            mistakes.add(place, f"{problem.pointer}: {problem.detail}")
 
 
 def _names_in(file: Path) -> frozenset[str] | None:

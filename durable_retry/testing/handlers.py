@@ -20,6 +20,7 @@ from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
 from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
 from durable_retry.rules.operations.request import parse_operation
@@ -270,10 +271,12 @@ class Play:
         self, status: OperationState, result: Mapping[str, Any], dead_letter: DeadLetter | None
     ) -> HandlerRun:
         history = self.state.history
-        parts = self.operation.parts_to_commit.values()
+        parts = (self.operation.parts or {}).values()
+        names = ["on_success", *(["on_recovered"] if history.attempt_count >= RECOVERED_ATTEMPTS else [])]
+        names = names if dead_letter is None else ["on_failure"]
         events = [
             *result.get("events", ()),
-            *(event for part in parts for event in part.get("on_success", ())),
+            *(event for part in parts for name in names for event in part.get(name, ())),
         ]
         return HandlerRun(
             key=self.operation.key,
@@ -285,7 +288,7 @@ class Play:
             reasons=[wait.reasons for wait in self.waits],
             dead_letter=dead_letter,
             writes=list(result.get("writes", ())),
-            events=events if dead_letter is None else [],
+            events=events,
             steps=[shown(step, status).to_json() for name, step in self.steps.items() if name != HEARTBEAT],
             progress=json.loads(self.steps[HEARTBEAT].result or "null") if HEARTBEAT in self.steps else None,
             seconds=self.time.monotonic_seconds(),

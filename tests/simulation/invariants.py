@@ -29,6 +29,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.progress_is_kept,
     outcomes.events_arrive,
     outcomes.events_are_complete,
+    outcomes.failures_are_told,
     letters.dead_letters_are_kept,
     letters.lineage_is_recorded,
     letters.messages_are_kept,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 from azure.core.exceptions import ServiceResponseError
 
@@ -389,6 +389,9 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "nothing_unsafe_twice": lambda: patch.object(http_attempt, "needs_marker", _is_never),
     "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
     "events_arrive": lambda: patch("durable_retry.features.outbox.sending.deliver", _sends_nothing),
+    "failures_are_told": lambda: patch(
+        "durable_retry.dead_letters.records._rows_of_features", AsyncMock(return_value=[])
+    ),
     "dead_letters_are_kept": lambda: patch(
         "durable_retry.operations.actions.keep_operation", says_that_it_was_kept
     ),

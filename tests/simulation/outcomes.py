@@ -8,6 +8,12 @@ from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import FINISHED, DeadLetterReason, OperationState
+from durable_retry.features.outbox.rules import (
+    event_id_for,
+    failure_events_of,
+    failure_id_of,
+    outbox_id_of,
+)
 from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.rules.operations.completion import Completion
@@ -46,23 +52,53 @@ def ends_once(story: Story) -> Iterator[str]:
 
 
 def events_arrive(story: Story) -> Iterator[str]:
-    """Every event of a success arrives under one id, or is a dead letter; no other operation has any."""
-    arrived = {message["id"] for messages in story.app.queues.messages.values() for message in messages}
-    arrived |= set(story.app.targets["hooks"].effects)
-    given_up = {
-        letter.key for letter in story.letters if letter.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
-    }
+    """Every event that a document shows arrives under one id, or is a dead letter; no others."""
+    arrived, given_up = _arrived(story), _given_up(story)
     ids = Counter(event["event_id"] for end in story.ends for event in end.document["events"])
     yield from (
         f"the event {event_id} is that of {times} runs" for event_id, times in ids.items() if times > 1
     )
     promised = {event["event_id"]: end for end in story.ends for event in end.document["events"]}
     for event_id, end in promised.items():
-        if not end.succeeded:
-            yield f"{end.operation.run_id} did not succeed and has the event {event_id}"
+        if not (end.succeeded or end.document["dead_letter"]):
+            yield f"{end.operation.run_id} was cancelled and has the event {event_id}"
         if event_id not in arrived | given_up:
             yield f"the event {event_id} never arrived"
-    yield from (f"{event_id} arrived and nobody sent it" for event_id in sorted(arrived - set(promised)))
+    of_successes = {event_id for event_id in arrived if not _is_of_failure(event_id)}
+    yield from (f"{event_id} arrived and nobody sent it" for event_id in sorted(of_successes - set(promised)))
+
+
+def _arrived(story: Story) -> set[str]:
+    arrived = {message["id"] for messages in story.app.queues.messages.values() for message in messages}
+    return arrived | set(story.app.targets["hooks"].effects)
+
+
+def _given_up(story: Story) -> set[str]:
+    undeliverable = DeadLetterReason.OUTBOX_UNDELIVERABLE
+    return {letter.key for letter in story.letters if letter.reason is undeliverable}
+
+
+def _is_of_failure(event_id: str) -> bool:
+    return (outbox_id_of(event_id) or "").endswith(failure_id_of(""))
+
+
+def failures_are_told(story: Story) -> Iterator[str]:
+    """Every dead letter of an operation is told by the events that this asked for, and by no others."""
+    arrived, given_up, told = _arrived(story), _given_up(story), dict[str, str]()
+    for letter in story.letters:
+        if letter.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE or letter.operation is None:
+            continue
+        run_id = OperationInput.from_json(letter.operation).run_id
+        for number, _ in enumerate(failure_events_of(letter.operation), start=1):
+            event_id = event_id_for(failure_id_of(run_id), number)
+            told[event_id] = letter.id
+            if event_id not in arrived | given_up:
+                yield f"nobody was told of the dead letter {letter.id} by {event_id}"
+    for event_id in sorted(filter(_is_of_failure, arrived - told.keys())):
+        yield f"{event_id} tells of a dead letter that there is not"
+    for message in (message for messages in story.app.queues.messages.values() for message in messages):
+        if (letter_id := told.get(message["id"])) and message["data"]["dead_letter"]["id"] != letter_id:
+            yield f"{message['id']} does not tell of {letter_id}"
 
 
 def events_are_complete(story: Story) -> Iterator[str]:
@@ -73,8 +109,10 @@ def events_are_complete(story: Story) -> Iterator[str]:
     last = {end.operation.key: end.life for end in story.ends if end.succeeded and end.operation.handler}
     for end in story.ends:
         handled = end.operation.handler is not None
-        asked = end.operation.parts_to_commit.get("outbox", {"on_success": ()})
-        wanted = len(asked["on_success"]) + handled if end.succeeded else 0
+        asked = (end.operation.parts or {}).get("outbox", {})
+        wanted = len(asked.get("on_success", ())) + handled
+        if not end.succeeded:
+            wanted = len(asked.get("on_failure", ())) if end.document["dead_letter"] else 0
         if len(end.document["events"]) != wanted:
             yield f"{end.operation.run_id} has {len(end.document['events'])} events of {wanted}"
         if handled and end.succeeded and written[end.operation.key] != 1:

@@ -292,6 +292,11 @@ class People:
                 {"type": queue, "queue": queue, "data": number},
                 {"type": "told", "dependency": "hooks", "path": "/hook", "data": number},
             ][: rng.randint(1, 2)]
+        if number % 3 == 0:
+            body["on_failure"] = [
+                {"type": "done", "queue": "done", "data": {"number": number}},
+                {"type": "told", "dependency": "hooks", "path": "/hook"},
+            ][: 1 + number % 2]
         if rng.random() < 0.1:
             body["deadline_seconds"] = rng.choice([20, 90, 300])
         if self.world.chances.patient and rng.random() < 0.4:

@@ -189,7 +189,11 @@ class Story:
     async def look(self) -> None:
         """Read what the app itself says in the end."""
         rows = self.app.tables.rows("DeadLetters")
-        self.letters = [KeptDeadLetter.from_json_text(contents.unpacked("document", row)) for row in rows]
+        self.letters = [
+            KeptDeadLetter.from_json_text(contents.unpacked("document", row))
+            for row in rows
+            if row["RowKey"] == "record"  # the others are events
+        ]
         self.open_ids, self.batches, cursor = [], [], None
         while True:
             page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=200, cursor=cursor)

@@ -37,39 +37,40 @@ What holds then, each a function of its own:
 18. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
 19. events_arrive               every event of a success at least once, under one id; none of anything else
 20. events_are_complete         as many as were asked for; a handler's writes are there just for successes
-21. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
-22. lineage_is_recorded         what became of a replay is written down at what was replayed
-23. messages_are_kept           a message that is no operation is exactly one dead letter
-24. lists_agree                 the lists and counts of dead letters say what the dead letters say
-25. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-26. reports_count_once          a circuit counts a report once, however often it comes
-27. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
-28. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
-29. keys_recover                what waited for a key's circuit succeeds when its calls do
-30. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
-31. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-32. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
-33. attempts_are_within_limits  never are more attempts under way than the dependency's limit
-34. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
-35. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
-36. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
-37. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
-38. refusals_are_final          what storage refuses for good is a dead letter that says why
-39. answers_are_true            who waits for an end is answered with one that the operation has
-40. records_agree               the record of a key answers what the last run ended with
-41. records_expire              and goes when its time is over
-42. batches_are_whole           every item ended as its operation did, never too many at once
-43. sagas_are_undone            a step follows success only; what was done is undone in reverse
-44. restarts_are_true           what a restarted saga says of a step is what the dependency did last
-45. references_are_filled_in    a step that refers to an answer is sent what that was
-46. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-47. index_has_all               what has ended is in the index once upkeep ran
-48. index_needs_no_mending      and lacks nothing before, where no worker died
-49. ends_are_listed             and in the list of its state, where it ended otherwise than well
-50. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-51. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-52. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-53. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+21. failures_are_told           every dead letter by the events that were asked for, and none of anything else
+22. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
+23. lineage_is_recorded         what became of a replay is written down at what was replayed
+24. messages_are_kept           a message that is no operation is exactly one dead letter
+25. lists_agree                 the lists and counts of dead letters say what the dead letters say
+26. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+27. reports_count_once          a circuit counts a report once, however often it comes
+28. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
+29. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
+30. keys_recover                what waited for a key's circuit succeeds when its calls do
+31. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
+32. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+33. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
+34. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+35. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+36. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+37. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+38. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+39. refusals_are_final          what storage refuses for good is a dead letter that says why
+40. answers_are_true            who waits for an end is answered with one that the operation has
+41. records_agree               the record of a key answers what the last run ended with
+42. records_expire              and goes when its time is over
+43. batches_are_whole           every item ended as its operation did, never too many at once
+44. sagas_are_undone            a step follows success only; what was done is undone in reverse
+45. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+46. references_are_filled_in    a step that refers to an answer is sent what that was
+47. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+48. index_has_all               what has ended is in the index once upkeep ran
+49. index_needs_no_mending      and lacks nothing before, where no worker died
+50. ends_are_listed             and in the list of its state, where it ended otherwise than well
+51. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+52. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+53. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+54. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.

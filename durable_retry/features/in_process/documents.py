@@ -39,6 +39,8 @@ class OperationFields(TypedDict, total=False):
         when_open: `wait` or `refuse`, where the circuit is open already.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
+        on_failure: Events to send when it becomes a dead letter, which they describe.
+        on_recovered: Events to send when it succeeds after trouble.
     """
 
     dependency: str
@@ -61,6 +63,8 @@ class OperationFields(TypedDict, total=False):
     when_open: str
     poll: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
+    on_failure: Iterable[Mapping[str, Any] | Event]
+    on_recovered: Iterable[Mapping[str, Any] | Event]
 
 
 _OPTIONS: Final = OperationFields.__annotations__.keys() - {
@@ -90,9 +94,10 @@ def operation_document(
         call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
         fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}
     document = dict(fields)
-    if "on_success" in fields:
-        events = fields["on_success"]
-        document["on_success"] = [event.to_json() if isinstance(event, Event) else event for event in events]
+    for name in ("on_success", "on_failure", "on_recovered"):
+        if name in fields:
+            events = fields[name]
+            document[name] = [event.to_json() if isinstance(event, Event) else event for event in events]
     return document
 
 

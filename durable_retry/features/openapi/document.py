@@ -39,6 +39,7 @@ from durable_retry.http.routes import (
     Route,
     RouteAnswer,
 )
+from durable_retry.rules.operations.request import members_by_feature
 
 _CLOUD_EVENT: Final = "application/cloudevents+json"
 _REF: Final = "#/components/schemas/{model}"
@@ -153,7 +154,9 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
         ref_template=_REF,
         schema_generator=_Schemas,
     )
-    schemas: dict[str, Any] = generated["$defs"]
+    # What features add to a request is described there, property by property.
+    added = {members.model.__name__ for members in members_by_feature().values()}
+    schemas: dict[str, Any] = {name: each for name, each in generated["$defs"].items() if name not in added}
     for name, path in LEFT_OPEN:
         if name in schemas:
             _replace_schema(schemas[name], path, _OPERATION)

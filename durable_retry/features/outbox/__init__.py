@@ -1,4 +1,4 @@
-"""The outbox: events that follow a success, to queues and as webhooks."""
+"""The outbox: events that follow a success or a dead letter, to queues and as webhooks."""
 
 from typing import Final
 
@@ -28,6 +28,8 @@ PLUGIN: Final = Plugin(
         ),
     ),
     members="durable_retry.features.outbox.rules:MEMBERS",
+    dependency="durable_retry.features.outbox.rules:OutboxKeys",
+    failure="durable_retry.features.outbox.event_store:rows_of_failure",
     commit="durable_retry.features.outbox.event_store:rows_of_commit",
     status="durable_retry.features.outbox.event_store:with_event_states",
     each_minute=(deferred("durable_retry.features.outbox.sending:sweep"),),

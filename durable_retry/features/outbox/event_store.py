@@ -9,7 +9,7 @@ send an event; the row is updated once, and the receiver deduplicates on the eve
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,6 +18,7 @@ from durable_retry.attempt.commits import CommitLocation, own_location
 from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import from_ms, from_rfc3339, to_rfc3339
 from durable_retry.base.names import EventState
+from durable_retry.dead_letters.records import TABLE as DEAD_LETTERS
 from durable_retry.features.outbox.index_store import (
     PendingNote,
     drop_ended,
@@ -36,11 +37,17 @@ from durable_retry.features.outbox.rules import (
     UnreadableEventError,
     event_id_for,
     events_in,
+    failure_events_of,
+    failure_id_of,
     number_of,
     outbox_id_of,
     unreadable_event,
+    with_dead_letter,
 )
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.settings.configuration import api_path
 from durable_retry.storage import contents, tables
 
 _ROW_PREFIX: Final = "outbox-"
@@ -80,24 +87,44 @@ async def rows_of_commit(
     The note comes before the transaction: a crash in between costs the sweeper one look at nothing, whereas
     committed events that no index names would never be sent.
     """
-    committed = events_in(success)
-    if committed:
+    return await _rows_of_events(outbox_id, location, events_in(success), success, now)
+
+
+async def rows_of_failure(record: KeptDeadLetter, now: datetime) -> list[tables.Row]:
+    """Return the rows of the events of a dead letter that is about to be stored; as `rows_of_commit`."""
+    events = failure_events_of(record.operation or {})
+    if not events:
+        return []
+    operation, url = OperationInput.from_json(record.operation), f"{api_path()}/dead-letters/{record.id}"
+    said = [with_dead_letter(event, record, url) for event in events]
+    location = CommitLocation(DEAD_LETTERS, record.id)
+    return await _rows_of_events(failure_id_of(operation.run_id), location, said, operation, now)
+
+
+async def _rows_of_events(
+    outbox_id: str,
+    location: CommitLocation,
+    events: Sequence[Mapping[str, Any]],
+    source: Success | OperationInput,
+    now: datetime,
+) -> list[tables.Row]:
+    if events:
         await write_location(outbox_id, location)
-        await note_pending(outbox_id, location, now, events=len(committed))
-    events = (
+        await note_pending(outbox_id, location, now, events=len(events))
+    pending = (
         StoredEvent(
             event_id=event_id_for(outbox_id, number),
             event=event,
             state=EventState.PENDING,
             created_at=now,
             pending_since=now,
-            correlation_id=success.correlation_id,
-            trace=success.trace,
-            limit_key=success.limit_key,
+            correlation_id=source.correlation_id,
+            trace=source.trace,
+            limit_key=source.limit_key,
         )
-        for number, event in enumerate(committed, start=1)
+        for number, event in enumerate(events, start=1)
     )
-    return [row_of(location, event) for event in events]
+    return [row_of(location, event) for event in pending]
 
 
 async def with_event_states(document: dict[str, Any]) -> dict[str, Any]:

@@ -20,24 +20,25 @@ signatures, separated by spaces: a secret can be replaced while receivers still 
 import base64
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from durable_retry.base.answers import Answer, Instant, Unreadable
 from durable_retry.base.errors import NothingToReplayError
 from durable_retry.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
 from durable_retry.base.names import QUEUE_PREFIX, EventState
+from durable_retry.base.text import cut_text
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import Problem, Strict, with_example
+from durable_retry.base.validation import Problem, Strict, refuse, with_example
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
-from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS, Success
 from durable_retry.rules.operations.operation import OperationInput, deadline_of, run_number
 from durable_retry.rules.operations.request import MAX_EVENTS, Event, Members, Part, event_problems
 from durable_retry.rules.retry.history import PastAttempt, WaitKind
@@ -45,6 +46,9 @@ from durable_retry.rules.retry.loop import RetryState
 from durable_retry.rules.retry.policy import PRESETS, Timeouts
 
 SOURCE: Final = "outbox"
+
+_DETAIL_CHARS: Final = 500
+"""How much an event says of a dead letter: a queue takes so much beside the event's own data."""
 
 QUEUE_TIMEOUTS: Final = Timeouts(connect_seconds=3.0, attempt_seconds=30.0, deadline_seconds=0.0)
 
@@ -90,32 +94,77 @@ def lane_of(event: Mapping[str, Any]) -> str:
     return f"{QUEUE_PREFIX}{event['queue']}" if dependency is None else dependency
 
 
+def failure_id_of(run_id: str) -> str:
+    """Return what the events of a run's dead letter belong to, in place of the run."""
+    return f"{run_id}.failed"
+
+
+def _events(meaning: str) -> Any:
+    return Field(default_factory=list, max_length=MAX_EVENTS, description=meaning)
+
+
+def _taking_dead_letter(events: list[Event]) -> list[Event]:
+    if any(not isinstance(event.data, dict | None) for event in events):
+        raise refuse("has data that is no object: it gets the member dead_letter")
+    return events
+
+
+FailureEvents = Annotated[list[Event], AfterValidator(_taking_dead_letter)]
+
+
+class OutboxKeys(Strict):
+    """The keys that a dependency has of it.
+
+    Attributes:
+        on_failure: Events to send when one of its operations becomes a dead letter, beside the operation's.
+    """
+
+    on_failure: FailureEvents = _events("Follow-up messages of a dead letter.")
+
+
 class OutboxMembers(Strict):
-    """The member that a submission has of it."""
+    """The members that a submission has of it."""
 
     model_config = with_example(
-        on_success=[{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}]
+        on_success=[{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}],
+        on_failure=[{"type": "charge.failed", "queue": "charge-events", "data": {"order": 42}}],
     )
 
-    on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS, description="Follow-up messages.")] = (
-        Field(default_factory=list)
+    on_success: list[Event] = _events("Follow-up messages.")
+    on_failure: FailureEvents = _events("Follow-up messages of a dead letter.")
+    on_recovered: list[Event] = _events(
+        f"Follow-up messages of a success after a dead letter, or with attempt {RECOVERED_ATTEMPTS} or later."
     )
 
 
 class _Outbox(Members):
     model = OutboxMembers
 
-    def problems(self, document: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002
-        return iter(())
-
     def part_of(
-        self, members: OutboxMembers, _target: str, _dependency: Dependency, _now: datetime
+        self, members: OutboxMembers | None, _target: str, dependency: Dependency, _now: datetime
     ) -> Part | None:
-        events = [event.to_json() for event in members.on_success]
-        return Part({"on_success": events}) if events else None
+        members = members or OutboxMembers()
+        always = dependency.keys_of(OUTBOX, OutboxKeys).on_failure
+        events = {
+            "on_success": members.on_success,
+            "on_failure": [*members.on_failure, *always],
+            "on_recovered": members.on_recovered,
+        }
+        part = {name: [event.to_json() for event in listed] for name, listed in events.items() if listed}
+        return Part(part) if part else None
+
+    def commits(self, part: Mapping[str, Any], *, is_recovered: bool) -> bool:
+        return "on_success" in part or (is_recovered and "on_recovered" in part)
+
+    def unmet_keys(self, dependency: Dependency, targets: Targets) -> Iterator[Problem]:
+        return event_problems(dependency.keys_of(OUTBOX, OutboxKeys).on_failure, "on_failure", targets)
 
     def unmet(self, members: OutboxMembers, targets: Targets) -> Iterator[Problem]:
-        return event_problems(members.on_success, "on_success", targets)
+        for name in OutboxMembers.model_fields:
+            yield from event_problems(getattr(members, name), name, targets)
+        if len(members.on_success) + len(members.on_recovered) > MAX_EVENTS:
+            detail = f"has, with on_success, more than {MAX_EVENTS} events: they may be one transaction"
+            yield Problem("/on_recovered", detail)
 
     def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         return part
@@ -129,7 +178,26 @@ MEMBERS: Final = _Outbox()
 
 def events_in(success: Success) -> list[Mapping[str, Any]]:
     """Return the events of a success, in their order: the handler's, then those of the submission."""
-    return [*success.events, *(success.parts or {}).get(OUTBOX, {}).get("on_success", ())]
+    part = (success.parts or {}).get(OUTBOX, {})
+    recovered = part.get("on_recovered", ()) if success.is_recovered else ()
+    return [*success.events, *part.get("on_success", ()), *recovered]
+
+
+def failure_events_of(operation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the events that an operation, in its JSON form, sends when it is a dead letter."""
+    return tuple((operation.get("parts") or {}).get(OUTBOX, {}).get("on_failure", ()))
+
+
+def with_dead_letter(event: Mapping[str, Any], record: KeptDeadLetter, url: str) -> dict[str, Any]:
+    """Return an event with what a receiver needs to know of a dead letter, in its data."""
+    letter = {
+        "id": record.id,
+        "reason": record.reason.value,
+        "category": record.category.value,
+        "detail": cut_text(record.detail, _DETAIL_CHARS),
+        "url": url,
+    }
+    return {**event, "data": {**(event.get("data") or {}), "dead_letter": letter}}
 
 
 def notes_of_events(outbox_id: str, events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

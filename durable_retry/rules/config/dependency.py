@@ -12,8 +12,8 @@ wrong.
 
 import base64
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from math import inf
@@ -55,6 +55,7 @@ from durable_retry.base.validation import (
     pointer_problem,
     refuse,
     table_of,
+    validated,
 )
 from durable_retry.plugins import plugins
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
@@ -180,6 +181,20 @@ class Dependency:
         """Return the keys that its table has of a feature, the others with their defaults."""
         keys = self.of_features.get(feature)
         return keys if isinstance(keys, model) else model()
+
+    def with_more(self, **lists: Sequence[Any]) -> "Dependency":
+        """Return it with more items behind those of its lists of features; what no feature has is left out.
+
+        Raises:
+            InvalidInputError: An item cannot be there.
+        """
+        of_features = dict(self.of_features)
+        for feature, model in models_of_features().items():
+            keys = dict(self.keys_of(feature, model))
+            more = {name: [*keys[name], *items] for name, items in lists.items() if name in keys}
+            if more:
+                of_features[feature] = validated(model, keys | more)
+        return replace(self, of_features=of_features)
 
     @model_serializer(mode="wrap")
     def _with_keys_of_features(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:

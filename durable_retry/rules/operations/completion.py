@@ -101,6 +101,9 @@ VALUES: Final = "values"
 MASKED: Final = "masked"
 """Member of a result: JSON pointers to where a credential of the dependency stood, which is not stored."""
 
+RECOVERED_ATTEMPTS: Final = 5
+"""A success with so many attempts was in trouble, which people may want to know that it is over."""
+
 SENT_ONCE: Final = "sent_once"
 """Member of a result until it is committed: its handler sent, outside of a step, what is not sent again."""
 
@@ -194,6 +197,8 @@ class Success(JsonShape):
     events: tuple[Any, ...]  # of the handler
     # The parts of features that commit something; None for none.
     parts: Mapping[str, Mapping[str, Any]] | None = None
+    # Whether it replays a dead letter, or needed `RECOVERED_ATTEMPTS`; None for not.
+    is_recovered: bool | None = None
     correlation_id: str | None = None
     trace: TraceContext | None = None
     limit_key: str | None = None  # which its events have, too

@@ -200,14 +200,21 @@ class OperationInput(JsonShape):
         """Whether nothing can hold it up before it asks for its first attempt."""
         return self.start_at is None and (self.parts or {}).keys() <= _beginning_at_once()
 
-    @property
-    def parts_to_commit(self) -> Mapping[str, Mapping[str, Any]]:
-        """The parts of features that commit something with its success, by their names."""
-        return {name: part for name, part in (self.parts or {}).items() if name in _committing()}
+    def parts_to_commit(self, *, is_recovered: bool = False) -> Mapping[str, Mapping[str, Any]]:
+        """Return the parts of features that commit something with its success, by their names.
+
+        Args:
+            is_recovered: Whether it succeeds after trouble, see `Success`.
+        """
+        return {
+            name: part
+            for name, part in (self.parts or {}).items()
+            if name in _committing() and members_by_feature()[name].commits(part, is_recovered=is_recovered)
+        }
 
     def without_commit(self) -> Self:
         """Return the operation as attempts get it: without what is committed after them."""
-        if not self.parts_to_commit:
+        if _committing().isdisjoint(self.parts or ()):
             return self
         kept = {name: part for name, part in (self.parts or {}).items() if name not in _committing()}
         return replace(self, parts=kept or None)

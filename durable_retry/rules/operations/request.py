@@ -241,9 +241,17 @@ class Members(ABC):
         """Check the members, a `model`, against what is configured."""
         return ()
 
+    def unmet_keys(self, dependency: Dependency, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
+        """Check the keys of a dependency, which has some of the feature, against what is configured."""
+        return ()
+
     def misfits(self, request: "OperationRequest", dependency: Dependency) -> Iterable[Problem]:  # noqa: ARG002
         """Check a request against the keys of its dependency, which has some of the feature."""
         return ()
+
+    def commits(self, part: Mapping[str, Any], *, is_recovered: bool) -> bool:  # noqa: ARG002
+        """Whether something of a part is committed with a success, or with one after trouble."""
+        return True
 
     def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the members that the replay of an operation has of its part."""
@@ -254,6 +262,13 @@ class Members(ABC):
 def members_by_feature() -> Mapping[str, Members]:
     """Return what each feature adds, by the feature's name."""
     return {plugin.name: imported(plugin.members) for plugin in plugins() if plugin.members}
+
+
+def unmet_keys(dependency: Dependency, targets: Targets) -> Iterator[Problem]:
+    """Check the keys that a dependency has of features against what is configured."""
+    for name in dependency.of_features:
+        if (members := members_by_feature().get(name)) is not None:
+            yield from members.unmet_keys(dependency, targets)
 
 
 def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:

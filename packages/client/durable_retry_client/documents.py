@@ -310,6 +310,8 @@ class OperationFields(TypedDict, total=False):
         when_open: `wait` or `refuse`, where the circuit is open already.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
+        on_failure: Events to send when it becomes a dead letter, which they describe.
+        on_recovered: Events to send when it succeeds after trouble.
     """
 
     dependency: str
@@ -332,6 +334,8 @@ class OperationFields(TypedDict, total=False):
     when_open: str
     poll: Mapping[str, Any]
     on_success: Sequence[Mapping[str, Any]]
+    on_failure: Sequence[Mapping[str, Any]]
+    on_recovered: Sequence[Mapping[str, Any]]
 
 
 class ReplayFields(TypedDict, total=False):

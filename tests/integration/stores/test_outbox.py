@@ -16,6 +16,7 @@ from durable_retry.attempt.commits import (
     own_location,
 )
 from durable_retry.base.names import EventState
+from durable_retry.dead_letters.records import keep_operation
 from durable_retry.features.outbox.event_store import (
     events_of,
     find_event,
@@ -32,7 +33,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
 from durable_retry.upkeep.removal import Past
-from tests.support.builders import NOON, a_success
+from tests.support.builders import NOON, a_success, an_entry, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -161,3 +162,40 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
     listed, _ = await list_ended(EventState.SENT, 200, None)
     assert {"op-old", "op-mixed"}.isdisjoint(item.operation_id for item in listed)
     assert "op-young" in {item.operation_id for item in listed}
+
+
+async def test_the_events_of_a_dead_letter_stand_beside_it_and_are_found_by_their_ids() -> None:
+    failed = {"type": "order.failed", "queue": "order-events", "data": {"order": 1}}
+    operation = an_operation(operation_id="op-dead", parts={"outbox": {"on_failure": [failed, failed]}})
+    outbox_id = f"{operation.run_id}.failed"
+    entry = an_entry("op-dead") | {"operation": operation.to_json()}
+    dead_letter_id = await keep_operation(entry, NOON)
+    assert await keep_operation(entry, NOON) == dead_letter_id
+    first, second = await events_of(outbox_id)
+    assert (first.event_id, second.event_id) == (f"{outbox_id}.1", f"{outbox_id}.2")
+    letter = first.event["data"]["dead_letter"]
+    assert (letter["id"], letter["url"]) == (dead_letter_id, f"/api/dead-letters/{dead_letter_id}")
+    assert first.event["data"]["order"] == 1
+    kept = await find_event(second.event_id)
+    assert kept is not None
+    assert kept.location == OutboxLocation("DeadLetters", dead_letter_id)
+    note = await read_note(outbox_id)
+    assert note is not None
+    assert note.events == 2
+
+
+async def test_a_dead_letter_without_such_events_has_one_row() -> None:
+    operation = an_operation(operation_id="op-dead-2", parts={"outbox": {"on_success": [EVENT]}})
+    dead_letter_id = await keep_operation(an_entry("op-dead-2") | {"operation": operation.to_json()}, NOON)
+    assert len(await tables.read_partition("DeadLetters", dead_letter_id)) == 1
+    assert await read_note(f"{operation.run_id}.failed") is None
+
+
+async def test_the_dead_letter_of_an_event_is_told_by_no_other_event() -> None:
+    operation = an_operation(operation_id="op-dead-3", parts={"outbox": {"on_failure": [EVENT]}})
+    entry = an_entry("op-dead-3") | {
+        "operation": operation.to_json(),
+        "event_id": f"{operation.run_id}.1",
+    }
+    dead_letter_id = await keep_operation(entry, NOON)
+    assert len(await tables.read_partition("DeadLetters", dead_letter_id)) == 1

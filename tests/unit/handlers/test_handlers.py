@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 import durable_retry
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.outbox.rules import OutboxKeys
 from durable_retry.handlers import Call, Event, Outcome, TableWrite, registry
 from durable_retry.handlers.registry import (
     Handler,
@@ -20,6 +21,8 @@ from durable_retry.handlers.registry import (
     registered_handlers,
     taken_mistakes,
 )
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependency import Dependency
 
 
 class Nothing(BaseModel):
@@ -257,3 +260,29 @@ def test_the_largest_outcome_fits_one_transaction() -> None:
     writes = (a_write(row_key=str(n)) for n in range(75))
     outcome = Outcome(1, writes, (Event.to_queue("orders", "shipped") for _ in range(3)))
     assert (len(tuple(outcome.writes)), len(tuple(outcome.events))) == (75, 3)
+
+
+def test_a_function_has_events_of_its_failure_beside_those_of_its_dependency() -> None:
+    own = Event.to_queue("alarm", "charge.failed")
+
+    @durable_retry.operation(dependency="payments", on_failure=[own])
+    def charge(order: str) -> str:
+        return order
+
+    toml = """
+        [dependencies.payments]
+        base_url = "http://payments.test"
+        on_failure = [{ type = "payments.failed", queue = "alarm" }]
+    """
+    dependency = parse_config(toml, {}).dependencies["payments"]
+    keys = handler_of(charge).limits_at(dependency).keys_of("outbox", OutboxKeys)
+    assert [event.type for event in keys.on_failure] == ["payments.failed", "charge.failed"]
+
+
+def test_an_event_of_its_failure_needs_room_for_the_dead_letter() -> None:
+    @durable_retry.operation(dependency="payments", on_failure=[Event.to_queue("alarm", "t", 5)])
+    def charge(order: str) -> str:
+        return order
+
+    with pytest.raises(InvalidInputError, match="is no object"):
+        handler_of(charge).limits_at(Dependency(name="payments"))

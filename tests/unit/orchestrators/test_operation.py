@@ -784,6 +784,37 @@ def test_events_are_committed_with_the_result_before_the_operation_succeeds() ->
     assert stage.activities[-1][1]["result"] == document["result"]
 
 
+def asking(**events: Any) -> dict[str, Any]:
+    return {"parts": {"outbox": {name: [{"type": name, "queue": "events"}] for name in events}}}
+
+
+def test_a_dead_letter_begins_the_sending_of_its_events() -> None:
+    stage = Stage(an_operation(**asking(on_failure=1)), failing(99))
+    document = stage.run()
+    run_id = f"{an_operation().run_id}.failed"
+    assert document["status"] == "dead_lettered"
+    assert document["events"] == [
+        {"event_id": f"{run_id}.1", "type": "on_failure", "state": "pending"},
+    ]
+    ((_, instance_id, given),) = stage.children
+    assert (instance_id, given) == (f"outbox-{run_id}", {"operation_id": run_id})
+
+
+def test_a_success_costs_no_commit_for_the_events_of_a_failure() -> None:
+    stage = Stage(an_operation(**asking(on_failure=1, on_recovered=1)), failing(3))
+    document = stage.run()
+    assert (document["status"], document["events"], stage.made("commit")) == ("succeeded", [], 0)
+    assert "parts" not in stage.activities[0][1]["operation"]
+
+
+@pytest.mark.parametrize(("failures", "more"), [(4, {}), (0, {"replay_of": "dl-1"})])
+def test_a_success_after_trouble_commits_the_events_that_say_so(failures: int, more: dict[str, Any]) -> None:
+    stage = Stage(an_operation(**asking(on_recovered=1), **more), failing(failures))
+    document = stage.run()
+    assert [event["type"] for event in document["events"]] == ["on_recovered"]
+    assert stage.activities[-1][1]["is_recovered"] is True
+
+
 def test_the_outbox_is_that_of_the_run_that_was_committed() -> None:
     event = {"type": "t", "queue": "events", "data": None}
     stage = Stage(an_operation(**followed_by(event)), committing(run_id="op-test.7"))

@@ -316,6 +316,26 @@ def test_what_a_function_cannot_have_is_listed_with_its_module(
     assert "wrong_functions.py:4: handler 'unreadable': its annotations cannot be read" in printed
 
 
+def test_events_that_nobody_could_get_are_listed_with_their_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "telling_functions.py").write_text(
+        "import durable_retry\n"
+        "from durable_retry import Event\n"
+        "gone = Event.to_webhook('gone', '/hook', 'failed')\n"
+        "@durable_retry.operation(dependency='payments', on_failure=[gone])\n"
+        "def charge(order): ...\n"
+        "@durable_retry.operation(dependency='payments', on_failure=[Event.to_queue('alarm', 't', 5)])\n"
+        "def refund(order): ...\n"
+    )
+    event = "{ type = 'failed', queue = 'azure-webjobs-x' }"
+    printed = start(monkeypatch, tmp_path, f"{GOOD}\non_failure = [{event}]\n", "telling_functions")
+    assert "dependencies.payments: /on_failure/0/queue: belongs to the task hub or the host" in printed
+    assert "telling_functions.py:4: handler 'charge': /on_failure/1/dependency: no dependency has" in printed
+    assert "telling_functions.py:6: handler 'refund': /on_failure: has data that is no object" in printed
+
+
 def test_functions_are_checked_although_the_file_of_dependencies_is_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

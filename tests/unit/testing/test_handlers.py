@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -75,6 +76,16 @@ async def test_a_run_ends_as_a_dead_letter_by_the_apps_own_rules() -> None:
     assert (run.status, run.attempt_count, run.events) == ("dead_lettered", 1, [])
     assert run.dead_letter is not None
     assert (run.dead_letter.reason, run.dead_letter.category) == ("RejectedByHandler", "business_rule")
+
+
+async def test_a_run_shows_the_events_of_its_end() -> None:
+    names = ("on_failure", "on_recovered")
+    told: dict[str, Any] = {name: [{"type": name, "queue": "orders"}] for name in names}
+    failed = await run_handler("ship", {"number": 7}, FakeDependency({"id": "ch-1"}, 404), **told)
+    assert [event["type"] for event in failed.events] == ["on_failure"]
+    late = FakeDependency({"id": "ch-1"}, 503, 503, 503, 503, 201)
+    recovered = await run_handler("ship", {"number": 7}, late, retry={"jitter": "none"}, **told)
+    assert [event["type"] for event in recovered.events] == ["shipped", "on_recovered"]
 
 
 async def test_a_day_of_waits_takes_no_time(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def test_events_may_be_objects_or_json() -> None:
     event = Event.to_queue("mails", "mail.wanted", {"to": "a"})
     document = operation_document(None, (), {"on_success": [event, {"type": "b", "queue": "q"}]})
     assert document["on_success"] == [event.to_json(), {"type": "b", "queue": "q"}]
+    assert operation_document(None, (), {"on_failure": [event]}) == {"on_failure": [event.to_json()]}
 
 
 def test_the_first_style_of_the_sdk_takes_the_input_by_another_name() -> None:

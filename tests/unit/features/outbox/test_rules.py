@@ -13,6 +13,7 @@ import pytest
 from durable_retry.base.names import EventState
 from durable_retry.base.text import Secret
 from durable_retry.base.trace_context import TraceContext
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.outbox.rules import (
     MEMBERS,
     Delivery,
@@ -24,6 +25,7 @@ from durable_retry.features.outbox.rules import (
     envelope_text,
     event_id_for,
     event_id_in,
+    events_in,
     heads_of,
     next_due_at,
     notes_of_events,
@@ -32,14 +34,20 @@ from durable_retry.features.outbox.rules import (
     signature,
     signed_headers,
     unreadable_event,
+    with_dead_letter,
 )
-from durable_retry.rules.config.dependency import WebhookSecretError, signing_key
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependency import Dependency, Targets, WebhookSecretError, signing_key
 from durable_retry.rules.dead_letters.record import of_operation
+from durable_retry.rules.operations.envelope import parse_envelope
+from durable_retry.rules.operations.keys import ScopedKey
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.submission import Naming, read_operation
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.history import History, PastWait, WaitKind
 from durable_retry.rules.retry.loop import RetryState
 from durable_retry.rules.retry.policy import PRESETS
-from tests.support.builders import NOON, PAYMENTS, after, an_entry
+from tests.support.builders import NOON, PAYMENTS, a_success, after, an_entry
 
 
 @pytest.mark.parametrize(
@@ -317,3 +325,68 @@ def test_a_dead_letter_of_an_event_names_it_and_a_replay_keeps_its_events() -> N
     assert event_id_in(of_operation(entry, NOON)) == "op-1.0.2"
     events = {"on_success": [{"type": "paid"}]}
     assert MEMBERS.part_of_replay(events) == events
+
+
+def request_of(dependency: Dependency, **members: Any) -> OperationInput:
+    body = {"dependency": dependency.name, "request": {"path": "/charges"}, "key": "k", **members}
+    targets = Targets({dependency.name: dependency}, {}, ("azure-webjobs-",))
+    return read_operation(
+        parse_envelope(body), Naming(own=ScopedKey("explicit", "k")), targets, source="http", now=NOON
+    )
+
+
+FAILED = {"type": "charge.failed", "queue": "events", "data": {"order": 42}}
+
+
+def test_an_operation_keeps_the_events_of_its_failure_then_those_of_its_dependency() -> None:
+    toml = """
+        [dependencies.payments]
+        base_url = "http://payments.test"
+        on_failure = [{ type = "payments.failed", queue = "alarm" }]
+    """
+    dependency = parse_config(toml, {}).dependencies["payments"]
+    part = (request_of(dependency, on_failure=[FAILED]).parts or {})["outbox"]
+    assert [event["type"] for event in part["on_failure"]] == ["charge.failed", "payments.failed"]
+    assert (request_of(dependency).parts or {})["outbox"].keys() == {"on_failure"}
+    assert request_of(PAYMENTS).parts is None
+
+
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"on_failure": [FAILED | {"data": 5}]}, "/on_failure"),
+        ({"on_failure": [{"type": "t", "dependency": "gone", "path": "/"}]}, "/on_failure/0/dependency"),
+        ({"on_recovered": [FAILED | {"queue": "azure-webjobs-x"}]}, "/on_recovered/0/queue"),
+        ({"on_success": [FAILED] * 11, "on_recovered": [FAILED] * 10}, "/on_recovered"),
+    ],
+)
+def test_events_that_could_not_be_sent_are_refused(members: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        request_of(PAYMENTS, **members)
+    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+
+
+def test_a_success_commits_what_it_sends_and_nothing_of_a_failure() -> None:
+    operation = request_of(PAYMENTS, on_failure=[FAILED], on_recovered=[FAILED])
+    assert operation.parts_to_commit() == {}
+    assert operation.parts_to_commit(is_recovered=True).keys() == {"outbox"}
+    assert operation.without_commit().parts is None
+    assert request_of(PAYMENTS, on_success=[FAILED]).parts_to_commit().keys() == {"outbox"}
+
+
+def test_a_recovered_success_has_its_events_behind_the_others() -> None:
+    recovered = FAILED | {"type": "charge.recovered"}
+    parts = {"outbox": {"on_success": [FAILED], "on_recovered": [recovered]}}
+    plain = replace(a_success(), parts=parts)
+    assert events_in(plain) == [FAILED]
+    assert events_in(replace(plain, is_recovered=True)) == [FAILED, recovered]
+
+
+@pytest.mark.parametrize("data", [None, {"order": 42}])
+def test_an_event_of_a_failure_says_which_dead_letter_it_is(data: dict[str, int] | None) -> None:
+    record = replace(of_operation(an_entry("op-1"), NOON), detail="x" * 600)
+    said = with_dead_letter(FAILED | {"data": data}, record, "/api/dead-letters/dl-1")
+    letter = said["data"].pop("dead_letter")
+    assert said == FAILED | {"data": data or {}}
+    assert letter.keys() == {"id", "reason", "category", "detail", "url"}
+    assert (letter["id"], len(letter["detail"])) == (record.id, 500)

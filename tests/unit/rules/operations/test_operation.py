@@ -57,7 +57,7 @@ def test_events_that_follow_it_hold_no_operation_up_and_are_not_in_its_attempts(
     operation = an_operation(**followed_by({"type": "x", "queue": "abc", "data": None}))
     assert operation.begins_at_once
     assert operation.without_commit() == an_operation()
-    ordered = an_operation(parts={**operation.parts_to_commit, **in_order("customer-7")})
+    ordered = an_operation(parts={**operation.parts_to_commit(), **in_order("customer-7")})
     assert not ordered.begins_at_once
     assert ordered.without_commit().parts == in_order("customer-7")
 
