@@ -18,10 +18,6 @@
     KeyTakenError                its key stands for another request
     NothingToReplayError         LookupError
 
-    sagas
-    NoSuchSagaError              LookupError
-    WrongSagaStateError          its state does not allow it
-
     circuits
     NoSuchDependencyError        LookupError
     UnchangeableCircuitError     no manual change is taken
@@ -75,14 +71,6 @@ class NoSuchOperationError(LookupError):
 
 class WrongOperationStateError(Exception):
     """The state of the operation does not allow it; the text is a clause that says so."""
-
-
-class NoSuchSagaError(LookupError):
-    """There is no saga of this id."""
-
-
-class WrongSagaStateError(Exception):
-    """The state of the saga does not allow it; the text is a clause that says so."""
 
 
 class OverloadedError(Exception):

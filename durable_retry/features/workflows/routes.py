@@ -13,9 +13,7 @@ from durable_retry.base.answers import Answer, Page
 from durable_retry.base.documents import MAX_DEPTH
 from durable_retry.base.errors import (
     ContendedError,
-    NoSuchSagaError,
     UnreadableDeadLetterError,
-    WrongSagaStateError,
 )
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError
@@ -32,6 +30,8 @@ from durable_retry.features.workflows.rules.references import SAGA_SOURCE, SagaR
 from durable_retry.features.workflows.rules.restart import RestartBody, RestartedSaga
 from durable_retry.features.workflows.rules.shapes import BatchRequest
 from durable_retry.features.workflows.sagas import (
+    NoSuchSagaError,
+    WrongSagaStateError,
     accept_saga,
     find_saga,
     list_sagas,

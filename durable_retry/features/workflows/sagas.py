@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from durable_retry.attempt.results import whole_result
 from durable_retry.base.answers import CAUSES, Page, reason_of
-from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
+from durable_retry.base.errors import NoSuchDeadLetterError
 from durable_retry.base.json_forms import UnreadableRecordError, from_rfc3339, to_rfc3339
 from durable_retry.base.validation import (
     InvalidInputError,
@@ -66,6 +66,14 @@ from durable_retry.rules.operations.keys import workflow_id_for
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
+
+
+class NoSuchSagaError(LookupError):
+    """There is no saga of this id."""
+
+
+class WrongSagaStateError(Exception):
+    """The state of the saga does not allow it; the text is a clause that says so."""
 
 
 async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:

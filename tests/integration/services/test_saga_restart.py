@@ -10,7 +10,6 @@ import pytest
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.base.errors import WrongSagaStateError
 from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.features.workflows import sagas
 from durable_retry.features.workflows.batches import refuse_item
@@ -18,6 +17,7 @@ from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.restart import RestartBody
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.features.workflows.saga_store import RestartStage, latest_restart
+from durable_retry.features.workflows.sagas import WrongSagaStateError
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
