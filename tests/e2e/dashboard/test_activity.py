@@ -16,5 +16,5 @@ def test_what_happened_is_one_link(window: Window, seen: System) -> None:
     expect(rows.nth(0)).to_contain_text("archived the dead letter")
     expect(rows.nth(1)).to_contain_text("asked the vendor")
     window.page.get_by_label("Kind").select_option("bulk")
-    expect(window.page.get_by_text("Nothing happened that matches.")).to_be_visible()
+    expect(window.page.get_by_text("No entry matches.")).to_be_visible()
     assert "kind=bulk" in window.page.url

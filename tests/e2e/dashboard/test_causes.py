@@ -66,7 +66,7 @@ def test_a_change_that_is_filled_in_is_taken_along_and_said_before(
     window.button("/request/json/amuont").click()
     window.page.get_by_label("Place").fill("amount")
     replay.click()
-    expect(window.page.locator(".toast")).to_contain_text("Say the place of the change")
+    expect(window.page.locator(".toast")).to_contain_text("Name the place to change")
     window.page.get_by_label("Place").fill("/request/json/amount")
     replay.click()
     expect(window.dialog()).to_contain_text("1 selected, with: move amuont to amount.")
