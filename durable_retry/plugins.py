@@ -126,7 +126,8 @@ class Plugin:
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
         members: Where its `rules.operations.request.Members` is.
         gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
-            start, until an operation begins that has a part of this feature.
+            start, until an operation begins that has a part of this feature; it returns how the operation
+            ends in place of that, None where it begins.
         settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
             and returns the one to go on with; None where that is not known yet, but the operation is to be
             cancelled, paused or carried on: `settle` is called with the same outcome after that.

@@ -35,11 +35,10 @@ from durable_retry.hub.turns import (
     Turns,
     attempt_answer_of,
     call_until_success,
+    followed,
     give_slot_back,
     keep_dead_letter,
     renamed_in,
-    request_probe,
-    request_slot,
 )
 from durable_retry.operations.entities import record_id
 from durable_retry.plugins import features_of, plugins
@@ -150,8 +149,8 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
         yield from run.wait_for_start(run.operation.start_at)
     while run.gates and run.goes_on:
         match (yield from _of_feature(gates[run.gates[0]]).begin(run)):
-            case DeadLetter() as letter:
-                return (yield from _end_as_dead_letter(run, letter))
+            case DeadLetter() | Done() as decision:
+                return (yield from _carry_out(run, decision))
             case Withdrawn(shown):
                 return _finish_operation(run, OperationState.CANCELLED, **shown)
         if run.goes_on:
@@ -243,13 +242,8 @@ def _make_attempt(run: Run) -> Turns[Decision | None]:
         asking = Asking(run.signals, run.operation, step_at or run.operation.dependency)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
-        action = run.follow(answer, step_at, run.now - asked_at)
-        if isinstance(action, RequestProbe):
-            permit = yield from request_probe(asking, action)
-            action = run.follow(permit, step_at)
-        elif isinstance(action, RequestSlot):
-            slot = yield from request_slot(asking, action)
-            action = run.follow(slot, step_at)
+        follow = partial(run.follow, step_at=step_at, on_its_way=run.now - asked_at)
+        action = yield from followed(asking, follow, answer)
         if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return action
 

@@ -279,16 +279,20 @@ class Run:
 
     def wait_for(self, kind: WaitKind, until: datetime, reasons: tuple[str, ...]) -> Turns[None]:
         """Wait for what is no attempt's, such as the turn, unless someone cancels it or lets it go on now."""
+        yield from self.wait_beside(Wait(until, (until - self.now).total_seconds(), reasons, kind))
+
+    def wait_beside(self, wait: Wait) -> Turns[None]:
+        """Wait as `wait_for`, as something else than the operation's attempts decides."""
         past = PastWait(
             before_attempt=self.state.history.next_attempt,
-            kind=kind,
+            kind=wait.kind,
             began_at=self.now,
-            until=until,
-            delay_reasons=reasons,
+            until=wait.until,
+            delay_reasons=wait.reasons,
         )
         # It is not due before.
         self.state = replace(self.state, history=self.state.history.with_wait(past), due_at=None)
-        yield from self.wait(Wait(until, (until - self.now).total_seconds(), reasons, kind))
+        yield from self.wait(wait)
 
     def wait_out(self, what: str, failures: int, error: str, *, heeds_deadline: bool = False) -> Turns[None]:
         """Wait after our own side failed to do what must be done for the operation, and show it.

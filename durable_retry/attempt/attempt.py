@@ -303,7 +303,7 @@ async def _at_most_once(
             life, plan.number, now=now, ends_at=ends_at, execution=execution, unsent=unsent
         )
     except OvertakenError as error:
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True)
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True, is_stopped=True)
     except (AzureError, StorageRefusedError, ContendedError) as error:
         return plan.outcome(
             category=Category.TRANSIENT,

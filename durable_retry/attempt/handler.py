@@ -123,7 +123,7 @@ async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own part
         if calls.stopped is None:
             return outcome
     if isinstance(calls.stopped, StepStoppedError):
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped), is_elsewhere=True)
+        return _stopped(plan, calls.stopped)
     not_ended = plan.outcome(
         category=Category.TRANSIENT,
         error=error_line(calls.stopped, plan.dependency),
@@ -135,6 +135,10 @@ async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own part
         missing = isinstance(calls.stopped, MissingDependencyError) or None
         return replace(not_ended, error=str(calls.stopped), counted=False, missing=missing)
     raise calls.stopped
+
+
+def _stopped(plan: Plan, error: StepStoppedError) -> AttemptOutcome:
+    return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True, is_stopped=True)
 
 
 async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
@@ -443,7 +447,7 @@ async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> 
     try:
         starts = await count_start(operation.life, plan.number, plan.limit.started_at)
     except OvertakenError as error:
-        return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True)
+        return _stopped(plan, error)
     except AzureError as error:
         _log.warning(
             "the start of %s, attempt %d, was not noted: %s",

@@ -25,7 +25,14 @@ from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.rules.retry.history import AttemptOutcome
-from durable_retry.rules.retry.loop import Blocked, BlockedStep, RequestProbe, RequestSlot, WorkerFailed
+from durable_retry.rules.retry.loop import (
+    Action,
+    Blocked,
+    BlockedStep,
+    RequestProbe,
+    RequestSlot,
+    WorkerFailed,
+)
 from durable_retry.settings.configuration import function_name
 
 type Turns[T] = Generator[task.Task[Any], Any, T]
@@ -376,6 +383,18 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
         return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
     return slot
+
+
+def followed[Result](
+    asking: Asking, follow: Callable[[Result | PermitAnswer | SlotAnswer], Action], answer: Result
+) -> Turns[Action]:
+    """Move a retry loop on by an answer, and by that of the entity that is to be asked; return what to do."""
+    action = follow(answer)
+    if isinstance(action, RequestProbe):
+        action = follow((yield from request_probe(asking, action)))
+    elif isinstance(action, RequestSlot):
+        action = follow((yield from request_slot(asking, action)))
+    return action
 
 
 def give_slot_back(

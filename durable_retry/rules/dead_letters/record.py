@@ -167,6 +167,18 @@ class KeptDeadLetter(JsonShape):
         return self._text_of("parts", "debounce", "key")
 
     @property
+    def is_unclear(self) -> bool:
+        """Whether nobody knows whether its latest attempt happened."""
+        # One that succeeded has happened, and could not be committed.
+        has_succeeded = bool(self.attempts) and self.attempts[-1].get("category") is None
+        return self.category is Category.AMBIGUOUS and self.operation is not None and not has_succeeded
+
+    @property
+    def latest_attempt(self) -> int | None:
+        """The number of its latest attempt; None where none is known."""
+        return self.attempts[-1]["number"] if self.attempts else None
+
+    @property
     def names(self) -> dict[str, str]:
         """What a search looks for it by, without what it has not."""
         names = ("key", "operation_id", "correlation_id", "detail", *TURN_NAMES)

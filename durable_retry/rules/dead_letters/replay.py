@@ -36,7 +36,7 @@ from durable_retry.base.validation import (
     refuse,
     with_example,
 )
-from durable_retry.rules.config.dependency import Targets
+from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter
 from durable_retry.rules.operations.keys import canonical_json, visible
 from durable_retry.rules.operations.operation import (
@@ -50,6 +50,7 @@ from durable_retry.rules.operations.request import (
     members_of_replay,
     parse_operation,
     parts_of_replay,
+    parts_of_unclear,
 )
 from durable_retry.rules.operations.submission import check_target
 
@@ -294,9 +295,9 @@ def replayed_operation(
     """
     kept = OperationInput.from_json(record.operation or {})
     edited = edited_operation(record, edits)
-    check_target(edited, targets)
+    dependency = check_target(edited, targets)
     operation = replace(
-        replace(kept, start_at=None, parts=kept.parts and parts_of_replay(kept.parts)).restarted(now),
+        replace(kept, start_at=None, parts=_parts_of(record, kept, dependency)).restarted(now),
         request=None if edited.request is None else edited.request.to_json(),
         input=edited.input,
         replay_of=record.id,
@@ -309,6 +310,16 @@ def replayed_operation(
     if needs_key:
         operation = replace(operation, downstream_key=visible(f"{kept.key}.{new_suffix}"))
     return Prepared(operation, changes)
+
+
+def _parts_of(
+    record: KeptDeadLetter, kept: OperationInput, dependency: Dependency
+) -> Mapping[str, Mapping[str, Any]] | None:
+    parts = parts_of_replay(kept.parts) if kept.parts else None
+    if not (record.is_unclear and dependency.of_features):
+        return parts
+    unclear = parts_of_unclear(dependency, record.created_at, record.latest_attempt)
+    return {**(parts or {}), **unclear} or None
 
 
 def _editable_part(operation: OperationInput) -> dict[str, Any]:

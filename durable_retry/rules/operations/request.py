@@ -233,6 +233,22 @@ class Members(ABC):
         """Return what the replay of an operation keeps of its part; None for nothing."""
         return None
 
+    def part_of_unclear(
+        self,
+        dependency: Dependency,  # noqa: ARG002
+        since: datetime,  # noqa: ARG002
+        attempt: int | None,  # noqa: ARG002
+    ) -> Mapping[str, Any] | None:
+        """Return what the replay of an operation keeps of which nobody knows whether it happened.
+
+        Asked where its dependency has keys of the feature; None leaves it to `part_of_replay`.
+
+        Args:
+            since: When its latest attempt had ended.
+            attempt: The number of that; None where it is not known.
+        """
+        return None
+
     def problems(self, document: Mapping[str, Any]) -> Iterable[Problem]:  # noqa: ARG002
         """Check what the members say together, and with others; the document has one of them at least."""
         return ()
@@ -289,9 +305,18 @@ def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping
     kept = {
         name: own
         for name, part in parts.items()
-        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part))
+        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part)) is not None
     }
     return kept or None
+
+
+def parts_of_unclear(
+    dependency: Dependency, since: datetime, attempt: int | None
+) -> dict[str, Mapping[str, Any]]:
+    """Return what a replay keeps where nobody knows whether the operation happened; see `part_of_unclear`."""
+    asked = ((name, members_by_feature().get(name)) for name in dependency.of_features)
+    parts = {name: each.part_of_unclear(dependency, since, attempt) for name, each in asked if each}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

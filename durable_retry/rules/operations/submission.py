@@ -155,16 +155,19 @@ def resolve(
     return operation
 
 
-def check_target(request: OperationRequest, targets: Targets) -> None:
-    """Check a request against today's configuration; for an operation that keeps its policy.
+def check_target(request: OperationRequest, targets: Targets) -> Dependency:
+    """Check a request against today's configuration, and return the dependency that it calls.
+
+    For an operation that keeps its policy.
 
     Raises:
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: Its headers, its input or what features add are not valid there.
     """
-    _, problems = _checked_target(request, targets)
+    dependency, problems = _checked_target(request, targets)
     if problems:
         raise InvalidInputError(problems)
+    return dependency
 
 
 def _unmet(request: OperationRequest, targets: Targets) -> tuple[Problem, ...]:

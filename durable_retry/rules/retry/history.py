@@ -26,6 +26,7 @@ class WaitKind(StrEnum):
     OWN_FAILURE = "own_failure"
     ORDER = "order"
     ACCEPTED = "accepted"  # the dependency works on the request, and is asked how it goes
+    LOOKUP = "lookup"  # the dependency is asked whether an attempt happened
 
     @property
     def state(self) -> OperationState:
@@ -177,6 +178,11 @@ class AttemptOutcome(JsonShape):
     missing: bool | None = None
     # Until when an earlier execution of it may answer, so that this one sent nothing; None where none may.
     may_answer_until: datetime | None = None
+    # Whether a later run has overtaken it, or a step of it stays begun, so that no other attempt may follow;
+    # None for not.
+    is_stopped: bool | None = None
+    # How its end became known, where the attempt did not say it; None where it did.
+    known_by: str | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False

@@ -33,6 +33,30 @@ idempotency = { header = "" }
 base_url = "${TARGET}"
 circuit = { enabled = false }
 
+[dependencies.asked]
+base_url = "${TARGET}"
+auth = { header = "X-Api-Key", value = "${API_KEY}" }
+idempotency = { header = "" }
+lookup = { path = "/counts/{key}", found = "/tries/0", failed = { "/tries/0/path" = ["/status/409"] } }
+
+[dependencies.asked_about_more]
+base_url = "${TARGET}"
+auth = { header = "X-Api-Key", value = "${API_KEY}" }
+lookup = { path = "/status/{input/status}", found = "/id" }
+
+[dependencies.asked_by_query]
+base_url = "${TARGET}"
+lookup = { path = "/nowhere?key={key}", found = "/id" }
+
+[dependencies.asked_in_turn]
+base_url = "${TARGET}"
+limits = { rate_per_second = 50 }
+lookup = { path = "/counts/{key}", found = "/tries/0" }
+
+[dependencies.garbling]
+base_url = "${TARGET}"
+lookup = { path = "/garbled/9?of={key}", found = "/id" }
+
 [dependencies.below]
 base_url = "${TARGET}/echo/api"
 """

@@ -1,0 +1,15 @@
+"""Lookup: a dependency is asked whether an attempt happened whose end is unknown."""
+
+from typing import Final
+
+from durable_retry.features.lookup.names import LOOK_UP, LOOKUP
+from durable_retry.plugins import Activities, Plugin
+
+PLUGIN: Final = Plugin(
+    name=LOOKUP,
+    activities=(Activities(module="lookup", with_hub=(LOOK_UP,)),),
+    dependency="durable_retry.features.lookup.rules:LookupKeys",
+    members="durable_retry.features.lookup.rules:MEMBERS",
+    gate="lookup",
+    settle="lookup",
+)

@@ -1,0 +1,145 @@
+"""One question: a GET with the dependency's headers and credential, admitted as an attempt is."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from durable_retry.attempt.admission import attempt_if_admitted
+from durable_retry.attempt.attempt import called_operation, with_result_apart
+from durable_retry.attempt.bodies import body_text
+from durable_retry.attempt.excerpts import kept_result, safe_text
+from durable_retry.attempt.http_client import BoundedResponse
+from durable_retry.attempt.http_request import (
+    Plan,
+    attempt_request,
+    document_of,
+    outcome_of_answer,
+    start_clock,
+)
+from durable_retry.base.names import Category
+from durable_retry.features.lookup.rules import (
+    Answer,
+    FormlessError,
+    Lookup,
+    LookupCall,
+    UnaskableError,
+    failure_in,
+    lookup_of,
+    question_of,
+    question_path,
+    value_found,
+)
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.operations.completion import MASKED
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.rules.retry.loop import Blocked
+from durable_retry.settings.configuration import app_settings, find_dependency
+
+_OF_A_BODY: Final = ("content-", "if-")
+"""What headers of the request begin with that say nothing of a question."""
+
+_NOT_FOUND: Final = 404
+
+
+async def ask_dependency(hub: TaskHub, asked: LookupCall) -> AttemptOutcome | Blocked:
+    """Ask a dependency about an attempt, if its retry budget, its circuit and its limits let the question go.
+
+    Returns:
+        The outcome of the question; the result of a success is an `Answer`.
+    """
+    call = AttemptCall.from_json(asked.call)
+    operation = await called_operation(hub, call)
+    return await attempt_if_admitted(
+        hub,
+        find_dependency(operation.dependency),
+        question_of(operation, asked.attempt),
+        number=asked.number,
+        admission=call.admission,
+        attempt=partial(_ask, operation, asked),
+    )
+
+
+async def _ask(operation: OperationInput, asked: LookupCall) -> AttemptOutcome:
+    limit, dependency = start_clock(operation), find_dependency(operation.dependency)
+    lookup = None if dependency is None else lookup_of(dependency)
+    if dependency is None or lookup is None:
+        return AttemptOutcome(
+            number=asked.number,
+            started_at=limit.started_at,
+            duration_ms=limit.elapsed_ms,
+            category=Category.MALFORMED,
+            error=f"{operation.dependency} has no lookup here any more",
+            is_elsewhere=True,
+        )
+    plan = Plan(question_of(operation, asked.attempt), asked.number, dependency, limit)
+    if limit.seconds <= 0:
+        late = "the deadline passed before it could start"
+        return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=late, counted=False)
+    try:
+        path = question_path(lookup, operation, asked.attempt)
+    except UnaskableError as error:
+        return plan.outcome(category=Category.MALFORMED, error=str(error), is_elsewhere=True)
+    sent = operation.request or {"headers": {}}
+    headers = {
+        name: value for name, value in sent["headers"].items() if not name.lower().startswith(_OF_A_BODY)
+    }
+    request = {"method": "GET", "path": path, "query": {}, "headers": headers}
+    asking = replace(plan, operation=replace(plan.operation, request=request))
+    outcome = await attempt_request(asking, outcome_of=partial(_outcome_of, lookup, operation))
+    return await _with_large_result_apart(operation, asked.attempt, outcome)
+
+
+def _outcome_of(
+    lookup: Lookup, operation: OperationInput, plan: Plan, answer: BoundedResponse
+) -> AttemptOutcome:
+    outcome = outcome_of_answer(plan, answer)
+    said = partial(
+        Answer,
+        at=plan.limit.started_at,
+        settle_seconds=lookup.settle_seconds,
+        status_code=answer.status_code,
+    )
+    if outcome.category is Category.NOT_FOUND and answer.status_code == _NOT_FOUND and lookup.may_answer_404:
+        return plan.outcome(status_code=_NOT_FOUND, result=said(says="not_found").to_json())
+    if outcome.category is not None:
+        return outcome
+    text = None if answer.is_cut else body_text(answer.body, answer.content_type)
+    try:
+        document = document_of(text)
+        value = value_found(lookup, document)
+    except FormlessError as error:
+        return replace(outcome, category=Category.TRANSIENT, error=str(error), result=None)
+    if value is None:
+        result = said(says="not_found")
+    elif (why := failure_in(lookup, document)) is not None:
+        result = said(says="failed", why=safe_text(why, plan.dependency))
+    else:
+        result = said(says="found", result=_result_of(value, operation, plan, answer))
+    return replace(outcome, result=result.to_json())
+
+
+def _result_of(value: Any, operation: OperationInput, plan: Plan, answer: BoundedResponse) -> dict[str, Any]:
+    """Return the result of the operation: what was found, as the request or the handler would have it."""
+    headers = {"content-type": "application/json"}
+    whole = replace(answer, body=json.dumps(value).encode(), headers=headers)
+    limit_bytes = app_settings().response_store_limit_bytes
+    result = kept_result(whole, plan.dependency, limit_bytes, operation.wanted or ())
+    if operation.handler is None:
+        return result
+    name = "json" if "json" in result else "body"
+    of_handler = {"value": result[name]}
+    if MASKED in result:
+        of_handler[MASKED] = [place.replace(f"/{name}", "/value", 1) for place in result[MASKED]]
+    return of_handler
+
+
+async def _with_large_result_apart(
+    operation: OperationInput, attempt: int, outcome: AttemptOutcome
+) -> AttemptOutcome:
+    if outcome.category is not None or outcome.result["says"] != "found":
+        return outcome
+    found = replace(outcome, number=attempt, result=outcome.result["result"])
+    stored = await with_result_apart(operation, found)
+    return replace(outcome, result={**outcome.result, "result": stored.result})

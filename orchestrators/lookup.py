@@ -1,0 +1,170 @@
+"""The questions whether an attempt happened whose end is unknown: one, and one wait, in each lap.
+
+A question is the attempt of a retry loop of its own: it asks for admission, is repeated and given up as one.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from durabletask import task
+
+from durable_retry.base.names import CANCEL_EVENT, Category, DeadLetterReason, OperationState
+from durable_retry.features.lookup.names import LOOK_UP
+from durable_retry.features.lookup.rules import (
+    Inquiry,
+    LookupCall,
+    Unclear,
+    after_question,
+    carried,
+    inquiry_about,
+    is_unknown,
+    question_of,
+    unclear_in,
+)
+from durable_retry.hub.turns import Asking, Turns, answer_of, followed, give_slot_back, leave_gates
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.decide import DeadLetter, Decision, after_attempt
+from durable_retry.rules.retry.history import AttemptOutcome, PastWait, WaitKind
+from durable_retry.rules.retry.loop import (
+    Action,
+    AttemptNow,
+    Blocked,
+    LapResult,
+    NeedsProbe,
+    RequestProbe,
+    RequestSlot,
+    RetryState,
+    WorkerFailed,
+    after,
+    lease_expired,
+    lease_id_of,
+)
+from durable_retry.settings.configuration import function_name
+
+from .run import Run
+
+
+def begin(run: Run) -> Turns[Decision | None]:
+    """Wait for the start; before a replay ask whether the earlier run has happened whose end is unknown.
+
+    Returns:
+        How the operation ends in place of an attempt; None when it begins, was cancelled, or asks again in a
+        history of its own.
+    """
+    if run.operation.start_at is not None and not run.has_begun:
+        yield from run.wait_for_start(run.operation.start_at)
+    unclear = unclear_in(run.operation)
+    if unclear.since is None:
+        return None
+    outcome = run.unsettled or _outcome_of_earlier(unclear, unclear.since)
+    while run.goes_on and (yield from run.hold()):
+        settled = yield from _settled(run, outcome)
+        if settled is not None:
+            run.unsettled = None
+            return _before_attempt(run, unclear, settled)
+        outcome = run.unsettled or outcome
+        run.laps += 1
+    return None
+
+
+def _outcome_of_earlier(unclear: Unclear, since: datetime) -> AttemptOutcome:
+    number = unclear.attempt or 1
+    outcome = AttemptOutcome(number=number, started_at=since, duration_ms=0.0, category=Category.AMBIGUOUS)
+    return carried(outcome, Inquiry(ended_at=since))
+
+
+def _before_attempt(run: Run, unclear: Unclear, settled: AttemptOutcome) -> Decision | None:
+    if settled.category is not Category.TRANSIENT:
+        if settled.known_by is not None:
+            _note_found(run, settled.known_by)
+        return after_attempt(run.operation, run.state.history, settled, run.now)
+    if not unclear.only_asks:
+        return None
+    detail = f"{settled.error}; a replay sends it again"
+    return DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)
+
+
+def _note_found(run: Run, known_by: str) -> None:
+    number = run.state.history.next_attempt
+    looked = PastWait(
+        before_attempt=number,
+        kind=WaitKind.LOOKUP,
+        began_at=run.operation.created_at,
+        until=run.now,
+        delay_reasons=(known_by,),
+    )
+    run.state = replace(run.state, history=run.state.history.with_wait(looked))
+
+
+def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
+    """Return the outcome of an attempt whose end was unknown; None where it is to be asked for again.
+
+    Any other outcome is returned as it is.
+    """
+    if not is_unknown(outcome):
+        return outcome
+    # Whatever is answered.
+    run.state = replace(run.state, history=run.state.history.with_unclear_end())
+    return (yield from _settled(run, outcome))
+
+
+def _settled(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
+    inquiry, question = inquiry_about(outcome, run.now), question_of(run.operation, outcome.number)
+    asked_at, run.waits_for = run.now, question.dependency
+    state, decision = yield from _ask(run, question, inquiry.retry, outcome.number)
+    inquiry = replace(inquiry, retry=state)
+    follows = after_question(run.operation, outcome, inquiry, decision, asked_at=asked_at, now=run.now)
+    if isinstance(follows, AttemptOutcome):
+        return follows
+    inquiry, wait = follows
+    run.unsettled = carried(outcome, inquiry)
+    yield from run.wait_beside(wait)
+    if run.signals.has_come(CANCEL_EVENT):
+        _leave(run, question, inquiry.retry)
+    return None
+
+
+def _leave(run: Run, question: OperationInput, state: RetryState) -> None:
+    lease_id = lease_id_of(question, state.history.next_attempt)
+    leave_gates(run.ctx, question.dependency, lease_id, state.admission)
+
+
+def _ask(
+    run: Run, question: OperationInput, state: RetryState, attempt: int
+) -> Turns[tuple[RetryState, Decision]]:
+    """Ask once, when the circuit and the limits allow it; return what follows, and the state after it."""
+    asking = Asking(run.signals, question, question.dependency)
+    while True:
+        asked_at, now_held = run.now, state
+
+        def follow(result: LapResult) -> Action:
+            nonlocal state
+            state, action = after(question, state, result, run.now, on_its_way=run.now - asked_at)  # noqa: B023
+            return action
+
+        answer = yield from _call(run, state, attempt)
+        if isinstance(answer, NeedsProbe) and now_held.admission.permit is not None:
+            answer = lease_expired(run.now)
+        action = yield from followed(asking, follow, answer)
+        if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
+            return state, action
+
+
+def _call(run: Run, state: RetryState, attempt: int) -> Turns[AttemptOutcome | WorkerFailed | Blocked]:
+    run.show(OperationState.RUNNING)
+    number = state.history.next_attempt
+    call = replace(run.attempt_call(), admission=state.admission, step=None)
+    asked = LookupCall(call=call.to_json(), number=number, attempt=attempt).to_json()
+    called = yield from run.signals.answer(
+        lambda: run.ctx.call_activity(function_name(LOOK_UP), input=asked), stopped_by=CANCEL_EVENT
+    )
+    answer: AttemptOutcome | WorkerFailed | Blocked = WorkerFailed("its answer was lost")
+    try:
+        if called is not None:
+            answer = answer_of(called.get_result(), number)
+    except task.TaskFailedError as error:
+        answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
+        # The instance may hold another input.
+        run.input_id = None
+    give_slot_back(run.ctx, run.operation.dependency, state.admission, answer)
+    return answer

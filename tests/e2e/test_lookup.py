@@ -1,0 +1,41 @@
+"""A dependency that does not deduplicate, and is asked whether what it got has happened."""
+
+from typing import Any
+
+from tests.support.app import System
+
+
+def broken_off(system: System, key: str, dependency: str, wanted: str) -> dict[str, Any]:
+    """Send a request whose answer is lost, which the target has under its key; return the last document."""
+    request = {"method": "POST", "path": "/drop/1", "query": {"when": "after_body"}, "json": {"order": key}}
+    request["headers"] = {"Idempotency-Key": key}
+    body = {"dependency": dependency, "key": key, "request": request}
+    accepted = system.client.post("/api/operations", json=body)
+    assert accepted.status_code == 202, accepted.text
+    return system.until(accepted.json()["operation_id"], wanted)
+
+
+def test_what_it_has_is_the_result_and_is_not_sent_again(system: System, key: str) -> None:
+    done = broken_off(system, key, "asked", "succeeded")
+    assert (done["status"], done["result"]["json"]["path"]) == ("succeeded", "/drop/1")
+    (attempt,) = done["attempts"]
+    assert attempt["delay_reasons"][0].startswith("found at 20")
+    assert system.target.received(key)["count"] == 1
+
+
+def test_what_it_does_not_have_is_sent_again_once_that_says_something(system: System, key: str) -> None:
+    done = broken_off(system, key, "asked_about_others", "succeeded")
+    assert (done["status"], done["result"]["json"]["path"]) == ("succeeded", "/drop/1")
+    first, _ = done["attempts"]
+    assert "; not found at 20" in first["error"]
+    assert first["category"] == "transient"
+    assert first["delay_reasons"] == ["fixed 0.1 s"]
+    assert [wait["kind"] for wait in done["waits"]] == ["lookup", "retry"]
+    assert system.target.received(key)["count"] == 2
+
+
+def test_what_cannot_be_asked_stays_unknown(system: System, key: str) -> None:
+    letter = broken_off(system, key, "asked_by_correlation", "dead_lettered")["dead_letter"]
+    assert letter["reason"] == "AmbiguousOutcome"
+    assert letter["detail"].endswith("{correlation_id} has no value that can stand in a path")
+    assert system.target.received(key)["count"] == 1
