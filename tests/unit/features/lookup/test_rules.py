@@ -1,7 +1,7 @@
 """What a dependency is asked about an attempt of unknown end, and what its answer means."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +27,7 @@ from durable_retry.rules.config.dependencies_file import ConfigError, key_path, 
 from durable_retry.rules.operations.keys import ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
 from durable_retry.rules.operations.request import parse_operation, parts_of_replay, parts_of_unclear
-from durable_retry.rules.retry.decide import DeadLetter, Done, Wait
+from durable_retry.rules.retry.decide import DeadLetter, Decision, Done, Wait
 from durable_retry.rules.retry.history import AttemptOutcome, WaitKind
 from durable_retry.rules.retry.loop import RetryState, after
 from tests.support.builders import NOON, PAYMENTS, an_operation, an_outcome
@@ -282,7 +282,9 @@ def test_a_question_that_fails_is_repeated_and_its_dead_letter_leaves_it_unknown
     failed = an_outcome(error="no")
     state, decision = after(an_operation(), RetryState(), failed, instant(2))
     inquiry = Inquiry(ended_at=instant(1), retry=state)
-    again = after_question(an_operation(), UNKNOWN, inquiry, decision, asked_at=NOON, now=NOON)
+    again = after_question(
+        an_operation(), UNKNOWN, inquiry, cast("Decision", decision), asked_at=NOON, now=NOON
+    )
     assert isinstance(again, tuple)
     assert again[1].reasons == ("its lookup answers 503: no", "fixed 10 s")
     assert again[1].kind is WaitKind.LOOKUP
