@@ -12,7 +12,7 @@ The operation runs again under its own id and key.
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -238,11 +238,13 @@ async def replay_dead_letter(
     *,
     action_id: str | None = None,
     by: str | None = None,
+    change: Callable[[OperationInput], OperationInput] | None = None,
 ) -> StartedReplay:
     """Replay an open dead letter.
 
     Args:
         action_id: The bulk action that this is part of; None for a single one.
+        change: Changes what the replay starts; None leaves it as it is.
 
     Raises:
         WrongStatusError: It is replayed or archived.
@@ -254,6 +256,7 @@ async def replay_dead_letter(
     record = await _open_record(dead_letter_id)
     prepared = prepare(record, edits, now)
     operation = replace(prepared.operation, submitted_by=by)
+    operation = operation if change is None else change(operation)
     if edits.from_step is not None:
         await _check_step(operation, edits.from_step)
     started = Replay(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from scripts.processes import eventually
 from tests.support.app import System
 
 
@@ -39,3 +40,30 @@ def test_what_cannot_be_asked_stays_unknown(system: System, key: str) -> None:
     assert letter["reason"] == "AmbiguousOutcome"
     assert letter["detail"].endswith("{correlation_id} has no value that can stand in a path")
     assert system.target.received(key)["count"] == 1
+
+
+def ask(system: System, operation_id: str) -> int:
+    """Ask whether an operation happened; return the status of the answer."""
+    return system.client.post(f"/api/operations/{operation_id}/lookup", json={}).status_code
+
+
+def test_a_person_can_ask_and_nothing_is_sent(system: System, key: str) -> None:
+    ended = broken_off(system, key, "asked_by_correlation", "dead_lettered")
+    assert ask(system, ended["operation_id"]) == 202
+
+    def asked() -> dict[str, Any] | None:
+        letter: dict[str, Any] = system.status(ended["operation_id"])["dead_letter"] or {}
+        return letter if letter.get("id", ended["dead_letter"]["id"]) != ended["dead_letter"]["id"] else None
+
+    again = eventually(asked, "its lookup has ended")
+    assert again["reason"] == "AmbiguousOutcome"
+    assert "its lookup got no answer" in again["detail"]
+    assert system.target.received(key)["count"] == 1
+
+
+def test_only_what_is_unknown_is_asked_for(system: System, key: str) -> None:
+    done = system.until(system.accepted(key, "/echo"), "succeeded")
+    assert ask(system, done["operation_id"]) == 409
+    assert ask(system, "op-nobody") == 404
+    unknown = broken_off(system, f"{key}-2", "unsafe", "dead_lettered")
+    assert ask(system, unknown["operation_id"]) == 409

@@ -8,8 +8,10 @@ from itertools import count
 from typing import Any
 
 from durable_retry.base import names
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.circuit.entity import wake
+from durable_retry.features.lookup.names import LOOK_UP, LOOKUP
 from durable_retry.features.order.store import join_lane, leave_lane, read_lane
 from durable_retry.features.polling.names import POLLING
 from durable_retry.features.polling.rules import Poll
@@ -88,6 +90,21 @@ def _accepting(polls: int) -> Activities:
     return answer
 
 
+def _found_by_lookup() -> Activities:
+    """Leave the end of the first attempt unknown, and find it by the second question."""
+    asked = count(1)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name != LOOK_UP:
+            return failing(1, Category.AMBIGUOUS, 504)(name, given)
+        says = "found" if next(asked) > 1 else "not_found"
+        said = {"says": says, "at": to_rfc3339(clock.now()), "settle_seconds": 1, "status_code": 200}
+        result = {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
+        return outcome(given["number"], status_code=200, result=said | {"result": result})
+
+    return answer
+
+
 def _refused_for(seconds: float) -> Refused:
     base = clock.now() + timedelta(seconds=seconds)
     return Refused(base, 0, base, "the circuit is open: 10 of 10 calls in 30 s failed")
@@ -132,6 +149,7 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
         "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),
+        "looked_up": _shape(_quick(parts={LOOKUP: {}}), _found_by_lookup()),
         "polled": _shape(_quick(parts={POLLING: Poll(every_seconds=1.0).model_dump()}), _accepting(2)),
         "waited_in_order": _shape(
             _quick(parts=in_order("customer-7"), start_at=clock.now() + timedelta(seconds=1)),

@@ -19,6 +19,7 @@ from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
 from activities import calls as call_steps
+from activities import lookup as lookup_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
@@ -32,6 +33,7 @@ from durable_retry.base import names
 from durable_retry.base.names import WAKE_WAITING
 from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.features.in_process import names as call_names
+from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
@@ -57,7 +59,7 @@ from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
 from tests.simulation.regulars import REGULAR, regular
-from tests.simulation.targets import TENANTS, Network, Queues, Target
+from tests.simulation.targets import BANK, TENANTS, Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -84,6 +86,11 @@ retry = { strategy = "exponential", initial_seconds = 1.0, max_seconds = 30.0, m
 base_url = "http://ledger/v1"
 retry = { strategy = "fixed", initial_seconds = 10.0, max_attempts = 4 }
 idempotency = { header = "" }
+[dependencies.bank]
+base_url = "http://bank/v1"
+retry = { strategy = "exponential", initial_seconds = 1.0, max_seconds = 30.0, max_attempts = 6 }
+idempotency = { header = "" }
+lookup = { path = "/effects/{key}-{input/life}", found = "/effect", settle_seconds = 20 }
 [dependencies.mail]
 base_url = "http://mail/v1"
 retry = { preset = "rate_limited", max_attempts = 12, max_retry_after_seconds = 60 }
@@ -254,7 +261,7 @@ class App:
     def __post_init__(self) -> None:
         self.queues = Queues(self.world)
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
-        headers = {**keyed, "ledger": "", "depot": "", "hooks": "webhook-id"}
+        headers = {**keyed, "ledger": "", "depot": "", BANK: "", "hooks": "webhook-id"}
         headers |= {TENANTS: "Idempotency-Key"} if self.world.chances.keyed else {}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(
@@ -387,6 +394,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
     LOOK_AT_LANE: order_steps.look_at_lane,
+    LOOK_UP: lookup_steps.look_up,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     outbox_names.PUBLISH: outbox_steps.publish,
     standstill_names.PASS_QUEUE: _without_hub(queue_check_steps.pass_queue),

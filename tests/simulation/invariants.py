@@ -12,6 +12,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.ends_once,
     calls.one_effect_per_key,
     calls.nothing_unsafe_twice,
+    calls.asking_spares_a_second_effect,
     calls.ambiguity_is_real,
     calls.attempts_leave_nothing,
     calls.attempts_are_counted,

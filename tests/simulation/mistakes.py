@@ -34,6 +34,7 @@ from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.in_process import call as calls
+from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.features.order.rules.members import Order
@@ -342,11 +343,11 @@ def _is_of_exactly(instance: Any, dependency: str, since_before: datetime, limit
 _follow: Final = Run.follow
 
 
-def _counts_what_was_lost(lost: Run, result: Any, step_at: str | None = None) -> Any:
+def _counts_what_was_lost(lost: Run, result: Any, step_at: str | None = None, **more: Any) -> Any:
     if isinstance(result, WorkerFailed) and "lost" in result.error:
         number, category = lost.state.history.next_attempt, Category.TRANSIENT
         result = AttemptOutcome(number=number, started_at=lost.now, duration_ms=0.0, category=category)
-    return _follow(lost, result, step_at)
+    return _follow(lost, result, step_at, **more)
 
 
 def _goes_on(held: Run) -> Generator[None, None, bool]:
@@ -354,6 +355,10 @@ def _goes_on(held: Run) -> Generator[None, None, bool]:
         held.signals.take(PAUSE_EVENT)
     yield from ()
     return not held.signals.has_come(CANCEL_EVENT)
+
+
+def _settles_at_once(inquiry: Inquiry, _answer: Answer) -> datetime:
+    return inquiry.ended_at
 
 
 def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:
@@ -387,6 +392,7 @@ def _run_without_its_replay(given: OperationInput) -> str:
 OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "one_effect_per_key": lambda: patch.object(http_attempt, "own_headers", _key_of_each_attempt),
     "nothing_unsafe_twice": lambda: patch.object(http_attempt, "needs_marker", _is_never),
+    "asking_spares_a_second_effect": lambda: patch.object(Inquiry, "settles_at", _settles_at_once),
     "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
     "events_arrive": lambda: patch("durable_retry.features.outbox.sending.deliver", _sends_nothing),
     "failures_are_told": lambda: patch(

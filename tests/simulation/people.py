@@ -32,7 +32,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
-from tests.simulation.targets import REFUSING_QUEUE, REVOKED, TENANTS
+from tests.simulation.targets import BANK, REFUSING_QUEUE, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
 CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
@@ -272,6 +272,8 @@ class People:
                 **self._order_of(number),
             }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
+        if dependency == "ledger" and number % 2:
+            dependency = BANK
         if self.world.is_crowded:
             dependency = "mail"
         path = "/refused" if rng.random() < 0.05 else f"/things/{number}"

@@ -37,6 +37,13 @@ _NOT_NOW: Final = (429, 403, 404, 423)
 
 _BUSY: Final = timedelta(seconds=30)
 
+BANK: Final = "bank"
+"""A dependency that does not deduplicate, acts late, and is asked whether it has acted."""
+_ACTS_WITHIN: Final = 12.0
+"""Seconds until its replica shows an effect: well before it has settled, as clocks differ."""
+_ACTS_LATER: Final = (60.0, 200.0)
+"""The same of what it does beyond that, which is more than it has promised."""
+
 TENANTS: Final = "tenants"
 """A dependency that is well, and has a circuit for each limit key."""
 REVOKED: Final = "customer-0"
@@ -64,6 +71,7 @@ class Call:
         status: Of the answer; 0 when there was none.
         seen: What a success was answered with.
         retry_after_seconds: What was asked for; 0 when nothing was.
+        shown_at: Since when who asks is told of its effect; None where nobody can ask.
     """
 
     at: datetime
@@ -79,6 +87,7 @@ class Call:
     seen: int | None = None
     retry_after_seconds: int = 0
     ended_at: datetime | None = None
+    shown_at: datetime | None = None
 
 
 @dataclass
@@ -147,8 +156,27 @@ class Target:
     def take_effect(self, call: Call) -> None:
         """Do what the call asks for, once for each key."""
         call.effect = True
+        if self.name == BANK:
+            rng, later = self.world.rng, self.world.happens(0.05)
+            seconds = rng.uniform(*_ACTS_LATER) if later else rng.uniform(0, _ACTS_WITHIN)
+            call.shown_at = self.world.now() + timedelta(seconds=seconds)
         if not call.key or call.key not in self.effects:
             self.effects[call.key or f"call {len(self.calls)}"] += 1
+
+    def effect_of(self, place: str) -> dict[str, Any] | None:
+        """Return what its replica shows under a path; None where it shows no effect."""
+        shown = (
+            call
+            for call in self.calls
+            if call.shown_at is not None and call.shown_at <= self.world.now() and place_of(call) == place
+        )
+        return next(({"at": str(call.at)} for call in shown), None)
+
+
+def place_of(call: Call) -> str:
+    """Return where the effect of a call can be asked for."""
+    sent = (call.operation.request or {})["json"]
+    return f"{call.operation.key}-{sent['life']}"
 
 
 def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | None:
@@ -172,6 +200,8 @@ class Network(httpx.AsyncBaseTransport):
         progress = request.extensions.get(PROGRESS) or SendProgress()
         progress.connecting = True
         await self.world.point()
+        if target.name == BANK and request.method == "GET":
+            return await self._looked_up(target, request.url.path.rpartition("/")[2])
         call = target.call_of(request)
         mood = target.mood_for(call)
         if mood is Mood.REFUSING:
@@ -179,6 +209,16 @@ class Network(httpx.AsyncBaseTransport):
         progress.sent = True
         call.arrived = True
         return await self._answered(target, call, mood, request)
+
+    async def _looked_up(self, target: Target, place: str) -> httpx.Response:
+        mood = [mood for begins, mood in target.phases if begins <= self.world.seconds][-1]
+        if mood is Mood.REFUSING:
+            raise httpx.ConnectError("refused")
+        effect = target.effect_of(place)
+        await asyncio.sleep(1_000 if mood is Mood.HANGING else self.world.rng.uniform(*target.call_seconds))
+        if mood in {Mood.ERRING, Mood.THROTTLING}:
+            return httpx.Response(httpx.codes.SERVICE_UNAVAILABLE)
+        return httpx.Response(httpx.codes.OK, json={"effect": effect})
 
     async def _answered(
         self, target: Target, call: Call, mood: Mood, request: httpx.Request
