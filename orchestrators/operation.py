@@ -185,6 +185,8 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
         if finished is not None:
             return finished
     if run.signals.has_come(CANCEL_EVENT):
+        if run.unsettled is not None and not run.gates:
+            run.follow(run.unsettled)  # It was made, whatever it means.
         return _end_as_cancelled(run)
     run.ctx.continue_as_new(run.carried_on(), save_events=True)
     return None

@@ -272,7 +272,7 @@ class People:
                 **self._order_of(number),
             }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
-        if dependency == "ledger" and number % 2:
+        if dependency == "ledger" and number % 3:
             dependency = BANK
         if self.world.is_crowded:
             dependency = "mail"

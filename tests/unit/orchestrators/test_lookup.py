@@ -192,7 +192,9 @@ def test_a_cancel_ends_the_wait_and_gives_back_what_the_question_holds() -> None
     world = World(asking(), held(refused))
     world.stage.run_until_waiting()
     world.stage.raise_event("cancel", {"by": "ann"})
-    assert world.stage.run()["status"] == "cancelled"
+    document = world.stage.run()
+    assert document["status"] == "cancelled"
+    assert [attempt["category"] for attempt in document["attempts"]] == ["ambiguous"]
     assert ("gone", {"was_waiting": True}) in [
         (name, {key: given[key] for key in ("was_waiting",)}) for name, given in world.stage.circuit_calls
     ]
@@ -264,7 +266,8 @@ def test_a_replay_can_be_cancelled_while_it_asks() -> None:
     world = World(replaying(), unanswered)
     world.stage.run_until_waiting()
     world.stage.raise_event("cancel", {"by": "ann"})
-    assert world.stage.run()["status"] == "cancelled"
+    document = world.stage.run()
+    assert (document["status"], document["attempts"]) == ("cancelled", [])
 
 
 def test_an_operation_that_begins_later_asks_nothing_before() -> None:
