@@ -271,7 +271,7 @@ class Calls:
         running = self._running[step.name] = _RunningStep(begun, plan, is_repeatable, policy)
         key = self.plan.operation.step_key(step.name)
         transport = CallTransport(plan, key, is_repeatable=is_repeatable)
-        own = self._call_over(plan, transport, begun.attempts, _refuse_nested_step)
+        own = self._call_over(plan, transport, begun.attempts, _refuse_nested_step, policy)
         try:
             function = self.stand_ins.get(step.name, step.function)
             run = partial(_run_step_function, replace(step, function=function), own)
@@ -376,8 +376,12 @@ class Calls:
         transport: CallTransport,
         attempt: int,
         run_step: Callable[[Step], Awaitable[Any]],
+        policy: RetryPolicy | None = None,
     ) -> Call:
         self._transports.append(transport)
+        # A step without a policy of its own is tried as often as its operation.
+        operation, made = plan.operation, plan.number if policy is None else attempt
+        most = (policy or operation.policy).max_attempts
 
         def seconds_left() -> float:
             return plan.limit.seconds_left
@@ -385,7 +389,10 @@ class Calls:
         call = Call(
             key=transport.key,
             attempt=attempt,
-            correlation_id=plan.operation.correlation_id,
+            max_attempts=most,
+            is_last=0 < most <= made,
+            deadline_at=operation.deadline_at,
+            correlation_id=operation.correlation_id,
             commit_conflict=plan.operation.conflict,
             async_client=make_client(plan.dependency, transport, seconds_left),
             time_left=seconds_left,

@@ -139,7 +139,11 @@ class Plan:
     def outcome(self, **more: Any) -> AttemptOutcome:
         """Return the outcome of this attempt, ending now; without `category` it is a success."""
         return AttemptOutcome(
-            number=self.number, started_at=self.limit.started_at, duration_ms=self.limit.elapsed_ms, **more
+            number=self.number,
+            started_at=self.limit.started_at,
+            duration_ms=self.limit.elapsed_ms,
+            app_version=app_settings().app_version or None,
+            **more,
         )
 
 

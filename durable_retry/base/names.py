@@ -11,7 +11,7 @@ however many come.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
@@ -191,9 +191,11 @@ class TurnNames:
     limit_key: str | None = None  # the whole limit key
     debounce_key: str | None = None  # the whole debounce key
 
+    CONDITIONS: ClassVar[tuple[str, ...]] = TURN_NAMES
+
     @property
     def turn_names(self) -> dict[str, str]:
-        return {name: value for name in TURN_NAMES if (value := getattr(self, name)) is not None}
+        return {name: value for name in self.CONDITIONS if (value := getattr(self, name)) is not None}
 
     def fits_names(self, names: Mapping[str, str]) -> bool:
         """Return whether what has these names matches."""

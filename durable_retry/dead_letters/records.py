@@ -48,6 +48,7 @@ from durable_retry.rules.intake import Deliveries
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.runtime.deferred import imported
+from durable_retry.settings.configuration import app_settings
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
 
@@ -134,7 +135,7 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
     is not the operation that failed but one of its events.
     """
-    record = of_operation(entry, now)
+    record = of_operation(entry, now, app_settings().app_version or None)
     await _keep_record(record, () if "event_id" in entry else await _rows_of_features(record, now))
     if record.replay_of is not None:
         await _link_to_parent(record.replay_of, record)
@@ -166,7 +167,15 @@ async def keep_message(
     Args:
         deliveries: Before it was given up; None where it was refused at once.
     """
-    record = of_message(text, source=source, message_id=message_id, reason=reason, detail=detail, now=now)
+    record = of_message(
+        text,
+        source=source,
+        message_id=message_id,
+        reason=reason,
+        detail=detail,
+        now=now,
+        app_version=app_settings().app_version or None,
+    )
     if deliveries is not None:
         record = replace(
             record,

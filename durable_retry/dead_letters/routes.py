@@ -99,6 +99,7 @@ DEPENDENCY: Final = replace(
 )
 GROUP: Final = text("group", "Only of this root cause.")
 KEY: Final = text("key", "Only of this key, the whole of it.")
+APP_VERSION: Final = text("app_version", "Only of this version of the app, the whole of it.")
 PRIORITY: Final = one_of("priority", Priority, "Only of operations of this priority.")
 WORDS: Final = text(
     "q",
@@ -134,7 +135,7 @@ class NoBody(Strict):
 
 _FILTERS: Final = (
     *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, ORDER_KEY, PRIORITY, LIMIT_KEY, DEBOUNCE_KEY),
-    *(CREATED_AFTER, CREATED_BEFORE),
+    *(CREATED_AFTER, CREATED_BEFORE, APP_VERSION),
 )
 
 

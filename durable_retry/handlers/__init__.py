@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, overload
 
@@ -315,6 +316,9 @@ class Call:
     Attributes:
         key: The idempotency key, the same on every attempt and every replay.
         attempt: Number of this attempt, from 1.
+        max_attempts: How many there are at most, as `max_attempts` of its policy: -1 until the deadline.
+        is_last: Whether no attempt follows this one by its policy, however it fails.
+        deadline_at: When the operation is given up; None when never.
         correlation_id: The caller's name for the wider piece of work; None when not given.
         commit_conflict: Why an earlier attempt, which succeeded, was not committed: the row that was not as
             its `update` wanted it. None where all rows were.
@@ -327,6 +331,9 @@ class Call:
 
     key: str
     attempt: int
+    max_attempts: int
+    is_last: bool
+    deadline_at: datetime | None
     correlation_id: str | None
     async_client: "httpx.AsyncClient"
     time_left: Callable[[], float]

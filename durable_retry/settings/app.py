@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache, cached_property
+from importlib import metadata
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator
@@ -21,6 +22,18 @@ def _check_trace_url(url: str) -> str:
     return url
 
 
+_OF_PACKAGE: Final = "package:"
+
+
+def _version_of(text: str) -> str:
+    if not text.startswith(_OF_PACKAGE):
+        return text
+    try:
+        return metadata.version(text.removeprefix(_OF_PACKAGE))
+    except (metadata.PackageNotFoundError, ValueError):
+        raise ValueError(f"must name a package that is installed, not {text!r}") from None
+
+
 class AppSettings(SettingsGroup):
     """The app's own settings."""
 
@@ -31,6 +44,10 @@ class AppSettings(SettingsGroup):
     )
     handlers: str = setting(
         "Modules with handlers, separated by commas, in addition to those that `function_app.py` names."
+    )
+    app_version: Annotated[str, AfterValidator(_version_of)] = setting(
+        "The app's version, which attempts and dead letters carry; `package:NAME` is that of an installed "
+        "package. Not set: they carry none."
     )
     trace_url: Annotated[str, AfterValidator(_check_trace_url)] = setting(
         "Where a trace is looked at, an http(s) URL with `{trace_id}` in it; traced operations link to it. "

@@ -94,6 +94,9 @@ class DeadLetterDocument(OperationContent):
         FailureDetail | None,
         left_out("More of the last failure. Left out where `detail` says all."),
     ] = None
+    app_version: Annotated[
+        str | None, left_out("The version of the app that gave it up. Left out without `APP_VERSION`.")
+    ] = None
     replay_of: str | None
     replays: tuple[Replay, ...]
     notes: tuple[Note, ...]

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import TurnNames
+from durable_retry.base.names import TURN_NAMES, TurnNames
 from durable_retry.base.text import may_mention, mentions
 from durable_retry.rules.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
 
@@ -27,6 +27,9 @@ class DeadLetterFilter(TurnNames, JsonShape):
     group: str | None = None
     created_after: datetime | None = None  # created at this instant or later
     created_before: datetime | None = None  # created before this instant
+    app_version: str | None = None  # the whole version of the app
+
+    CONDITIONS: ClassVar[tuple[str, ...]] = (*TURN_NAMES, "app_version")
 
     @property
     def facets(self) -> dict[str, str]:
@@ -51,6 +54,7 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
 
 _WHOLE: Final = ("key", "correlation_id")
+_NO_WORDS: Final = frozenset({"priority", "app_version"})
 
 NAME_CHARS: Final = 300
 """Characters of each of its names that an index row has of a dead letter."""
@@ -92,7 +96,7 @@ class DeadLetterSearch:
         return self._fits_entry((record.id, record.reason.value), names, None)
 
     def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
-        worded = (text for name, text in names.items() if name != "priority")
+        worded = (text for name, text in names.items() if name not in _NO_WORDS)
         return all(names.get(name) == value[:chars] for name, value in self._whole.items()) and (
             self.words is None or mentions(self.words, *more, *worded)
         )

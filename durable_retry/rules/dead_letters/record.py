@@ -138,6 +138,8 @@ class KeptDeadLetter(JsonShape):
     archived_by: str | None = None  # who archived it; None when nobody said
     # More of the last attempt's failure; None where its line says all.
     failure: FailureDetail | None = None
+    # The version of the app that gave it up; None where `APP_VERSION` is not set.
+    app_version: str | None = None
     # Why its row cannot be read, of what is shown in its place; such a record is never stored.
     unreadable: Annotated[str | None, NOT_STORED] = None
 
@@ -181,7 +183,7 @@ class KeptDeadLetter(JsonShape):
     @property
     def names(self) -> dict[str, str]:
         """What a search looks for it by, without what it has not."""
-        names = ("key", "operation_id", "correlation_id", "detail", *TURN_NAMES)
+        names = ("key", "operation_id", "correlation_id", "detail", "app_version", *TURN_NAMES)
         return {name: text for name in names if (text := getattr(self, name))}
 
     def _text_of(self, *names: str) -> str | None:
@@ -207,7 +209,7 @@ def _dead_letter_id(*parts: str) -> str:
     return f"dl-{digest[:32]}"
 
 
-def of_operation(entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
+def of_operation(entry: Mapping[str, Any], now: datetime, app_version: str | None = None) -> KeptDeadLetter:
     """Make the dead letter of `operation`, `category`, `reason`, `detail` and `attempts`, all as JSON."""
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
@@ -234,6 +236,7 @@ def of_operation(entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
         correlation_id=operation.get("correlation_id"),
         replay_of=operation.get("replay_of"),
         failure=FailureDetail.from_json(entry["failure"]) if entry.get("failure") else None,
+        app_version=app_version,
     )
 
 
@@ -245,6 +248,7 @@ def of_message(
     reason: DeadLetterReason,
     detail: str,
     now: datetime,
+    app_version: str | None = None,
 ) -> KeptDeadLetter:
     """Make the dead letter of a message that did not become an operation."""
     detail = MASKED.text(detail)  # A check of the app's own may quote what it refuses.
@@ -266,6 +270,7 @@ def of_message(
         first_failed_at=now,
         message=text[:MAX_MESSAGE_CHARS],
         message_chars=len(text),
+        app_version=app_version,
     )
 
 

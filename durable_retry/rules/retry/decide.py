@@ -241,6 +241,7 @@ def record(
             error=None if outcome.error is None else cut_text(outcome.error, _ERROR_CHARS),
             next_delay_seconds=None if retry is None else round(retry.delay_seconds, 3),
             delay_reasons=known if retry is None else retry.reasons,
+            app_version=outcome.app_version,
         ),
         outcome.failure,
     )

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
+from durable_retry.base.answers import left_out
 from durable_retry.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.base.names import Category, OperationState
 from durable_retry.rules.retry.classify import is_4xx, is_refusal
@@ -183,6 +184,8 @@ class AttemptOutcome(JsonShape):
     is_stopped: bool | None = None
     # How its end became known, where the attempt did not say it; None where it did.
     known_by: str | None = None
+    # The version of the app that made it; None where `APP_VERSION` is not set.
+    app_version: str | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False
@@ -251,6 +254,7 @@ class PastAttempt(JsonShape):
     error: str | None = None
     next_delay_seconds: float | None = None
     delay_reasons: tuple[str, ...] = ()
+    app_version: Annotated[str | None, left_out("The app's version. Left out without `APP_VERSION`.")] = None
 
 
 def end_of(attempt: AttemptOutcome | PastAttempt) -> datetime:

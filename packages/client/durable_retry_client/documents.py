@@ -60,6 +60,7 @@ class Attempt(Document):
     error: str | None = None
     next_delay_seconds: float | None = None
     delay_reasons: tuple[str, ...] = ()
+    app_version: str | None = None
 
 
 class Wait(Document):
@@ -272,6 +273,7 @@ class DeadLetter(Document):
     priority: str | None = None
     limit_key: str | None = None
     debounce_key: str | None = None
+    app_version: str | None = None
     unreadable: str | None = None
 
 
@@ -366,4 +368,5 @@ class DeadLetterFilters(TypedDict, total=False):
     correlation_id: str
     created_after: str
     created_before: str
+    app_version: str
     q: str

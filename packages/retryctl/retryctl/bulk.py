@@ -14,7 +14,7 @@ from retryctl.output import Screen, bar, cell, fill
 
 _FINISHED: Final = frozenset({"completed", "cancelled"})
 _FILTERS: Final = (
-    *("status", "reason", "category", "dependency", "group"),
+    *("status", "reason", "category", "dependency", "group", "app_version"),
     *("order_key", "limit_key", "debounce_key", "priority", "created_after", "created_before"),
 )
 _ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")

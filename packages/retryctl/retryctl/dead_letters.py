@@ -18,7 +18,8 @@ _LISTED: Final = Listing(
 )
 _HEAD: Final = (
     "id status operation_id:operation_id key source dependency handler category reason group correlation_id "
-    "order_key priority limit_key debounce_key first_failed_at created_at archived_at archived_by message"
+    "order_key priority limit_key debounce_key app_version first_failed_at created_at archived_at "
+    "archived_by message"
 )
 
 

@@ -25,6 +25,7 @@ from durable_retry.handlers import (
     registry,
 )
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
+from durable_retry.settings.configuration import app_settings
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
 
 pytestmark = pytest.mark.usefixtures("no_handlers")
@@ -477,6 +478,63 @@ async def test_a_process_that_dies_is_no_failure_of_its_handler_even_in_a_group_
         return f"attempt {call.attempt}"
 
     assert (await run(sell, FakeDependency(Crash(), 200))).result == "attempt 1"
+
+
+async def test_an_attempt_knows_whether_it_is_the_last() -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    async def sell(call: Call) -> None:
+        seen.append((call.attempt, call.max_attempts, call.is_last))
+        raise Transient("busy")
+
+    await run(sell)
+    assert seen == [(1, 2, False), (2, 2, True)]
+
+
+async def test_a_step_with_a_policy_of_its_own_has_attempts_of_its_own() -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    async def pay(call: Call) -> None:
+        seen.append((call.attempt, call.max_attempts, call.is_last))
+        raise Transient("busy")
+
+    async def sell(call: Call) -> None:
+        await call.step("book", FakeStep(1) if call.attempt > 1 else pay)
+        await call.step("pay", pay, retry={"max_attempts": 3})
+
+    await run(sell, retry={"jitter": "none"})
+    assert seen == [(1, 2, False), (1, 3, False), (2, 3, False), (3, 3, True)]
+
+
+@pytest.mark.parametrize(("seconds", "is_given_up"), [(0, False), (60, True)])
+async def test_an_attempt_knows_when_its_operation_is_given_up(seconds: int, *, is_given_up: bool) -> None:
+    async def sell(call: Call) -> bool:
+        return call.deadline_at is not None and call.seconds_left > 0
+
+    assert (await run(sell, deadline_seconds=seconds)).result is is_given_up
+
+
+@pytest.fixture
+def app_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("APP_VERSION", "1.4.0")
+    app_settings.cache_clear()
+    yield "1.4.0"
+    monkeypatch.undo()
+    app_settings.cache_clear()
+
+
+async def test_each_attempt_carries_the_version_of_the_app(app_version: str) -> None:
+    assert [attempt.app_version for attempt in (await run(raising_transient)).attempts] == [app_version] * 2
+
+
+async def test_without_a_version_an_attempt_carries_nothing_of_it() -> None:
+    assert [
+        attempt.to_json().keys() & {"app_version"} for attempt in (await run(raising_transient)).attempts
+    ] == [set()] * 2
+
+
+def raising_transient() -> None:
+    raise Transient("busy")
 
 
 class OutOfStock(Exception): ...  # noqa: N818 - the configuration names it

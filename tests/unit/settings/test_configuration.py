@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import pytest
 
 from durable_retry.base.validation import Problem
@@ -64,6 +65,18 @@ def test_a_trace_url_that_leads_to_no_trace_is_named(url: str) -> None:
 def test_a_trace_url_has_a_place_for_the_trace() -> None:
     assert AppSettings.read({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
     assert AppSettings.read({"TRACE_URL": "HTTPS://x/{trace_id}"}).trace_url == "HTTPS://x/{trace_id}"
+
+
+def test_the_app_s_version_is_a_text_or_that_of_a_package() -> None:
+    assert AppSettings.read({"APP_VERSION": "2026-11-29.3"}).app_version == "2026-11-29.3"
+    assert AppSettings.read({"APP_VERSION": "package:httpx"}).app_version == httpx.__version__
+    assert AppSettings.read({}).app_version == ""
+
+
+@pytest.mark.parametrize("named", ["package:no-such-package", "package:"])
+def test_a_version_of_a_package_that_is_not_installed_is_named(named: str) -> None:
+    with pytest.raises(SettingsError, match=r"APP_VERSION.*must name a package that is installed"):
+        AppSettings.read({"APP_VERSION": named})
 
 
 def test_handlers_are_added_to_the_apps_own() -> None:

@@ -29,7 +29,7 @@ def _one_of_words(words: type[StrEnum]) -> AfterValidator:
 
 
 _OPEN: Final = "open"
-_OF_LETTERS: Final = ("reason", "category", "group")
+_OF_LETTERS: Final = ("reason", "category", "group", "app_version")
 
 
 class BulkFilter(Strict):
@@ -60,6 +60,7 @@ class BulkFilter(Strict):
         Annotated[str, _one_of_words(Category)] | None, Field(description="Of dead letters.")
     ] = None
     group: Annotated[Label | None, Field(description="Of dead letters.")] = None
+    app_version: Annotated[Label | None, Field(description="Of dead letters.")] = None
     dependency: Label | None = None
     order_key: Label | None = None
     priority: PriorityName | None = None

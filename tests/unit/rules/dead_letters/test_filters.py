@@ -79,6 +79,16 @@ def row_of(names: dict[str, str]) -> dict[str, Any]:
     return {"reason": a_record().reason.value, "names": json.dumps(names)}
 
 
+def test_a_filter_chooses_by_the_version_of_the_app() -> None:
+    record = replace(a_record(), app_version="1.4.0")
+    same, other = DeadLetterFilter(app_version="1.4.0"), DeadLetterFilter(app_version="1.4")
+    for each in (record, a_record()):
+        fits = each is record
+        assert (same.may_match_names(row_of(each.names)), same.matches_record(each)) == (fits, fits)
+        assert not other.may_match_names(row_of(each.names))
+    assert not DeadLetterSearch(words="1.4.0").matches(record)
+
+
 FOUND = [
     EVERY,
     DeadLetterSearch(key="order-41"),
