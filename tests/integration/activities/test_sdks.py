@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
+from importlib import import_module, reload
 from threading import Thread
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pytest
 
@@ -24,6 +24,7 @@ from durable_retry.handlers import registry
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.settings.configuration import using
+from durable_retry.testing import run_orchestrator
 from tests.support.builders import an_operation
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -44,10 +45,11 @@ class Refusing(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     answer = Answer(500)
+    before: ClassVar[list[Answer]] = []  # what the first requests are answered
 
     def _refuse(self) -> None:
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        answer = type(self).answer
+        answer = self.before.pop(0) if self.before else type(self).answer
         is_text = isinstance(answer.body, str)
         body = (answer.body if is_text else json.dumps(answer.body)).encode()
         self.send_response(answer.status)
@@ -545,3 +547,32 @@ async def test_what_the_error_of_a_library_was_wrapped_in_is_read_as_that_answer
     outcome = await outcome_of(ask)
     assert summary(outcome) == ("throttled", 40)
     assert outcome.error == "RuntimeError: the agent gave up, by RateLimitError: Rate limit reached"
+
+
+# --- examples/model.py
+
+
+def completion(text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+async def test_a_model_is_asked_again_when_it_says_and_what_it_answered_is_kept(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    registry._handlers.clear()
+    model = reload(library("examples.model"))
+    paid, limited = Answer(200, {}, completion("1. Tides")), Answer(429, THROTTLE, QUOTA)
+    monkeypatch.setattr(Refusing, "before", [paid, limited])
+    Refusing.answer = Answer(200, {}, completion("Tides rise."))
+    run = await run_orchestrator(
+        model.research, "tides", {}, config='[dependencies.model]\nretry = {preset = "rate_limited"}'
+    )
+    assert run.result == "Tides rise."
+    (operation,) = run.operations
+    assert operation.attempt_count == 2
+    assert sum(operation.waits) >= 40
+    assert [(step["name"], step["attempts"]) for step in operation.steps] == [("outline", 1), ("report", 2)]
