@@ -113,7 +113,7 @@ def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(
     window.dialog().get_by_role("button", name="Hold open").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Held open")
     expect(window.card("Manual changes")).to_contain_text("revoked")
-    expect(window.page.get_by_role("table", name="Outages")).to_contain_text(f"the circuit for {key} is open")
+    expect(window.page.get_by_role("table", name="Outages")).to_contain_text(f"the circuit for {key} opened")
 
     window.page.get_by_role("link", name="The circuit of tenants").click()
     row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
