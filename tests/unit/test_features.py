@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from durable_retry.plugins import Plugin, features
+from durable_retry.routing import CORE
 from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
 
@@ -76,6 +77,7 @@ def functions_of(plugin: Plugin) -> set[str]:
         if not (name := builder._function.get_function_name() or "").startswith("BuiltIn__")
     }
     others = {path for other in FEATURES.values() if other is not plugin for path in paths_of(other)}
+    others |= {each.path for each in CORE}
     own = {each.function for each in plugin.collections if each.path not in others}
     return durable | triggered | own
 
