@@ -314,3 +314,21 @@ def test_a_patch_and_edited_parts_are_not_given_together() -> None:
     both = edits(patch=[{"op": "remove", "path": "/request/json"}], request={})
     with pytest.raises(InvalidInputError, match="beside edited parts"):
         whole_edits(both, RECORD, MASKED, most_bytes=MOST_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"category": "ambiguous"}, {"since": "2026-11-21T12:00:00Z", "attempt": 1}),
+        ({"category": "ambiguous", "error": None}, None),
+        ({"category": "malformed"}, None),
+    ],
+)
+def test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened(
+    changes: dict[str, Any], part: dict[str, Any] | None
+) -> None:
+    lookup = 'base_url = "http://x"\nlookup = { path = "/c/{key}", found = "/id" }\norder_on_failure = "skip"'
+    dependencies = parse_config(f"[dependencies.payments]\n{lookup}", {}).dependencies
+    parts = replayed(edits(), Targets(dependencies, {}, ()), **changes).operation.parts or {}
+    assert parts.get("lookup") == part
+    assert "order" not in parts
