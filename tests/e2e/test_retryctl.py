@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 
 from retryctl.cli import main
 from scripts.processes import ROOT, eventually, running
@@ -210,6 +211,34 @@ def test_a_dead_letter_is_found_noted_put_away_brought_back_and_replayed(shell: 
     operation_id = shell.json("dead-letters", "replay", found, *edit)["operation_id"]
     shell.run("watch", operation_id)
     assert operation_id in shell.run("dead-letters", "show", found)
+
+
+async def test_an_assistant_finds_a_dead_letter_and_replays_it(shell: Shell, key: str) -> None:
+    letter = shell.dead_letter(key)
+    command = ["-m", "retryctl", "mcp", "--allow-changes", "--url", shell.system.url]
+    server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
+    async with Client(server) as client:
+
+        async def said(tool: str, **arguments: Any) -> str:
+            result = await client.call_tool(tool, arguments)
+            (content,) = result.content
+            assert content.type == "text"
+            assert not result.is_error, content.text
+            return content.text
+
+        assert letter in await said("find", words=[key])
+        group = shell.json("dead-letters", "show", letter)["group"]
+        assert group in await said("cause", id=group)
+        for tool in ("overview", "circuits", "causes"):
+            assert "flaky" in await said(tool)
+        assert "replay would meet 1" in await said("replay", ids=[letter], dry_run=True)
+        started = await said("replay", ids=[letter], note="asked by a test")
+        assert started.startswith("bulk-")
+        assert "replay" in await said("bulk_action", id=started.split()[0])
+    eventually(
+        lambda: shell.json("dead-letters", "show", letter)["status"] == "replayed",
+        "the dead letter is replayed",
+    )
 
 
 def test_a_cause_is_shown_taken_over_and_resolved(shell: Shell, key: str) -> None:

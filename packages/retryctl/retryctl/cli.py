@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from retryctl import errors
 from retryctl.api import KEY, URL, Api
-from retryctl.errors import ApiError, CommandError
+from retryctl.commands import run_command
+from retryctl.errors import CommandError
 from retryctl.output import IN_UTC, Form, Screen
 from retryctl.parser import build_parser
 
 if TYPE_CHECKING:
     import httpx
 
-    from retryctl.commands import Given, Run
-
-_NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
+    from retryctl.commands import Run
 
 
 def main(
@@ -52,7 +50,7 @@ def main(
     screen = Screen(out or sys.stdout, err or sys.stderr, form, environ)
     try:
         with Api(url, function_key, transport) as api:
-            return _run(run, api, given, screen)
+            return run_command(run, api, given, screen)
     except CommandError as error:
         screen.note(str(error))
         return error.exit_code
@@ -63,18 +61,3 @@ def main(
         # The reader of the pipe, such as `head`, has ended; without this, Python's flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.OK
-
-
-def _run(run: Run, api: Api, given: Given, screen: Screen) -> int:
-    """Run a command; where nothing was found, the name of a dependency may be wrong."""
-    name = given.get("dependency")
-    try:
-        code = run(api, given, screen)
-    except ApiError as error:
-        if name is None or error.status not in _NOT_KNOWN or "did you mean" in str(error):
-            raise
-        screen.note("\n".join(filter(None, (str(error), api.unknown_dependency(name)))))
-        return error.exit_code
-    if name is not None and screen.found_nothing and (guess := api.unknown_dependency(name)):
-        screen.note(guess)
-    return code

@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 from rich.console import RenderableType
 
 from retryctl import errors, watching
 from retryctl.api import Api
+from retryctl.errors import ApiError, CommandError
 from retryctl.output import Rows, Screen, View, fill, printable
 
 type Given = dict[str, Any]
 """Options and arguments that a command line gives, by the names that the API has for them."""
 type Run = Callable[[Api, Given, Screen], int]
 """Runs a command, and returns its exit code."""
+
+_NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +133,21 @@ class Ask:
         view = self.view
         lines = view if callable(view) else lambda shown: [fill(view, shown)]
         screen.show(document, lambda shown: lines(shown | {"given": given}))
+
+
+def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:
+    """Run a command; where nothing was found, the name of a dependency may be wrong.
+
+    Raises:
+        CommandError: It failed.
+    """
+    name = given.get("dependency")
+    try:
+        code = run(api, given, screen)
+    except ApiError as error:
+        if name is None or error.status not in _NOT_KNOWN or "did you mean" in str(error):
+            raise
+        raise CommandError("\n".join(filter(None, (str(error), api.unknown_dependency(name))))) from None
+    if name is not None and screen.found_nothing and (guess := api.unknown_dependency(name)):
+        screen.note(guess)
+    return code

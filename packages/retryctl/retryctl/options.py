@@ -18,6 +18,11 @@ class Option:
     name: str
     more: Mapping[str, Any]
 
+    @property
+    def dest(self) -> str:
+        """The API's name for its value."""
+        return str(self.more.get("dest") or self.name.removeprefix("--").replace("-", "_"))
+
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
@@ -259,6 +264,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     ),
     "completed": _flag("--completed", "also what has completed", value="true"),
     "shell": _choice("shell", "bash zsh fish"),
+    "allow_changes": _flag("--allow-changes", "also let it replay, retry now and pause"),
 }
 """Options, and names of several, by the words with which a table of commands says what one takes."""
 

@@ -58,7 +58,9 @@ _STYLES: Final = {
 class Screen:
     """Standard output in one form, with colours and a width on a terminal; notes go to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO, form: Form, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, out: TextIO, err: TextIO, form: Form, environ: Mapping[str, str], width: int = _ANY_WIDTH
+    ) -> None:
         is_terminal = out.isatty()
         self._out = out
         self._err = err
@@ -72,7 +74,7 @@ class Screen:
             file=out,
             force_terminal=is_terminal,
             color_system=None if NO_COLOR.get(environ) else "auto",
-            width=None if is_terminal else _ANY_WIDTH,
+            width=None if is_terminal else width,
             markup=False,
             highlight=False,
             emoji=False,

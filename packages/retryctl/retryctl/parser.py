@@ -16,6 +16,7 @@ from retryctl import (
     doctor,
     errors,
     lanes,
+    mcp,
     operations,
     outbox,
     replay,
@@ -62,7 +63,7 @@ GROUPS: Final = {
 COMMANDS: Final = (
     *(*operations.COMMANDS, *dependencies.COMMANDS, *dead_letters.COMMANDS, *bulk.COMMANDS, *lanes.COMMANDS),
     *(*outbox.COMMANDS, *alerts.COMMANDS, *workflows.COMMANDS, *doctor.COMMANDS, *setup.COMMANDS),
-    *(*replay.COMMANDS, *top.COMMANDS),
+    *(*replay.COMMANDS, *top.COMMANDS, *mcp.COMMANDS),
     Command(
         "completion",
         "print a script that completes commands and options with the Tab key",
