@@ -223,8 +223,9 @@ async def test_an_assistant_finds_a_dead_letter_and_replays_it(shell: Shell, key
             result = await client.call_tool(tool, arguments)
             (content,) = result.content
             assert content.type == "text"
-            assert not result.is_error, content.text
-            return content.text
+            text: str = content.text
+            assert not result.is_error, text
+            return text
 
         assert letter in await said("find", words=[key])
         group = shell.json("dead-letters", "show", letter)["group"]
