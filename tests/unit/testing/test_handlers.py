@@ -168,7 +168,7 @@ def test_the_tests_of_the_documents_pass_as_copied(
                 with (tmp_path / name).open("a") as file:
                     file.write(f"{block.text}\n")
     assert {file.name for file in tmp_path.iterdir()} == files
-    (keys,) = Document("docs/adopting.md").blocks("json")
+    keys, _ = Document("docs/adopting.md").blocks("json")
     (tmp_path / "host.json").write_text(keys.text)
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
