@@ -157,9 +157,8 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     # What features add to a request is described there, property by property.
     added = {members.model.__name__ for members in members_by_feature().values()}
     schemas: dict[str, Any] = {name: each for name, each in generated["$defs"].items() if name not in added}
-    for name, path in LEFT_OPEN:
-        if name in schemas:
-            _replace_schema(schemas[name], path, _OPERATION)
+    for name, path in [each for each in LEFT_OPEN if each[0] in schemas]:
+        _replace_schema(schemas[name], path, _OPERATION)
     return {
         name: with_members_described(name, with_described_properties(schema))
         for name, schema in schemas.items()

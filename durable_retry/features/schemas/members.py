@@ -1,15 +1,14 @@
 """The keys that a dependency has of schemas, and the check of each request."""
 
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import unquote
 
 from pydantic import ConfigDict, Field
 
 from durable_retry.base.validation import Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.operations.request import Members, OperationRequest, Part
+from durable_retry.rules.operations.request import Members, OperationRequest
 from durable_retry.runtime.deferred import imported
 
 SCHEMAS: Final = "schemas"
@@ -52,9 +51,6 @@ def _fits(pattern: str, path: str) -> bool:
 
 
 class _Schemas(Members):
-    def part_of(self, members: Any, target: str, dependency: Dependency, now: datetime) -> Part | None:  # noqa: ARG002
-        return None  # What was accepted is not checked again.
-
     def misfits(self, request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
         call = request.request
         file = None if call is None else dependency.keys_of(SCHEMAS, SchemaKeys).file_for(call.path)

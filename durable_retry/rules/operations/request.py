@@ -5,7 +5,6 @@ JSON pointer.
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -213,14 +212,19 @@ class Part:
     start_at: datetime | None = None  # when the operation begins for its sake; None leaves that to others
 
 
-class Members(ABC):
+class Members:
     """The members that a feature adds to the body of an operation."""
 
     model: ClassVar[type[Strict]] = Strict
     """The members, each with a default; none where the feature has keys of a dependency alone."""
 
-    @abstractmethod
-    def part_of(self, members: Any, target: str, dependency: Dependency, now: datetime) -> Part | None:
+    def part_of(
+        self,
+        members: Any,  # noqa: ARG002
+        target: str,  # noqa: ARG002
+        dependency: Dependency,  # noqa: ARG002
+        now: datetime,  # noqa: ARG002
+    ) -> Part | None:
         """Return what an operation keeps for the feature; None for nothing.
 
         Args:
@@ -228,6 +232,7 @@ class Members(ABC):
                 feature, in `of_features`.
             target: `handler` or `dependency` with its name.
         """
+        return None
 
     def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002
         """Return what the replay of an operation keeps of its part; None for nothing."""

@@ -16,7 +16,7 @@ from tests.support.target import Target
 def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window) -> None:
     window.open()
     verdict = window.page.locator(".verdict")
-    expect(verdict).to_have_text(re.compile(r"\d operations? waits? for a retry, \d+ open dead letters?\."))
+    expect(verdict).to_have_text(re.compile(r"\d operations? waits? for a retry; \d+ open dead letters?\."))
     expect(window.page.locator(".figures")).to_contain_text("outbox lag")
     expect(window.card("Operations").get_by_role("img")).to_have_accessible_name(
         re.compile(r"[1-9]\d* waits for a retry")

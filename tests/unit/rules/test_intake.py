@@ -1,14 +1,19 @@
 """"""
 
+from datetime import datetime
+
 import pytest
 
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
+    Deliveries,
     LagReading,
     LagThresholds,
+    host_instant,
     lag_reading,
 )
+from tests.support.builders import NOON
 
 LIMITS = LagThresholds(task_hub_seconds=30, dependency_seconds=60)
 
@@ -46,3 +51,15 @@ def test_the_order_key_of_a_partition_names_its_source_and_place(
 ) -> None:
     arrival = Arrival(source="event_hubs", body=b"{}", place="orders", partition=partition)
     assert arrival.order_key == order_key
+
+
+def test_deliveries_say_how_many_there_were_and_when_as_far_as_it_is_known() -> None:
+    assert str(Deliveries(4)) == "deliveries: 4"
+    known = Deliveries(4, first_at=NOON, last_at=NOON)
+    assert str(known) == "deliveries: 4, the first at 2026-11-21T12:00:00Z, the last at 2026-11-21T12:00:00Z"
+
+
+@pytest.mark.parametrize("given", [NOON, NOON.replace(tzinfo=None)])
+def test_an_instant_of_a_binding_is_utc(given: datetime) -> None:
+    assert host_instant(given) == NOON
+    assert host_instant(None) is None

@@ -57,7 +57,33 @@ class _Echo(Members):
             yield Problem("/request/path", "gives no echo")
 
 
+class PlainKeys(Strict):
+    """The keys of a dependency.
+
+    Attributes:
+        plain: Changes nothing.
+    """
+
+    plain: bool = False
+
+
+class SilentKeys(Strict):
+    """The keys of a dependency.
+
+    Attributes:
+        silent: Changes nothing that an operation keeps.
+    """
+
+    silent: bool = False
+
+
 MEMBERS = _Echo()
+PLAIN = Members()
+PLUGINS = (
+    Plugin(name="echo", dependency=f"{__name__}:EchoKeys", members=f"{__name__}:MEMBERS"),
+    Plugin(name="plain", dependency=f"{__name__}:PlainKeys", members=f"{__name__}:PLAIN"),
+    Plugin(name="silent", dependency=f"{__name__}:SilentKeys"),
+)
 CACHES = (
     of_dependency.models_of_features,
     of_dependency.defaults_table,
@@ -69,9 +95,8 @@ CACHES = (
 
 @pytest.fixture(autouse=True)
 def _feature(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    plugin = Plugin(name="echo", dependency=f"{__name__}:EchoKeys", members=f"{__name__}:MEMBERS")
     for module in (of_dependency, of_request, of_operation):
-        monkeypatch.setattr(module, "plugins", lambda: (plugin,))
+        monkeypatch.setattr(module, "plugins", lambda: PLUGINS)
     for cached in CACHES:
         cached.cache_clear()
     yield
@@ -110,7 +135,7 @@ def test_clients_see_the_keys_with_their_defaults_among_the_others() -> None:
     assert (shown["name"], shown["loud"], shown["echo"]) == ("a", True, None)
     schema = adapter.json_schema(mode="serialization")
     assert schema["properties"].keys() >= {"name", "loud", "echo"}
-    assert schema["description"].endswith("loud: Whether it is loud.")
+    assert "\n    loud: Whether it is loud.\n" in schema["description"]
 
 
 def test_every_mistake_is_told_with_its_place() -> None:
@@ -139,6 +164,12 @@ def test_an_operation_keeps_a_part_where_its_dependency_has_keys_of_the_feature(
     kept = submitted("loud = true")
     assert kept.parts == {"echo": {"echo": None, "loud": True}}
     assert kept.begins_at_once
+
+
+def test_a_feature_may_have_keys_that_leave_operations_and_requests_as_they_are() -> None:
+    assert submitted("plain = true\nsilent = true", path="/mute").parts is None
+    dependency = read(f"[dependencies.a]\n{URL}\nplain = true\nsilent = true")["a"]
+    assert list(of_request.unmet_keys(dependency, Targets({}, {}, ()))) == []
 
 
 def test_a_request_is_checked_against_the_keys() -> None:

@@ -71,7 +71,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
     letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : waiting ? "at least " : "At least "}${plural(letters.open, "open dead letter")}`) : null,
     outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
   ].filter(Boolean);
-  const sentence = (parts) => parts.flatMap((part, index) => [index ? ", " : "", part]).concat(". ");
+  const sentence = (parts) => parts.flatMap((part, index) => [index ? "; " : "", part]).concat(". ");
   const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
