@@ -164,9 +164,8 @@ def test_the_wheel_takes_one_name_and_has_everything_but_the_apps_own_handlers(w
         for file in (ROOT / folder).rglob("*")
         if file.is_file() and file.suffix not in {".pyc", ".md"}
     }
-    described = {name for name in names if name.startswith("durable_retry/features/openapi/documents/")}
-    assert names == (kept | described) - {"durable_retry/activities/handlers.py"}
-    assert len(described) == 2
+    # Pip alone made it, so it has no description of the API: the app makes one when it is asked for it.
+    assert names == kept - {"durable_retry/activities/handlers.py"}
 
 
 @pytest.mark.parametrize(

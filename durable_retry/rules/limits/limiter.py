@@ -93,9 +93,6 @@ FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
 """A newcomer asks again after so long, for a slot sooner, and so long after the one before it, however many
 seem to wait: they may be gone. So does everybody while nobody knows how long attempts take."""
-QUEUED_TIMES: Final = 4.0
-QUEUED_PART: Final = 0.02
-"""Where the queue of the hub is long it waits for so many times that, and this part of that after another."""
 HANDOVER: Final = timedelta(seconds=1)
 """After so long with attempts that wait, no worker starts anything of its own accord any more."""
 CROWDED_FOR: Final = timedelta(seconds=3)
@@ -340,12 +337,9 @@ class _Asking:
     def mean_seconds(self) -> float:
         """For how long an attempt has its slot: it lasts as others did, and is queued as it would be now."""
         lasted_seconds = self.limiter.lasted_seconds
-        return self.queued_seconds + (UNKNOWN_SECONDS if lasted_seconds is None else lasted_seconds)
-
-    @property
-    def queued_seconds(self) -> float:
-        """For how long it is in the queue of the hub now."""
-        return self.request.queued_seconds or 0.0
+        if lasted_seconds is None:
+            return UNKNOWN_SECONDS
+        return lasted_seconds + (self.request.queued_seconds or 0.0)
 
     def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
         """Return how many before it may start and ask within so long; None is any time.
@@ -520,15 +514,14 @@ class _Asking:
 
     def waiting(self, wait: Wait) -> tuple[Limiter, SlotPostponed]:
         """Give the attempt a place, and let it ask again."""
-        limiter, longest_seconds = self.limiter, max(wait.longest_seconds, QUEUED_TIMES * self.queued_seconds)
-        seconds = min(wait.seconds, longest_seconds)
+        limiter, seconds = self.limiter, min(wait.seconds, wait.longest_seconds)
         if self.settings.rate_per_second > 0:
             limiter = limiter.crowded(wait.seconds, self.now)
         kept = kept_within(KEPT_PLACES, (*self.before, self.own, *self.behind), place_bytes)
         if len(kept) <= len(self.before):
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
-            seconds = min(seconds, self.first_seconds(wait))
+            seconds = min(seconds, wait.first_seconds)
         elif any(place.counts_less_than(self.own) for place in self.before):
             # It passes them while it waits, so that its turn comes before their number says.
             waited_seconds = (self.now - from_ms(self.own.due_ms)).total_seconds()
@@ -547,16 +540,11 @@ class _Asking:
         """Whether what it is told may be far from true."""
         return not self.request.has_waited or self.limiter.lasted_seconds is None
 
-    def first_seconds(self, wait: Wait) -> float:
-        """Return the longest wait of a newcomer: so long that asking does not fill the queue of the hub."""
-        return max(wait.first_seconds, QUEUED_TIMES * self.queued_seconds)
-
     def in_tail(self, limiter: Limiter, wait: Wait, seconds: float) -> tuple[Limiter, float]:
         """Return when one for which no place is kept asks again, after the others like it."""
         spacing = timedelta(seconds=wait.tail_seconds)
         if self.is_new:
-            first_spacing = max(FIRST_SPACING, timedelta(seconds=self.queued_seconds * QUEUED_PART))
-            seconds, spacing = min(seconds, self.first_seconds(wait)), min(spacing, first_spacing)
+            seconds, spacing = min(seconds, wait.first_seconds), min(spacing, FIRST_SPACING)
         if not wait.is_shared:
             fair, behind_seconds = (limiter.fair or NO_SHARES).behind(self.own, self.now, seconds, spacing)
             return replace(limiter, fair=fair), behind_seconds

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from math import ceil
 from statistics import mean
 from typing import Final
 
@@ -13,7 +12,6 @@ from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason, OperationState
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
 from durable_retry.rules.limits.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
-from durable_retry.rules.limits.share import BURST
 from tests.simulation.crowds.crowd import MINIMUM_PER_SECOND, NEIGHBOUR, OF_HANDLER, SAFE, Trouble
 from tests.simulation.crowds.story import CrowdStory, Wave
 from tests.simulation.targets import Call
@@ -47,13 +45,10 @@ _SEEN_WITHIN: Final = timedelta(seconds=3)
 def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
     """In no second do more calls begin than the rate allows.
 
-    Where timers are late by seconds, turns that were reserved one after the other come together; so they do
-    where the queue of the hub is long, as far as each worker starts them.
+    Where timers are late by seconds, turns that were reserved one after the other come together.
     """
     rate = story.shape.rate_per_second
     most = int(max(1.0, rate * story.shape.late_turns) * _BURST + 1)
-    if story.shape.has_flood:
-        most = max(most, story.shape.workers * ceil(rate * BURST) + 1)
     begins = [call.at for call in _limited_calls(story)] if rate else []
     for first, at in enumerate(begins):
         last = first

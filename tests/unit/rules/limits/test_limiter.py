@@ -246,18 +246,6 @@ def test_the_mean_duration_follows_that_of_attempts_wherever_they_were_queued() 
         assert give_back(limiter, replace(slot, lasted_seconds=seconds), after(70)).lasted_seconds == mean
 
 
-def test_where_the_hub_has_a_long_queue_newcomers_ask_less_often() -> None:
-    """Their asking is what fills it."""
-    waits = [postponed(BUSY, replace(asking(3), queued_seconds=seconds))[1].seconds for seconds in (0.1, 5.0)]
-    assert waits == [FIRST_SLOT_ASK_SECONDS, 9.0], "it may be free then"
-    limiter, tail = replace(BUSY, lasted_seconds=100.0), list[float]()
-    for number in range(2, KEPT_PLACES + 5):
-        limiter, answer = postponed(limiter, replace(asking(number, due=number / 1_000), queued_seconds=10.0))
-        tail.append(answer.seconds)
-    assert tail[KEPT_PLACES - 1] == 40.0
-    assert [round(later - earlier, 3) for earlier, later in pairwise(tail[KEPT_PLACES:])] == [0.2, 0.2]
-
-
 def test_who_waits_counts_on_the_queue_of_this_moment() -> None:
     waits = [
         postponed(BUSY, replace(again(2), queued_seconds=seconds))[1].seconds for seconds in (None, 0.5, 20.0)
