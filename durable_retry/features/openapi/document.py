@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from durable_retry.base.answers import Answer, ProblemDocument
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.validation import Problem
+from durable_retry.base.validation import Problem, Strict
 from durable_retry.features.openapi.descriptions import (
     PATH_PARAMETERS,
     TAGS,
@@ -131,13 +131,22 @@ def _answer_models(routes: Iterable[Route]) -> Iterator[AnswerModel]:
 class _Schemas(GenerateJsonSchema):
     """An answer has every member, also those that have a default for whoever builds it.
 
-    Members with an `exclude_if` may be left out.
+    Members with an `exclude_if` may be left out. What callers send has one description, also in an answer.
     """
+
+    _is_sent = False
+
+    @override
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        outer, self._is_sent = self._is_sent, issubclass(schema["cls"], Strict)
+        described = super().model_schema(schema)
+        self._is_sent = outer
+        return described
 
     @override
     def field_is_required(self, field: Any, total: bool) -> bool:
         # Those of a `TypedDict` say it themselves.
-        if self.mode == "serialization" and field["type"] != "typed-dict-field":
+        if self.mode == "serialization" and field["type"] != "typed-dict-field" and not self._is_sent:
             return "serialization_exclude_if" not in field
         return super().field_is_required(field, total)
 

@@ -241,3 +241,7 @@ async def test_the_document_is_written_once_and_not_sent_again_to_who_has_it() -
     assert second.get_body() is first.get_body()
     known = await answer(**{"If-None-Match": first.headers["ETag"]})
     assert (known.status_code, known.get_body()) == (304, b"")
+
+
+def test_what_is_sent_and_shown_has_one_description() -> None:
+    assert [name for name in described()["components"]["schemas"] if "-" in name] == []
