@@ -170,6 +170,7 @@ def test_a_feature_may_have_keys_that_leave_operations_and_requests_as_they_are(
     assert submitted("plain = true\nsilent = true", path="/mute").parts is None
     dependency = read(f"[dependencies.a]\n{URL}\nplain = true\nsilent = true")["a"]
     assert list(of_request.unmet_keys(dependency, Targets({}, {}, ()))) == []
+    assert PLAIN.commits({}, is_recovered=False)
 
 
 def test_a_request_is_checked_against_the_keys() -> None:
