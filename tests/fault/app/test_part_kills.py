@@ -42,11 +42,13 @@ WRITE_NOTHING = {
     "wake_waiting",
     "look_at_call",
     "look_at_lane",
+    "look_up",
+    "poll",
     "diagnose",
     "pass_queue",
     "BuiltIn__HttpActivity",
 }
-"""Activities that only read or wake; that of a diagnosis, which removes the row that it writes; and the
+"""Activities that only read, ask a dependency or wake; that of a diagnosis, which removes the row that it writes; and the
 SDK's own, which nobody calls."""
 
 CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
