@@ -48,8 +48,8 @@ WRITE_NOTHING = {
     "pass_queue",
     "BuiltIn__HttpActivity",
 }
-"""Activities that only read, ask a dependency or wake; that of a diagnosis, which removes the row that it writes; and the
-SDK's own, which nobody calls."""
+"""Activities that only read, ask a dependency or wake; that of a diagnosis, which removes the row that it
+writes; and the SDK's own, which nobody calls."""
 
 CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
 """An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py. Those
