@@ -120,10 +120,12 @@ ABOUT: Final = {
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
         "test_what_a_later_operation_replaced_is_counted_with_its_priority",
     ),
+    "fail_fast": ("test_fail_fast",),
     "in_process": (
         "test_a_call_has_the_same_id_in_every_replay",
         "test_each_execution_of_an_instance_calls_operations_of_its_own",
     ),
+    "lookup": ("test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened",),
     "order": (
         "test_a_source_gives_an_order_key_to_what_has_none",
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
@@ -134,6 +136,7 @@ ABOUT: Final = {
         "test_mistakes_of_every_kind_are_reported_together",
         "test_an_unknown_name_is_reported_with_what_else_is_wrong",
         "test_an_event_cannot_go_to_a_queue_of_the_platform",
+        "test_events_that_nobody_could_get_are_listed_with_their_place",
         "test_who_still_uses_an_earlier_name_starts_the_operation_under_the_present_one",
     ),
     "workflows": ("test_a_saga_step_that_waits_for_a_result_is_not_sent_with_the_reference_to_it",),
