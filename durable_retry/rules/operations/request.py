@@ -285,11 +285,16 @@ def members_by_feature() -> Mapping[str, Members]:
     return {plugin.name: imported(plugin.members) for plugin in plugins() if plugin.members}
 
 
+def _members_at(dependency: Dependency) -> Iterator[tuple[str, Members]]:
+    """Yield what each feature adds of which a dependency has keys, by the feature's name."""
+    known = members_by_feature()
+    yield from ((name, known[name]) for name in dependency.of_features if name in known)
+
+
 def unmet_keys(dependency: Dependency, targets: Targets) -> Iterator[Problem]:
     """Check the keys that a dependency has of features against what is configured."""
-    for name in dependency.of_features:
-        if (members := members_by_feature().get(name)) is not None:
-            yield from members.unmet_keys(dependency, targets)
+    for _, members in _members_at(dependency):
+        yield from members.unmet_keys(dependency, targets)
 
 
 def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:
@@ -319,9 +324,10 @@ def parts_of_unclear(
     dependency: Dependency, since: datetime, attempt: int | None
 ) -> dict[str, Mapping[str, Any]]:
     """Return what a replay keeps where nobody knows whether the operation happened; see `part_of_unclear`."""
-    asked = ((name, members_by_feature().get(name)) for name in dependency.of_features)
-    parts = {name: each.part_of_unclear(dependency, since, attempt) for name, each in asked if each}
-    return {name: part for name, part in parts.items() if part is not None}
+    asked = (
+        (name, each.part_of_unclear(dependency, since, attempt)) for name, each in _members_at(dependency)
+    )
+    return {name: part for name, part in asked if part is not None}
 
 
 def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -385,9 +391,8 @@ class OperationRequest(Strict):
 
     def misfits(self, dependency: Dependency) -> Iterator[Problem]:
         """Check it against the keys that its dependency has of features."""
-        for name in dependency.of_features:
-            if (members := members_by_feature().get(name)) is not None:
-                yield from members.misfits(self, dependency)
+        for _, members in _members_at(dependency):
+            yield from members.misfits(self, dependency)
 
     @classmethod
     def __get_pydantic_json_schema__(
