@@ -30,7 +30,7 @@ from durable_retry.attempt.handler import (
     outcome_of_marked,
     sends_once,
 )
-from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
+from durable_retry.attempt.http_request import AttemptClock, Plan, attempt_request, needs_marker, start_clock
 from durable_retry.attempt.markers import SENT, insert_marker, remove_marker, write_outcome
 from durable_retry.attempt.results import store_apart
 from durable_retry.base.errors import ContendedError, StorageRefusedError
@@ -204,17 +204,9 @@ async def _make_attempt(
     limit = start_clock(operation)
     dependency = find_dependency(operation.dependency)
     if dependency is None:
-        return AttemptOutcome(
-            number=number,
-            started_at=limit.started_at,
-            duration_ms=limit.elapsed_ms,
-            category=Category.TRANSIENT,
-            error=f"dependency {operation.dependency} is not configured here any more",
-            counted=False,
-            missing=True,
-        )
+        return without_dependency(operation, number, limit)
     plan = Plan(operation, number, dependency, limit)
-    if (outcome := _too_late(plan)) is not None:
+    if (outcome := too_late(plan)) is not None:
         return outcome
     if operation.handler is not None:
         return await _run_handler(plan, operation.handler, gate, unsent)
@@ -223,11 +215,25 @@ async def _make_attempt(
     return await _at_most_once(plan, attempt_request, unsent)
 
 
-def _too_late(plan: Plan) -> AttemptOutcome | None:
+def too_late(plan: Plan) -> AttemptOutcome | None:
+    """Return the outcome of an attempt that must not start any more; None where it may."""
     if plan.limit.seconds > 0:
         return None
     error = "the deadline passed before it could start"
     return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
+
+
+def without_dependency(operation: OperationInput, number: int, limit: AttemptClock) -> AttemptOutcome:
+    """Return the outcome of an attempt whose dependency this app does not have."""
+    return AttemptOutcome(
+        number=number,
+        started_at=limit.started_at,
+        duration_ms=limit.elapsed_ms,
+        category=Category.TRANSIENT,
+        error=f"dependency {operation.dependency} is not configured here any more",
+        counted=False,
+        missing=True,
+    )
 
 
 async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection[str]) -> AttemptOutcome:
@@ -254,7 +260,7 @@ async def _run_counted_handler(
     if sends_once(plan, handler):
         mark = SentMark(begun.operation.life, plan.number, unsent, begun.limit.answers_until)
     run = run if mark is None else partial(run, mark=mark.write)
-    outcome = _too_late(begun) or await _with_marker(begun, run, mark)
+    outcome = too_late(begun) or await _with_marker(begun, run, mark)
     if _is_there(mark) or not outcome.counted:
         await _note_outcome(begun, outcome, _parts_of(mark))
     if mark is not None and not outcome.counted:
@@ -314,7 +320,7 @@ async def _at_most_once(
     if marked is None:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
-        outcome = _too_late(begun) or await _with_marker(begun, make)
+        outcome = too_late(begun) or await _with_marker(begun, make)
         await _note_outcome(begun, outcome)
         return outcome if outcome.counted else replace(outcome, unsent=execution)
     return outcome_of_marked(plan, marked)

@@ -4,7 +4,7 @@ A `Plan` is what an attempt calls, how much time it has, and how its errors are 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any, Final
@@ -187,6 +187,19 @@ async def attempt_request(
     except _SEND_FAILURES as error:
         return _outcome_of_failure(plan, error, progress)
     return await read_beside(partial(outcome_of or outcome_of_answer, plan, answer), len(answer.body))
+
+
+_OF_A_BODY: Final = ("content-", "if-")
+"""What headers of a request begin with that say nothing of a question beside it."""
+
+
+def asking(operation: OperationInput, path: str = "") -> OperationInput:
+    """Return an operation whose request is a GET, with the headers that the present request has."""
+    sent = operation.request or {"headers": {}}
+    headers = {
+        name: value for name, value in sent["headers"].items() if not name.lower().startswith(_OF_A_BODY)
+    }
+    return replace(operation, request={"method": "GET", "path": path, "query": {}, "headers": headers})
 
 
 def needs_marker(plan: Plan) -> bool:

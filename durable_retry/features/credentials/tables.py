@@ -99,9 +99,14 @@ class CredentialKeys(Strict):
     tls: CertificateTable | None = None
 
 
+def keys_of(dependency: Dependency) -> CredentialKeys:
+    """Return what a dependency has of the feature."""
+    return dependency.keys_of("credentials", CredentialKeys)
+
+
 def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the files of a dependency's certificate."""
-    if (tls := dependency.keys_of("credentials", CredentialKeys).tls) is None:
+    if (tls := keys_of(dependency).tls) is None:
         return
     missing = [file for file in dict.fromkeys(tls.files) if not file.is_file()]
     yield from (Problem("/tls", f"names no file: {file}") for file in missing)

@@ -14,7 +14,7 @@ from durable_retry.attempt.http_client import CredentialRefusedError, SignInErro
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.base.text import Secret
 from durable_retry.features.credentials.services import TokenService, fetch_by_identity
-from durable_retry.features.credentials.tables import CredentialKeys
+from durable_retry.features.credentials.tables import CredentialKeys, keys_of
 from durable_retry.features.credentials.tokens import Token, Tokens
 from durable_retry.rules.config.dependency import Dependency
 
@@ -24,13 +24,9 @@ _MOST_SECONDS: Final = 10.0
 _UNAUTHORIZED: Final = 401
 
 
-def _keys_of(dependency: Dependency) -> CredentialKeys:
-    return dependency.keys_of("credentials", CredentialKeys)
-
-
 def signed(dependency: Dependency, inner: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
     """Return what the requests to a dependency are sent over: `inner` where it needs nothing more."""
-    keys = _keys_of(dependency)
+    keys = keys_of(dependency)
     if keys.tls is not None:
         inner = CertifiedTransport(dependency.name, inner)
     fetch = _fetch_for(dependency, keys)
@@ -142,7 +138,7 @@ def show_certificate(dependency: Dependency, context: ssl.SSLContext) -> None:
     Raises:
         SignInError: Its files cannot be read any more.
     """
-    if (table := _keys_of(dependency).tls) is None:
+    if (table := keys_of(dependency).tls) is None:
         return
     try:
         table.add_to(context)

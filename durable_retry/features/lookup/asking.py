@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry.attempt.admission import attempt_if_admitted
-from durable_retry.attempt.attempt import called_operation, with_result_apart
+from durable_retry.attempt.attempt import called_operation, too_late, with_result_apart
 from durable_retry.attempt.bodies import body_text
 from durable_retry.attempt.excerpts import kept_result, safe_text
 from durable_retry.attempt.http_client import BoundedResponse
 from durable_retry.attempt.http_request import (
     Plan,
+    asking,
     attempt_request,
     document_of,
     outcome_of_answer,
@@ -36,9 +37,6 @@ from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked
 from durable_retry.settings.configuration import app_settings, find_dependency
-
-_OF_A_BODY: Final = ("content-", "if-")
-"""What headers of the request begin with that say nothing of a question."""
 
 _NOT_FOUND: Final = 404
 
@@ -74,20 +72,14 @@ async def _ask(operation: OperationInput, asked: LookupCall) -> AttemptOutcome:
             is_elsewhere=True,
         )
     plan = Plan(question_of(operation, asked.attempt), asked.number, dependency, limit)
-    if limit.seconds <= 0:
-        late = "the deadline passed before it could start"
-        return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=late, counted=False)
+    if (late := too_late(plan)) is not None:
+        return late
     try:
         path = question_path(lookup, operation, asked.attempt)
     except UnaskableError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error), is_elsewhere=True)
-    sent = operation.request or {"headers": {}}
-    headers = {
-        name: value for name, value in sent["headers"].items() if not name.lower().startswith(_OF_A_BODY)
-    }
-    request = {"method": "GET", "path": path, "query": {}, "headers": headers}
-    asking = replace(plan, operation=replace(plan.operation, request=request))
-    outcome = await attempt_request(asking, outcome_of=partial(_outcome_of, lookup, operation))
+    asked_now = replace(plan, operation=asking(plan.operation, path))
+    outcome = await attempt_request(asked_now, outcome_of=partial(_outcome_of, lookup, operation))
     return await _with_large_result_apart(operation, asked.attempt, outcome)
 
 

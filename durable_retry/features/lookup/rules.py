@@ -40,7 +40,7 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.request import Members, Part
 from durable_retry.rules.retry.constraints import latest_start
 from durable_retry.rules.retry.decide import DeadLetter, Decision, Done, Wait
-from durable_retry.rules.retry.history import AttemptOutcome, WaitKind, end_of
+from durable_retry.rules.retry.history import AttemptOutcome, WaitKind, duration_until, end_of
 from durable_retry.rules.retry.loop import RetryState
 
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
@@ -280,8 +280,7 @@ def after_question(
         asked_at: As the orchestration has it.
     """
     # The attempt lasts until its end is known, so that nobody takes the questions for a delay of our own.
-    lasted_ms = round((now - outcome.started_at) / timedelta(milliseconds=1), 1)
-    outcome = replace(outcome, duration_ms=max(outcome.duration_ms, lasted_ms))
+    outcome = replace(outcome, duration_ms=max(outcome.duration_ms, duration_until(outcome, now)))
     match decision:
         case Done(result):
             answer = Answer.from_json(result)

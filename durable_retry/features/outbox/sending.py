@@ -14,7 +14,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry.attempt.admission import attempt_if_admitted
-from durable_retry.attempt.attempt import observed
+from durable_retry.attempt.attempt import observed, too_late
 from durable_retry.attempt.commits import CommitLocation
 from durable_retry.attempt.excerpts import error_line
 from durable_retry.attempt.http_request import Plan, attempt_request, start_clock
@@ -195,9 +195,8 @@ async def _send_to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptO
 
 
 async def _deliver_to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutcome:
-    if plan.limit.seconds <= 0:
-        error = "the deadline passed before it could start"
-        return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
+    if (late := too_late(plan)) is not None:
+        return late
     outcome = await attempt_request(_webhook_plan(plan, event))
     return replace(outcome, result=None)
 

@@ -7,14 +7,13 @@ an answer, so it must be at the host of the base URL: the credential goes nowher
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import httpx
 
-from durable_retry.attempt.attempt import called_operation, with_result_apart
+from durable_retry.attempt.attempt import called_operation, with_result_apart, without_dependency
 from durable_retry.attempt.excerpts import kept_result, refusal_texts
 from durable_retry.attempt.http_client import BoundedResponse, EscapedBaseUrlError, target_url
-from durable_retry.attempt.http_request import Plan, attempt_request, outcome_of_answer, start_clock
+from durable_retry.attempt.http_request import Plan, asking, attempt_request, outcome_of_answer, start_clock
 from durable_retry.base.names import Category
 from durable_retry.circuit.cache import refusal_of
 from durable_retry.features.polling.rules import SEE_OTHER, Poll, PollCall, Polled, is_over
@@ -24,9 +23,6 @@ from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.settings.configuration import app_settings, find_dependency
 
-_OF_A_BODY: Final = ("content-", "if-")
-"""What headers of the request begin with that say nothing of a poll."""
-
 
 async def poll_once(hub: TaskHub, asked: PollCall) -> Polled:
     """Ask a dependency how far the work behind an accepted request is."""
@@ -34,7 +30,8 @@ async def poll_once(hub: TaskHub, asked: PollCall) -> Polled:
     operation = await called_operation(hub, call)
     dependency = find_dependency(operation.dependency)
     if dependency is None:
-        return Polled(place=asked.place, outcome=_missing(operation, call.attempt))
+        outcome = without_dependency(operation, call.attempt, start_clock(operation))
+        return Polled(place=asked.place, outcome=outcome)
     refused = await refusal_of(hub, dependency, operation.operation_id, operation.limit_key)
     if refused is not None:
         return Polled(place=asked.place, refused=refused)
@@ -69,25 +66,8 @@ def place_url(dependency: Dependency, path: str, place: str) -> httpx.URL:
 
 def _poll_request(operation: OperationInput, poll: Poll) -> OperationInput:
     """Return an operation whose request is the poll."""
-    request = operation.request or {}
-    headers = {
-        name: value for name, value in request["headers"].items() if not name.lower().startswith(_OF_A_BODY)
-    }
     wanted = tuple(filter(None, (poll.place_pointer, poll.state_pointer)))
-    asked = {"method": "GET", "path": "", "query": {}, "headers": headers}
-    return replace(operation, request=asked, wanted=wanted, acted_before=None)
-
-
-def _missing(operation: OperationInput, number: int) -> AttemptOutcome:
-    limit = start_clock(operation)
-    return AttemptOutcome(
-        number=number,
-        started_at=limit.started_at,
-        duration_ms=limit.elapsed_ms,
-        category=Category.TRANSIENT,
-        error=f"dependency {operation.dependency} is not configured here any more",
-        counted=False,
-    )
+    return replace(asking(operation), wanted=wanted, acted_before=None)
 
 
 def _place_in(poll: Poll, outcome: AttemptOutcome) -> str | None:

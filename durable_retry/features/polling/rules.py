@@ -31,7 +31,7 @@ from durable_retry.rules.retry.constraints import (
     reasons_of,
     retry_after_constraint,
 )
-from durable_retry.rules.retry.history import AttemptOutcome, end_of
+from durable_retry.rules.retry.history import AttemptOutcome, duration_until, end_of
 from durable_retry.rules.retry.retry_after import parse_retry_after
 
 ACCEPTED: Final = 202
@@ -290,11 +290,6 @@ def _failure_of(polled: Polled, operation: OperationInput) -> tuple[str, ...]:
     return (f"{operation.dependency} {failing_text(outcome_text(outcome.status_code, outcome.error))}",)
 
 
-def _until(outcome: AttemptOutcome, now: datetime) -> float:
-    """Return the milliseconds of an attempt that ends now."""
-    return round((now - outcome.started_at) / timedelta(milliseconds=1), 1)
-
-
 def _accepted_text(outcome: AttemptOutcome) -> str:
     return f"it was accepted at {time_text(end_of(outcome))}"
 
@@ -307,7 +302,7 @@ def _too_late(outcome: AttemptOutcome, polled: Polled, polls: int, now: datetime
     )
     return replace(
         outcome,
-        duration_ms=_until(outcome, now),
+        duration_ms=duration_until(outcome, now),
         category=Category.DEADLINE_EXCEEDED,
         error=detail,
         result=None,
@@ -318,7 +313,7 @@ def unknown_end(outcome: AttemptOutcome, why: str, now: datetime) -> AttemptOutc
     """Return the outcome of an attempt of which nobody can say how the work behind it ends."""
     return replace(
         outcome,
-        duration_ms=_until(outcome, now),
+        duration_ms=duration_until(outcome, now),
         category=Category.AMBIGUOUS,
         error=f"{_accepted_text(outcome)}, and {why}",
         result=None,
@@ -334,6 +329,6 @@ def ended(outcome: AttemptOutcome, last: AttemptOutcome) -> AttemptOutcome:
         last,
         number=outcome.number,
         started_at=outcome.started_at,
-        duration_ms=_until(outcome, end_of(last)),
+        duration_ms=duration_until(outcome, end_of(last)),
         error=error,
     )

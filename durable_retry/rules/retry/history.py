@@ -262,6 +262,11 @@ def end_of(attempt: AttemptOutcome | PastAttempt) -> datetime:
     return attempt.started_at + timedelta(milliseconds=attempt.duration_ms)
 
 
+def duration_until(attempt: AttemptOutcome, instant: datetime) -> float:
+    """Return the milliseconds of an attempt that ends at an instant."""
+    return round((instant - attempt.started_at) / timedelta(milliseconds=1), 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(JsonShape):
     """What happened to an operation, bounded: it is carried over when the orchestration continues as new."""
