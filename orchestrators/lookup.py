@@ -5,8 +5,7 @@ A question is the attempt of a retry loop of its own: it asks for admission, is 
 
 from dataclasses import replace
 from datetime import datetime
-
-from durabletask import task
+from functools import partial
 
 from durable_retry.base.names import CANCEL_EVENT, Category, DeadLetterReason, OperationState
 from durable_retry.features.lookup.names import LOOK_UP
@@ -21,21 +20,18 @@ from durable_retry.features.lookup.rules import (
     question_of,
     unclear_in,
 )
-from durable_retry.hub.turns import Asking, Turns, answer_of, followed, give_slot_back, leave_gates
+from durable_retry.hub.turns import Asking, Turns, answer_of, give_slot_back, leave_gates, moved_on
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.decide import DeadLetter, Decision, after_attempt
 from durable_retry.rules.retry.history import AttemptOutcome, PastWait, WaitKind
 from durable_retry.rules.retry.loop import (
-    Action,
     AttemptNow,
     Blocked,
-    LapResult,
     NeedsProbe,
     RequestProbe,
     RequestSlot,
     RetryState,
     WorkerFailed,
-    after,
     lease_expired,
     lease_id_of,
 )
@@ -135,17 +131,11 @@ def _ask(
     """Ask once, when the circuit and the limits allow it; return what follows, and the state after it."""
     asking = Asking(run.signals, question, question.dependency)
     while True:
-        asked_at, now_held = run.now, state
-
-        def follow(result: LapResult) -> Action:
-            nonlocal state
-            state, action = after(question, state, result, run.now, on_its_way=run.now - asked_at)  # noqa: B023
-            return action
-
+        asked_at = run.now
         answer = yield from _call(run, state, attempt)
-        if isinstance(answer, NeedsProbe) and now_held.admission.permit is not None:
+        if isinstance(answer, NeedsProbe) and state.admission.permit is not None:
             answer = lease_expired(run.now)
-        action = yield from followed(asking, follow, answer)
+        state, action = yield from moved_on(asking, state, answer, run.now - asked_at)
         if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return state, action
 
@@ -158,13 +148,6 @@ def _call(run: Run, state: RetryState, attempt: int) -> Turns[AttemptOutcome | W
     called = yield from run.signals.answer(
         lambda: run.ctx.call_activity(function_name(LOOK_UP), input=asked), stopped_by=CANCEL_EVENT
     )
-    answer: AttemptOutcome | WorkerFailed | Blocked = WorkerFailed("its answer was lost")
-    try:
-        if called is not None:
-            answer = answer_of(called.get_result(), number)
-    except task.TaskFailedError as error:
-        answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
-        # The instance may hold another input.
-        run.input_id = None
+    answer = run.read_answer(called, partial(answer_of, attempt=number))
     give_slot_back(run.ctx, run.operation.dependency, state.admission, answer)
     return answer

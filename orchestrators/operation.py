@@ -251,9 +251,7 @@ def _make_attempt(run: Run) -> Turns[Decision | None]:
 
 
 def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
-    # A failure of the activity itself is an answer too.
     call, asked_at = run.attempt_call(), run.now
-    answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
 
     def ask() -> task.Task[Any]:
         if run.now > asked_at:
@@ -262,15 +260,9 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
         return called
 
-    called, name = (yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)), None
-    try:
-        answered = None if called is None else called.get_result()
-        lost, name = WorkerFailed("its answer was lost"), renamed_in(answered)
-        answer = lost if called is None else attempt_answer_of(answered, call.attempt)
-    except task.TaskFailedError as error:
-        answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
-        # The instance may hold another input.
-        run.input_id = None
+    called = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
+    read = run.read_answer(called, lambda each: (attempt_answer_of(each, call.attempt), renamed_in(each)))
+    answer, name = (read, None) if isinstance(read, WorkerFailed) else read
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission, answer)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
         give_slot_back(run.ctx, call.step.dependency, call.step.admission, answer)

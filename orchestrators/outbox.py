@@ -44,9 +44,8 @@ from durable_retry.hub.turns import (
     call_until_success,
     give_slot_back,
     leave_gates,
+    moved_on,
     renamed_in,
-    request_probe,
-    request_slot,
 )
 from durable_retry.rules.operations.completion import Committed, Success
 from durable_retry.rules.retry.decide import DeadLetter, Done, Wait
@@ -56,7 +55,6 @@ from durable_retry.rules.retry.loop import (
     RequestProbe,
     RequestSlot,
     WorkerFailed,
-    after,
     lease_id_of,
 )
 from durable_retry.settings.configuration import function_name
@@ -227,14 +225,8 @@ def _follow_delivery(
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission, result)
     delivery = delivery if name is None else delivery.renamed(name)
-    state, action = after(delivery.operation, delivery.state, result, sending.now, on_its_way=on_its_way)
     asking = Asking(sending.signals, delivery.operation, delivery.lane)
-    if isinstance(action, RequestProbe):
-        permit = yield from request_probe(asking, action)
-        state, action = after(delivery.operation, state, permit, sending.now)
-    elif isinstance(action, RequestSlot):
-        slot = yield from request_slot(asking, action)
-        state, action = after(delivery.operation, state, slot, sending.now)
+    state, action = yield from moved_on(asking, delivery.state, result, on_its_way)
     moved = delivery.moved(state)
     match action:
         case Done():

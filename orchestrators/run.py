@@ -41,6 +41,7 @@ from durable_retry.rules.retry.loop import (
     Action,
     LapResult,
     RetryState,
+    WorkerFailed,
     after,
     after_conflict,
     lease_id_of,
@@ -197,6 +198,23 @@ class Run:
         """Move the retry loop on by a success that was not committed; return what to do."""
         self.state, decision = after_conflict(self.operation, self.state, conflict, self.now)
         return decision
+
+    def read_answer[Answer](
+        self, called: task.Task[Any] | None, read: Callable[[Any], Answer]
+    ) -> Answer | WorkerFailed:
+        """Read what an activity of an attempt answered; that its worker failed is an answer, too.
+
+        Args:
+            called: None where the answer was lost.
+        """
+        if called is None:
+            return WorkerFailed("its answer was lost")
+        try:
+            return read(called.get_result())
+        except task.TaskFailedError as error:
+            # The instance may hold another input.
+            self.input_id = None
+            return WorkerFailed(f"the worker failed: {error.details.error_type}")
 
     def go_on_as(self, dependency: str) -> None:
         """Go on under the name that the dependency has by now."""

@@ -29,9 +29,12 @@ from durable_retry.rules.retry.loop import (
     Action,
     Blocked,
     BlockedStep,
+    LapResult,
     RequestProbe,
     RequestSlot,
+    RetryState,
     WorkerFailed,
+    after,
 )
 from durable_retry.settings.configuration import function_name
 
@@ -395,6 +398,21 @@ def followed[Result](
     elif isinstance(action, RequestSlot):
         action = follow((yield from request_slot(asking, action)))
     return action
+
+
+def moved_on(
+    asking: Asking, state: RetryState, answer: LapResult, on_its_way: timedelta
+) -> Turns[tuple[RetryState, Action]]:
+    """Move the retry loop of what asks on, as `followed`; return its state, too."""
+
+    def follow(result: LapResult) -> Action:
+        nonlocal state
+        now = asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        state, action = after(asking.operation, state, result, now, on_its_way=on_its_way)
+        return action
+
+    action = yield from followed(asking, follow, answer)
+    return state, action
 
 
 def give_slot_back(
