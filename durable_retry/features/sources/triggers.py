@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, List  # noqa: UP035 - see the triggers' parameters
 
 import azure.durable_functions as df
@@ -51,50 +52,53 @@ _DEAD_LETTERS: Final = "/$deadletterqueue"
 def service_bus_blueprint(settings: SourceSettings) -> df.Blueprint:
     """Return the blueprint of a Service Bus queue.
 
-    No receiver reads both queues with sessions and those without; a dead-letter queue has none.
-
     Raises:
         SettingsError: A delivery may wait for longer than the host keeps its lock.
     """
-    check_lock()
     blueprint, queue = df.Blueprint(), SourceSettings.reference_to("service_bus_queue")
 
-    def trigger(name: str, *, sessions: bool) -> Callable[[Any], Any]:
-        return blueprint.service_bus_queue_trigger(
-            arg_name="message",
-            queue_name=name,
-            connection=SourceSettings.name_of("service_bus_connection"),
-            data_type=func.DataType.BINARY,
-            is_sessions_enabled=sessions,
-        )
+    def trigger(below: str, **more: Any) -> Callable[[Any], Any]:
+        return blueprint.service_bus_queue_trigger(queue_name=f"{queue}{below}", **more)
 
-    sessions = settings.service_bus_sessions == "true"
-    trigger(queue, sessions=sessions)(bind_hub(blueprint)(operations_service_bus))
-    if settings.service_bus_dead_letters == "true":
-        trigger(f"{queue}{_DEAD_LETTERS}", sessions=False)(dead_letters_service_bus)
+    take = bind_hub(blueprint)(operations_service_bus)
+    _receive(trigger, settings, take, dead_letters_service_bus)
     return blueprint
 
 
 def service_bus_topic_blueprint(settings: SourceSettings) -> df.Blueprint:
     """Return the blueprint of a subscription to a Service Bus topic; as `service_bus_blueprint`."""
-    check_lock()
     blueprint, subscription = df.Blueprint(), SourceSettings.reference_to("service_bus_subscription")
+    topic = SourceSettings.reference_to("service_bus_topic")
 
-    def trigger(name: str, *, sessions: bool) -> Callable[[Any], Any]:
-        return blueprint.service_bus_topic_trigger(
-            arg_name="message",
-            topic_name=SourceSettings.reference_to("service_bus_topic"),
-            subscription_name=name,
-            connection=SourceSettings.name_of("service_bus_connection"),
-            data_type=func.DataType.BINARY,
-            is_sessions_enabled=sessions,
-        )
+    def trigger(below: str, **more: Any) -> Callable[[Any], Any]:
+        name = f"{subscription}{below}"
+        return blueprint.service_bus_topic_trigger(topic_name=topic, subscription_name=name, **more)
 
-    sessions = settings.service_bus_sessions == "true"
-    trigger(subscription, sessions=sessions)(bind_hub(blueprint)(operations_service_bus_topic))
-    if settings.service_bus_dead_letters == "true":
-        trigger(f"{subscription}{_DEAD_LETTERS}", sessions=False)(dead_letters_service_bus_topic)
+    take = bind_hub(blueprint)(operations_service_bus_topic)
+    _receive(trigger, settings, take, dead_letters_service_bus_topic)
     return blueprint
+
+
+def _receive(
+    trigger: Callable[..., Callable[[Any], Any]],
+    settings: SourceSettings,
+    take: Callable[..., Any],
+    keep: Callable[..., Any],
+) -> None:
+    """Declare who takes the messages, and who keeps those of the dead-letter queue, where that is wanted.
+
+    No receiver reads both queues with sessions and those without; a dead-letter queue has none.
+    """
+    check_lock()
+    declared = partial(
+        trigger,
+        arg_name="message",
+        connection=SourceSettings.name_of("service_bus_connection"),
+        data_type=func.DataType.BINARY,
+    )
+    declared("", is_sessions_enabled=settings.service_bus_sessions == "true")(take)
+    if settings.service_bus_dead_letters == "true":
+        declared(_DEAD_LETTERS, is_sessions_enabled=False)(keep)
 
 
 async def operations_service_bus(message: func.ServiceBusMessage, hub: TaskHub) -> None:
