@@ -15,7 +15,8 @@ class LimitKeysOfCallers:
     """The limit keys of the submissions over HTTP of the last minute, in this process."""
 
     most: int  # of one caller; 0 means no limit
-    _used: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by caller; the latest at the end
+    # By caller, who came last at the end; of each the key that was used last.
+    _used: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def note(self, caller: str | None, limit_key: str, now: datetime) -> None:
         """Count the key of a submission; a caller that nobody knows does not count.
@@ -25,10 +26,18 @@ class LimitKeysOfCallers:
         """
         if caller is None or self.most == 0:
             return
-        used = self._used.setdefault(caller, {})
+        self._forget_idle(now)
+        used = self._used[caller] = self._used.pop(caller, {})
         while used and used[oldest := next(iter(used))] <= now - _WINDOW:
             del used[oldest]
         if limit_key not in used and len(used) >= self.most:
             raise OverloadedError(f"{caller} has used {counted(self.most, 'limit key')} within a minute")
         used.pop(limit_key, None)
         used[limit_key] = now
+
+    def _forget_idle(self, now: datetime) -> None:
+        while self._used:
+            caller, used = next(iter(self._used.items()))
+            if next(reversed(used.values())) > now - _WINDOW:
+                return
+            del self._used[caller]

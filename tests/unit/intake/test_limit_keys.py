@@ -22,3 +22,13 @@ def test_whoever_has_no_bound_or_no_name_is_not_counted(most: int, caller: str |
     keys = LimitKeysOfCallers(most)
     for number in range(3):
         keys.note(caller, f"key-{number}", NOON)
+
+
+def test_callers_that_come_no_more_are_forgotten() -> None:
+    keys = LimitKeysOfCallers(2)
+    for second, caller in enumerate(["first", "second", "first"]):
+        keys.note(caller, "a", after(second))
+    keys.note("third", "a", after(61))
+    assert list(keys._used) == ["first", "third"]
+    keys.note("first", "a", after(130))
+    assert keys._used == {"first": {"a": after(130)}}
