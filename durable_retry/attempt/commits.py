@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from durable_retry.base.answers import read_or
 from durable_retry.base.errors import ContendedError, StorageRefusedError
-from durable_retry.base.json_forms import JsonShape, newest_first, to_rfc3339
+from durable_retry.base.json_forms import JsonShape, is_same_json, newest_first, to_rfc3339
 from durable_retry.handlers import is_conditional
 from durable_retry.plugins import plugins
 from durable_retry.rules.operations.completion import Success
@@ -202,7 +202,7 @@ def _conflict_of(update: Mapping[str, Any], stored: tables.Versioned | None) -> 
         differing = (
             f"{name} is {found[name]!r:.80}, not {wanted!r:.80}"
             for name, wanted in update.get("only_if", {}).items()
-            if found[name] != wanted or isinstance(found[name], bool) != isinstance(wanted, bool)
+            if not is_same_json(found[name], wanted)
         )
         detail = next(differing, None)
     if detail is None:

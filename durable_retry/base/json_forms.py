@@ -405,6 +405,11 @@ _PLAIN: Final[dict[Any, CoreSchema]] = {
 }
 
 
+def is_same_json(one: Any, other: Any) -> bool:
+    """Whether two values are the same in JSON, where true is not 1 as it is in Python."""
+    return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
+
+
 def is_none(value: Any) -> bool:
     """Return whether a member is None: the test of members that are left out then."""
     return value is None

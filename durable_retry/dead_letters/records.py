@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -32,6 +32,7 @@ from durable_retry.base.names import OPERATION, DeadLetterReason
 from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.plugins import features_of
 from durable_retry.rules.dead_letters.record import (
+    Deliveries,
     KeptDeadLetter,
     Replay,
     Status,
@@ -44,7 +45,6 @@ from durable_retry.rules.dead_letters.record import (
     unreadable_record,
 )
 from durable_retry.rules.facts import DeadLetterKept
-from durable_retry.rules.intake import Deliveries
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.runtime.deferred import imported
@@ -175,13 +175,8 @@ async def keep_message(
         detail=detail,
         now=now,
         app_version=app_settings().app_version or None,
+        deliveries=deliveries,
     )
-    if deliveries is not None:
-        record = replace(
-            record,
-            detail=f"{record.detail}; {deliveries}",
-            first_failed_at=deliveries.first_at or deliveries.last_at or now,
-        )
     await _keep_record(record)
     return record.id
 

@@ -35,10 +35,10 @@ from durable_retry.intake.limit_keys import LimitKeysOfCallers
 from durable_retry.operations.actions import KeyReused, Started, SubmitResult, end_within, submit
 from durable_retry.operations.status import document_of
 from durable_retry.rules.config.dependency import UnknownTargetError
+from durable_retry.rules.dead_letters.record import Deliveries
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
-    Deliveries,
     LagThresholds,
     id_of_body,
     lag_reading,

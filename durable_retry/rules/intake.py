@@ -17,25 +17,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry.base.documents import read_checked
-from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.rules.operations.keys import ScopedKey, source_name, visible
-
-
-@dataclass(frozen=True, slots=True)
-class Deliveries:
-    """The deliveries of a message before it was given up."""
-
-    count: int
-    first_at: datetime | None = None  # None where nobody knows it any more
-    last_at: datetime | None = None  # as before
-
-    def __str__(self) -> str:
-        first = "" if self.first_at is None else f", the first at {to_rfc3339(self.first_at)}"
-        last = "" if self.last_at is None else f", the last at {to_rfc3339(self.last_at)}"
-        return f"deliveries: {self.count}{first}{last}"
 
 
 def host_instant(instant: datetime | None) -> datetime | None:

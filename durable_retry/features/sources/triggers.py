@@ -38,7 +38,8 @@ from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.hub.platform_retries import RetriedBlueprint
 from durable_retry.intake.intake import Refusal, accept_batch, intake, keep_refused
 from durable_retry.plugins import Source
-from durable_retry.rules.intake import Arrival, Deliveries, host_instant
+from durable_retry.rules.dead_letters.record import Deliveries
+from durable_retry.rules.intake import Arrival, host_instant
 
 event_grid_blueprint = df.Blueprint()
 

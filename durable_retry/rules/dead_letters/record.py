@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
 from pydantic import Field
 
 from durable_retry.base.answers import read_or
-from durable_retry.base.json_forms import NOT_STORED, JsonShape, from_ms, from_rfc3339
+from durable_retry.base.json_forms import NOT_STORED, JsonShape, from_ms, from_rfc3339, to_rfc3339
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import TURN_NAMES, Category, DeadLetterReason, Priority
 from durable_retry.rules.operations.operation import without_credentials
@@ -240,6 +240,20 @@ def of_operation(entry: Mapping[str, Any], now: datetime, app_version: str | Non
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The deliveries of a message before it was given up."""
+
+    count: int
+    first_at: datetime | None = None  # None where nobody knows it any more
+    last_at: datetime | None = None  # as before
+
+    def __str__(self) -> str:
+        first = "" if self.first_at is None else f", the first at {to_rfc3339(self.first_at)}"
+        last = "" if self.last_at is None else f", the last at {to_rfc3339(self.last_at)}"
+        return f"deliveries: {self.count}{first}{last}"
+
+
 def of_message(
     text: str,
     *,
@@ -249,16 +263,22 @@ def of_message(
     detail: str,
     now: datetime,
     app_version: str | None = None,
+    deliveries: Deliveries | None = None,
 ) -> KeptDeadLetter:
-    """Make the dead letter of a message that did not become an operation."""
+    """Make the dead letter of a message that did not become an operation.
+
+    Args:
+        deliveries: Before it was given up; None where it was refused at once.
+    """
     detail = MASKED.text(detail)  # A check of the app's own may quote what it refuses.
+    first_at = None if deliveries is None else deliveries.first_at or deliveries.last_at
     return KeptDeadLetter(
         id=_dead_letter_id(source, message_id, text),
         key=message_id,
         source=source,
         category=Category.MALFORMED,
         reason=reason,
-        detail=detail,
+        detail=detail if deliveries is None else f"{detail}; {deliveries}",
         group=failure_group(
             dependency=None,
             category=Category.MALFORMED.value,
@@ -267,7 +287,7 @@ def of_message(
             error=f"{source} {detail}",
         ),
         created_at=now,
-        first_failed_at=now,
+        first_failed_at=first_at or now,
         message=text[:MAX_MESSAGE_CHARS],
         message_chars=len(text),
         app_version=app_version,

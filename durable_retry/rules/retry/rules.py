@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from durable_retry.base.json_forms import is_same_json
 from durable_retry.base.names import Category
 from durable_retry.base.validation import pointed_at
 
@@ -37,12 +38,7 @@ class AnswerRule:
         if self.header is not None:
             return headers.get(self.header.lower()) == self.equals
         values = pointed_at(document(), self.pointer or "")
-        # True equals 1 in Python, and not in JSON.
-        return any(value == self.equals and _is_bool(value) is _is_bool(self.equals) for value in values)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
+        return any(is_same_json(value, self.equals) for value in values)
 
 
 type Rules = Mapping[str, Category | AnswerRule]

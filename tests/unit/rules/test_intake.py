@@ -7,7 +7,6 @@ import pytest
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
-    Deliveries,
     LagReading,
     LagThresholds,
     host_instant,
@@ -51,12 +50,6 @@ def test_the_order_key_of_a_partition_names_its_source_and_place(
 ) -> None:
     arrival = Arrival(source="event_hubs", body=b"{}", place="orders", partition=partition)
     assert arrival.order_key == order_key
-
-
-def test_deliveries_say_how_many_there_were_and_when_as_far_as_it_is_known() -> None:
-    assert str(Deliveries(4)) == "deliveries: 4"
-    known = Deliveries(4, first_at=NOON, last_at=NOON)
-    assert str(known) == "deliveries: 4, the first at 2026-11-21T12:00:00Z, the last at 2026-11-21T12:00:00Z"
 
 
 @pytest.mark.parametrize("given", [NOON, NOON.replace(tzinfo=None)])

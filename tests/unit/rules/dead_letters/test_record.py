@@ -13,6 +13,7 @@ from durable_retry.rules.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
     STATUS_MOVES,
+    Deliveries,
     FullError,
     KeptDeadLetter,
     Replay,
@@ -198,3 +199,9 @@ def test_why_a_message_was_refused_is_kept_without_its_secrets() -> None:
     reason = DeadLetterReason.VALIDATION_FAILED
     record = of_message("{}", source="queue", message_id="m-1", reason=reason, detail=detail, now=NOON)
     assert record.detail == "/input/login: Value error, Login(password='***') is not known"
+
+
+def test_deliveries_say_how_many_there_were_and_when_as_far_as_it_is_known() -> None:
+    assert str(Deliveries(4)) == "deliveries: 4"
+    known = Deliveries(4, first_at=NOON, last_at=NOON)
+    assert str(known) == "deliveries: 4, the first at 2026-11-21T12:00:00Z, the last at 2026-11-21T12:00:00Z"
