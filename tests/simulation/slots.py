@@ -169,9 +169,10 @@ class SlotWatch:
         now = _state_of(operated.after).clock
         assert now is not None
         lent, _ = _state_of(operated.before).at(now)
-        if lent.leases.find(name_of(name), now) is not None or (name, request.asked_at) in seen.asked:
-            return  # It came again.
+        came_again = (name, request.asked_at) in seen.asked
         seen.asked.add((name, request.asked_at))
+        if came_again or lent.leases.find(name_of(name), now) is not None:
+            return  # Also a request that came again when its slot was given back: who asks keeps its place.
         waiters = {each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + LATE >= now}
         own = waiters.pop(name, None)
         due_at = min([request.due_at, *([] if own is None else [own.due_at])])
