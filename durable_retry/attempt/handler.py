@@ -48,7 +48,7 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.base.text import counted, cut_text
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.handlers import Outcome, Throttled, Transient, is_conditional
+from durable_retry.handlers import Outcome, Rejected, Throttled, Transient, is_conditional
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.rules.config.dependency import Dependency
@@ -254,7 +254,7 @@ def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -
     """Return the outcome of a handler that failed, by what it had sent: the next attempt would send it again.
 
     What it raised says nothing of a request of which nobody knows what it did. Where a request took effect,
-    the handler alone can say that the same call will never succeed: by `Rejected`.
+    the handler alone can say that the same call will never succeed: by `Rejected`, or `classify` for it.
     """
     is_settled = outcome.is_clear_refusal(handler.name) and not seen.is_unknown
     if outcome.category is Category.AMBIGUOUS or is_settled or not seen.may_have_acted:
@@ -262,7 +262,13 @@ def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -
     sent = "may have taken effect" if seen.is_unknown else "took effect outside of a remembered step"
     error = f"a request that must not be sent twice {sent}, then: {outcome.error}"
     return replace(
-        outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None, counted=True
+        outcome,
+        category=Category.AMBIGUOUS,
+        error=error,
+        retry_hint=None,
+        step=None,
+        counted=True,
+        did_nothing=None,
     )
 
 
@@ -310,6 +316,7 @@ def _outcome_of_kind(handler: Handler, plan: Plan, error: BaseException) -> Atte
                 error=error_line(link, plan.dependency),
                 retry_hint=_retry_hint_of(link),
                 counted=plan.counts(kind),
+                did_nothing=_is_refused(link, kind, is_ruled=bool(ruled)) or None,
             )
         else:
             continue
@@ -318,6 +325,12 @@ def _outcome_of_kind(handler: Handler, plan: Plan, error: BaseException) -> Atte
         inner = "" if is_said else f", by {outcome.error}"
         return outcome if link is error else replace(outcome, error=cut_text(f"{line}{inner}", ERROR_CHARS))
     return None
+
+
+def _is_refused(error: BaseException, kind: Classification, *, is_ruled: bool) -> bool:
+    """Whether the handler, or `classify`, says that the same call will never succeed."""
+    is_said = is_ruled or issubclass(type(error), Rejected)
+    return is_said and kind.category is Category.BUSINESS_RULE
 
 
 def _outcome_of_unknown(plan: Plan, error: BaseException) -> AttemptOutcome:

@@ -254,7 +254,7 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
         category=classified.category,
         error=error_line(error, plan.dependency),
         counted=plan.counts(classified),
-        never_sent=classified.sent is Sent.NO or None,
+        did_nothing=classified.sent is Sent.NO or None,
     )
 
 

@@ -172,8 +172,9 @@ class AttemptOutcome(JsonShape):
     # The run of another start of its life, which came first: the operation goes on under that number. None
     # where it met none.
     run: int | None = None
-    # Whether nothing of the request left; None where it may have, and where an answer came.
-    never_sent: bool | None = None
+    # Whether it certainly had no effect, where no answer says so: nothing of the request left, or the handler
+    # means so by `Rejected`, or `classify` by the name of what it raised. None where it may have had one.
+    did_nothing: bool | None = None
     # Whether what it calls is not configured or registered where it ran, which a deploy may change; None for
     # not.
     missing: bool | None = None
@@ -211,13 +212,13 @@ class AttemptOutcome(JsonShape):
         return not (self.counted or self.refuses_credential)
 
     def is_clear_refusal(self, handler: str | None) -> bool:
-        """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""
+        """Whether the dependency has certainly done nothing."""
         if handler is not None:
-            # A refused call of the handler's own, which has a status, says nothing of what it did before.
-            return self.category is Category.BUSINESS_RULE and self.status_code is None
+            # An answer, or an exception of a library, says nothing of what the handler did before.
+            return self.did_nothing is True
         if self.status_code is not None and self.category is not None and is_4xx(self.status_code):
             return is_refusal(self.status_code)
-        return self.never_sent is True or self.category in _REFUSALS
+        return self.did_nothing is True or self.category in _REFUSALS
 
 
 _REFUSALS: Final = frozenset(

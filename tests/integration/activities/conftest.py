@@ -21,6 +21,11 @@ base_url = "${TARGET}"
 idempotency = { header = "" }
 timeouts = { attempt_seconds = 5 }
 
+[dependencies.ruled]
+base_url = "${TARGET}"
+idempotency = { header = "" }
+classify = { IntegrityError = "business_rule" }
+
 [dependencies.lenient]
 base_url = "${TARGET}"
 classify = { 404 = "transient" }

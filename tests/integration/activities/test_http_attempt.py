@@ -115,8 +115,8 @@ async def test_a_conflict_after_an_attempt_whose_end_is_unknown_passes(key: str)
 
 
 async def test_who_was_never_connected_sent_nothing(key: str) -> None:
-    assert (await attempted(key, "/echo", dependency="nowhere", method="GET")).never_sent
-    assert (await attempted(key, "/drop/999")).never_sent is None
+    assert (await attempted(key, "/echo", dependency="nowhere", method="GET")).did_nothing
+    assert (await attempted(key, "/drop/999")).did_nothing is None
 
 
 async def test_a_dependencys_own_classification_stands_above_the_table(key: str) -> None:

@@ -59,6 +59,13 @@ class DeathError(Interruption):
     """The process died: nothing of the attempt runs after it."""
 
 
+class UniqueError(Exception):
+    """What a database raises of its own, which the table of libraries has."""
+
+
+UniqueError.__module__, UniqueError.__name__ = "psycopg.errors", "IntegrityError"
+
+
 class Service:
     """Receives requests, and answers each with the next of its answers, the last one again and again."""
 
@@ -238,6 +245,20 @@ async def test_time_that_is_over_after_what_took_effect_does_not_repeat_it() -> 
 
 async def test_a_handler_alone_can_say_that_what_took_effect_was_refused() -> None:
     assert (await run(posting(Rejected("declined")))).category is Category.BUSINESS_RULE
+    assert (await run(posting(UniqueError("there")), 2)).category is Category.AMBIGUOUS
+
+
+async def test_classify_says_it_for_the_handler() -> None:
+    outcome = await run(posting(UniqueError("there")), dependency="ruled")
+    assert (outcome.category, outcome.did_nothing) == (Category.BUSINESS_RULE, True)
+
+
+async def test_what_a_library_refuses_where_nothing_was_sent_is_a_refusal() -> None:
+    async def order(_call: Call) -> None:
+        raise UniqueError("there")
+
+    outcome = await run(order)
+    assert (outcome.category, outcome.did_nothing) == (Category.BUSINESS_RULE, None)
 
 
 @pytest.mark.parametrize("answer", [429, 503, 409, httpx.ConnectError("nobody listens")])

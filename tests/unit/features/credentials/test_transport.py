@@ -188,7 +188,7 @@ async def test_a_token_service_that_fails_is_an_outage_of_ours(
 ) -> None:
     world.answers = [answer]
     outcome = await attempt(a_dependency())
-    assert (outcome.category, outcome.counted, outcome.never_sent) == (Category.TRANSIENT, False, True)
+    assert (outcome.category, outcome.counted, outcome.did_nothing) == (Category.TRANSIENT, False, True)
     assert (outcome.error or "").endswith(says)
     assert outcome.is_own_failure
     assert health_shown_by(outcome) is CallHealth.SILENT

@@ -313,11 +313,12 @@ def test_executions_that_sent_nothing_are_known_to_the_next_until_the_attempt_is
         (an_outcome(Category.THROTTLED, status_code=429), False, True),
         (an_outcome(Category.MALFORMED, status_code=400), False, True),
         (an_outcome(Category.BUSINESS_RULE, status_code=409), False, True),
-        (an_outcome(Category.BUSINESS_RULE, status_code=None), False, False),
+        (an_outcome(Category.BUSINESS_RULE, status_code=None, did_nothing=True), False, False),
+        (an_outcome(Category.BUSINESS_RULE, status_code=None), False, True),
         (an_outcome(Category.TRANSIENT, status_code=404), False, True),
         (an_outcome(Category.MALFORMED, status_code=499), True, True),
         (an_outcome(Category.TRANSIENT, status_code=None), True, True),
-        (an_outcome(Category.TRANSIENT, status_code=None, never_sent=True), False, True),
+        (an_outcome(Category.TRANSIENT, status_code=None, did_nothing=True), False, False),
     ],
 )
 def test_an_attempt_without_a_clear_refusal_may_have_acted(
