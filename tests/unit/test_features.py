@@ -38,13 +38,20 @@ if sys.argv[1]:
 import azure.durable_functions as df
 import durable_retry
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.plugins import plugins
 from durable_retry.rules.operations.request import parse_operation
+from durable_retry.runtime.deferred import imported, unimportable
 
 app = df.DFApp()
 durable_retry.register(app)
 for module in pkgutil.walk_packages(durable_retry.__path__, "durable_retry."):
     if not module.name.startswith("durable_retry.features."):
         import_module(module.name)
+for plugin in plugins():
+    for reference in (each for collection in plugin.collections for each in collection.routes):
+        imported(reference)
+why_not = unimportable()
+assert not why_not, why_not
 try:
     parse_operation(dict.fromkeys(sys.argv[2:]))
 except InvalidInputError as error:

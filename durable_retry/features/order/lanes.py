@@ -6,7 +6,6 @@ front let it be looked at now and then, and upkeep looks at every lane in turn.
 """
 
 import logging
-from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, auto
 from functools import partial
@@ -18,7 +17,7 @@ from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import UnreadableRecordError
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import find_dead_letter
-from durable_retry.features.order.rules.document import BlockedLanes, ListedOrderLane, OrderLane
+from durable_retry.features.order.rules.document import ListedOrderLane, OrderLane
 from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place
 from durable_retry.features.order.rules.members import blocks_its_order
 from durable_retry.features.order.store import (
@@ -46,7 +45,6 @@ LOOKED_AT: Final = 10
 """Places that one look goes through, from the front, until one is there."""
 
 # One read each, one after the other; mostly the first tells since when.
-_LETTERS_LOOKED_AT: Final = 50
 
 _log = logging.getLogger(__name__)
 
@@ -198,32 +196,3 @@ async def list_lanes(
     return Page[ListedOrderLane](
         items=tuple(listed[after:following]), next_cursor=str(following) if following < len(listed) else None
     )
-
-
-async def find_blocked(hub: TaskHub) -> BlockedLanes:
-    """Count the lanes that a dead letter blocks, and those who wait in them."""
-    blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
-    return BlockedLanes(
-        lanes=len(blocked),
-        waiting=sum(lane.waiting for lane in blocked),
-        since=await _blocked_since(blocked),
-    )
-
-
-async def _blocked_since(blocked: Iterable[ListedOrderLane]) -> datetime | None:
-    """Return when the lane that is blocked the longest became so; None when none is."""
-    fronts = [
-        (lane.front_since, lane.front.dead_letter_id)
-        for lane in blocked
-        if lane.front_since and lane.front and lane.front.dead_letter_id
-    ]
-    oldest: datetime | None = None
-    for front_since, letter_id in sorted(fronts)[:_LETTERS_LOOKED_AT]:
-        if oldest is not None and oldest <= front_since:
-            break  # Those that came to the front later have been blocked for less.
-        letter = await find_dead_letter(letter_id)
-        # One that is being replayed keeps its place until the replay has its turn.
-        if letter is not None and letter.status is Status.OPEN:
-            since = max(front_since, letter.created_at)
-            oldest = since if oldest is None else min(oldest, since)
-    return oldest

@@ -12,18 +12,13 @@ failed. A webhook uses the policy and the deadline of its dependency, a message 
 The envelope of every event, to queues and to webhooks alike, is CloudEvents 1.0: the same bytes for every
 attempt.
 
-Webhooks are signed by Standard Webhooks 1.0 (standardwebhooks.com). The signed text is `id.timestamp.body`. A
-signature is `v1,` and the base64 of the HMAC-SHA256 of that text. With several secrets there are several
-signatures, separated by spaces: a secret can be replaced while receivers still have the old one only.
+Webhooks are signed, see `base.signatures`.
 """
 
-import base64
-import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field
@@ -464,34 +459,3 @@ def envelope_of(event: StoredEvent) -> dict[str, Any]:
 def envelope_text(event: StoredEvent) -> str:
     """Return the envelope as the JSON text that is sent: the same bytes for every attempt."""
     return json.dumps(envelope_of(event), separators=(",", ":"), ensure_ascii=False)
-
-
-ID_HEADER: Final = "webhook-id"
-TIMESTAMP_HEADER: Final = "webhook-timestamp"
-SIGNATURE_HEADER: Final = "webhook-signature"
-
-_VERSION: Final = "v1"
-
-
-def signature(key: bytes, *, message_id: str, timestamp: int, body: str) -> str:
-    """Return one signature, `v1,...`, of exactly what is sent.
-
-    `timestamp` is whole seconds since 1970, of this attempt.
-    """
-    signed = f"{message_id}.{timestamp}.{body}".encode()
-    digest = hmac.new(key, signed, sha256).digest()
-    return f"{_VERSION},{base64.b64encode(digest).decode()}"
-
-
-def signed_headers(message_id: str, body: str, keys: Iterable[bytes], now: datetime) -> dict[str, str]:
-    """Return the headers of one attempt.
-
-    All keys sign, the newest first; without one there is no signature.
-    """
-    # The time of this attempt, not of the event: receivers refuse old ones, and a retry may come days later.
-    timestamp = int(now.timestamp())
-    headers = {ID_HEADER: message_id, TIMESTAMP_HEADER: str(timestamp)}
-    signatures = [signature(key, message_id=message_id, timestamp=timestamp, body=body) for key in keys]
-    if signatures:
-        headers[SIGNATURE_HEADER] = " ".join(signatures)
-    return headers

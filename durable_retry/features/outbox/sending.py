@@ -22,6 +22,7 @@ from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import MessageRefusedError
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import Category, DeadLetterReason, EventState
+from durable_retry.base.signatures import ID_HEADER, signed_headers, signing_key
 from durable_retry.dead_letters.records import find_dead_letter, keep_operation
 from durable_retry.features.outbox.event_store import (
     find_event,
@@ -35,7 +36,6 @@ from durable_retry.features.outbox.index_store import cursor_at, list_ended, lis
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules import (
     CONTENT_TYPE,
-    ID_HEADER,
     Delivery,
     EventFilter,
     NoSuchEventError,
@@ -47,10 +47,9 @@ from durable_retry.features.outbox.rules import (
     number_of,
     operation_id_of,
     outbox_id_of,
-    signed_headers,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.config.dependency import Dependency, signing_key
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import DeliveryEnded
 from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.rules.retry.loop import Blocked

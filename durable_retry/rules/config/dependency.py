@@ -10,7 +10,6 @@
 wrong.
 """
 
-import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from pydantic_core import CoreSchema
 
 from durable_retry.base.masking import Masking
 from durable_retry.base.names import PriorityName
+from durable_retry.base.signatures import WebhookSecretError, signing_key
 from durable_retry.base.text import MASK, Secret
 from durable_retry.base.validation import (
     MAX_SECONDS,
@@ -220,34 +220,6 @@ class Dependency:
             _, _, attributes = own["description"].partition("Attributes:\n")
             whole["description"] = f"{whole['description']}\n{attributes}"
         return described
-
-
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret
-SHORTEST_KEY_BYTES: Final = 24
-LONGEST_KEY_BYTES: Final = 64
-
-
-class WebhookSecretError(ValueError):
-    """A secret that cannot sign; the message never shows it."""
-
-
-def signing_key(secret: Secret) -> bytes:
-    """Return the key inside a secret: base64 of 24 to 64 bytes, with or without the prefix `whsec_`.
-
-    Raises:
-        WebhookSecretError: It is not base64, or too short or too long.
-    """
-    text = secret.reveal().removeprefix(SECRET_PREFIX)
-    try:
-        key = base64.b64decode(text, validate=True)
-    except ValueError:
-        # `from None`: the cause would show part of the secret.
-        raise WebhookSecretError("is not base64, with or without whsec_ before it") from None
-    if not SHORTEST_KEY_BYTES <= len(key) <= LONGEST_KEY_BYTES:
-        raise WebhookSecretError(
-            f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
-        )
-    return key
 
 
 class UnknownTargetError(InvalidInputError):

@@ -6,13 +6,14 @@ from typing import Final
 import azure.durable_functions as df
 
 from durable_retry.hub.binding import add_activity
-from durable_retry.plugins import Collection, Orchestration, Plugin, features
-from durable_retry.runtime.deferred import deferred, imported
+from durable_retry.plugins import Collection, Orchestration, Plugin
+from durable_retry.runtime.deferred import deferred
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
 from durable_retry_console.bulk import orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
+from durable_retry_console.features import of_features
 from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
@@ -70,8 +71,8 @@ def _blueprints() -> Iterator[df.Blueprint]:
 def _subscribe() -> None:
     notes.record_facts()
     minutes.record_facts()
-    if any(feature.name == "debounce" for feature in features()):
-        imported("durable_retry_console.metrics.debounced:record_facts")()
+    for record in of_features({"debounce": "durable_retry_console.metrics.debounced:record_facts"}).values():
+        record()
     activity_watch.record_facts()
 
 

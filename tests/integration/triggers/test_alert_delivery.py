@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from durable_retry.base.signatures import signature
 from durable_retry.base.text import Secret
 from durable_retry.dead_letters.list import count_dead_letters
 from durable_retry.dead_letters.records import keep_operation, move_dead_letter
-from durable_retry.features.outbox.rules import signature
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import archived
 from durable_retry.runtime import clock

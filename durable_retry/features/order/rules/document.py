@@ -1,7 +1,5 @@
 """What people see of order lanes."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import Annotated, Final, Self
 
@@ -82,20 +80,3 @@ class OrderLane(ListedOrderLane):
         waiting = islice(lane.places(), 1, 1 + SHOWN_PLACES)
         queue = tuple(LanePlace.of(lane, place) for place in waiting)
         return cls(**(dict(ListedOrderLane.of(lane)) | {"queue": queue}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedLanes:
-    """How many lanes a dead letter blocks.
-
-    Attributes:
-        waiting: Operations that wait in them.
-        since: When the one that is blocked the longest became so; None when none is.
-    """
-
-    lanes: int = 0
-    waiting: int = 0
-    since: datetime | None = None
-
-
-NONE_BLOCKED: Final = BlockedLanes()

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
-from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
-from durable_retry.features.standstill.store import Stuck
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
@@ -27,6 +26,9 @@ from durable_retry_console.alerts.rules import (
     HealthMetric,
 )
 from durable_retry_console.alerts.settings import alert_settings, thresholds_of
+
+if TYPE_CHECKING:
+    from durable_retry.features.standstill.store import Stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,28 @@ class Circuits:
         return Circuits(own, [each for each in self.of_keys if each.unauthorized_by is not None])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedLanes:
+    """How many lanes a dead letter blocks.
+
+    Attributes:
+        waiting: Operations that wait in them.
+        since: When the one that is blocked the longest became so; None when none is.
+    """
+
+    lanes: int = 0
+    waiting: int = 0
+    since: datetime | None = None
+
+
+NONE_BLOCKED: Final = BlockedLanes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthMetrics:
     """The health metrics at one instant; None for those that could not be read.
+
+    Of a feature that the app lacks nothing is wrong.
 
     Attributes:
         outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
@@ -69,14 +90,14 @@ class HealthMetrics:
     """
 
     dead_letters: DeadLetterSummary | None
-    outbox_lag_seconds: float | None
     circuits: Mapping[str, Circuits | None]
     now: datetime
     retries_exhausted: int | None = 0
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
+    outbox_lag_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
-    stuck: Stuck | None = ()
+    stuck: "Stuck | None" = ()
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""

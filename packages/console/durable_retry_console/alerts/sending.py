@@ -8,8 +8,7 @@ from typing import Final
 
 import httpx
 
-from durable_retry.features.outbox.rules import signed_headers
-from durable_retry.rules.config.dependency import signing_key
+from durable_retry.base.signatures import signed_headers, signing_key
 from durable_retry.settings.configuration import api_path
 from durable_retry_console.alerts.messages import links_of, slack_message, webhook_message
 from durable_retry_console.alerts.rules import Alert, Failure

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
+from durable_retry.base.signatures import WebhookSecretError, signing_key
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
-from durable_retry.rules.config.dependency import Dependency, WebhookSecretError, signing_key
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 

@@ -26,43 +26,48 @@ from durable_retry.circuit.circuits import open_keys
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import count_dead_letters
-from durable_retry.features.order.lanes import find_blocked
-from durable_retry.features.order.rules.document import NONE_BLOCKED, BlockedLanes
-from durable_retry.features.outbox.event_store import pending_at
-from durable_retry.features.outbox.index_store import list_notes
-from durable_retry.features.outbox.sending import was_swept_empty
-from durable_retry.features.standstill.store import Stuck
-from durable_retry.features.standstill.stuck import stuck_instances
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.dead_letters.document import DeadLetterSummary
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.settings.configuration import app_settings, dependencies
+from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
+from durable_retry_console.features import of_features
 from durable_retry_console.index.health import seconds_without_a_start
 
-_MANY_NOTES: Final = 999
-# One query each, one after the other; mostly the first has a pending event.
-_NOTES_LOOKED_AT: Final = 50
+_OF_FEATURES: Final = {
+    "order": "durable_retry_console.alerts.lanes:blocked_lanes",
+    "outbox": "durable_retry_console.alerts.outbox:outbox_lag_seconds",
+    "standstill": "durable_retry_console.alerts.standstill:stuck",
+}
+"""Where functions are that measure a feature; each has the name of an attribute of `HealthMetrics`."""
 
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     """Read the health metrics."""
-    (letters, exhausted, lanes), lag_seconds, circuits, not_starting, stuck, away = await asyncio.gather(
-        _dead_letters(hub, now),
-        _answered_part("the outbox", _outbox_lag_seconds(hub, now)),
+    letters = await _answered_part("dead letters", read_summary(now))
+    measures = {measure.__name__: measure for measure in of_features(_OF_FEATURES).values()}
+    exhausted, circuits, not_starting, away, *measured = await asyncio.gather(
+        _answered_part("dead letters of the last hour", _retries_exhausted(now)),
         _readable_circuits(hub),
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
-        _answered_part("what stands still", _stuck(hub, now)),
         _task_hub_away(hub, now),
+        *(_answered_part(name, measure(hub, now, letters)) for name, measure in measures.items()),
     )
-    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes, stuck)
+    return HealthMetrics(
+        dead_letters=letters,
+        circuits=circuits,
+        now=now,
+        retries_exhausted=exhausted,
+        not_starting_seconds=not_starting,
+        task_hub_away_seconds=away,
+        **dict(zip(measures, measured, strict=True)),
+    )
 
 
 # A part that takes longer is not known in this run.
@@ -101,28 +106,6 @@ async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
-async def _stuck(hub: TaskHub, now: datetime) -> Stuck:
-    """Return the orchestrations that no nudge moves; none when no threshold needs it."""
-    return await stuck_instances(hub, now) if app_settings().alert_stuck_seconds > 0 else ()
-
-
-async def _dead_letters(
-    hub: TaskHub, now: datetime
-) -> tuple[DeadLetterSummary | None, int | None, BlockedLanes | None]:
-    """Return open dead letters, how many of the last hour had used up their attempts, and blocked lanes."""
-    letters = await _answered_part("dead letters", read_summary(now))
-    return (
-        letters,
-        await _answered_part("dead letters of the last hour", _retries_exhausted(now)),
-        await _answered_part("the lanes of order keys", _blocked_lanes(hub, letters)),
-    )
-
-
-async def _blocked_lanes(hub: TaskHub, letters: DeadLetterSummary | None) -> BlockedLanes:
-    """Return the lanes that a dead letter blocks; nothing is read while none is open."""
-    return NONE_BLOCKED if letters is not None and letters.open == 0 else await find_blocked(hub)
-
-
 async def _retries_exhausted(now: datetime) -> int:
     """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
     if alert_settings().alert_retries_exhausted_per_hour <= 0:
@@ -130,22 +113,6 @@ async def _retries_exhausted(now: datetime) -> int:
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
     return await count_dead_letters(lately, one_page=True)
-
-
-async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
-    """Return the lag of the outbox, from its first 999 notes.
-
-    A note without a pending event does not count: its commit was refused, or is under way. Of a great many
-    such notes only the oldest are known to be so.
-    """
-    if was_swept_empty(hub, now):
-        return 0.0
-    notes, _ = await list_notes(_MANY_NOTES, None)
-    oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)
-    for note in oldest[:_NOTES_LOOKED_AT]:
-        if await pending_at(note):
-            return seconds_since(note.noted_at, now)
-    return seconds_since(min((note.noted_at for note in oldest[_NOTES_LOOKED_AT:]), default=None), now)
 
 
 async def _readable_circuits(hub: TaskHub) -> dict[str, Circuits | None]:

@@ -5,11 +5,11 @@ from typing import Final
 
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.features.workflows.batches import find_batch
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.bodies import BulkActionBody
+from durable_retry_console.features import of_features
 
 _READS_AT_ONCE: Final = 16
 
@@ -22,8 +22,9 @@ async def with_batch(hub: TaskHub, body: BulkActionBody) -> BulkActionBody:
     """
     if body.batch_id is None:
         return body
-    batch = await find_batch(body.batch_id, OperationState.DEAD_LETTERED)
-    if batch is None:
+    places = {"workflows": "durable_retry.features.workflows.batches:find_batch"}
+    found = [await find(body.batch_id, OperationState.DEAD_LETTERED) for find in of_features(places).values()]
+    if (batch := next(iter(found), None)) is None:
         raise InvalidInputError([Problem("/batch_id", "there is no batch of this id")])
     operation_ids = [item.operation_id for item in batch.items if item.operation_id]
     found = await map_bounded(partial(_open_dead_letter, hub), operation_ids, _READS_AT_ONCE)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from durable_retry.base.answers import Page
 from durable_retry.base.names import FINISHED, EventState, OperationState
 from durable_retry.dead_letters.records import find_dead_letters
-from durable_retry.features.outbox.event_store import find_event
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
@@ -19,6 +18,7 @@ from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.replay import part_of
 from durable_retry_console.bulk.shapes import BulkAction
 from durable_retry_console.bulk.store import keep_items, list_items
+from durable_retry_console.features import of_features
 
 _AT_ONCE: Final = 8
 _PAGE: Final = 100
@@ -86,8 +86,9 @@ async def _standing_of_item(
 ) -> tuple[OperationState | EventState | None, str | None, str | None]:
     """Return where the operation or the event stands, the dead letter that a replay ended as, and the key."""
     if item.event_id is not None:
-        event = await find_event(item.event_id)
-        return (None if event is None else event.event.state), None, None
+        places = {"outbox": "durable_retry.features.outbox.event_store:find_event"}
+        found = [await find(item.event_id) for find in of_features(places).values()]
+        return next((event.event.state for event in found if event is not None), None), None, None
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
     status, key = (
         (None, None) if document is None else (OperationState(document["status"]), document.get("key"))

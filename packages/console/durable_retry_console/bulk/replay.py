@@ -28,7 +28,6 @@ from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
-from durable_retry.features.outbox.rules import event_id_in
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.replay.actions import (
     finish_replay,
@@ -53,6 +52,7 @@ from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput
+from durable_retry_console.features import of_features
 
 RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""
@@ -182,13 +182,15 @@ async def _replay_record(
 
 
 def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
+    places = {"outbox": "durable_retry.features.outbox.rules:event_id_in"}
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
+    event_ids = [event_id_in(record) for event_id_in in of_features(places).values() if is_event]
     return BulkItem(
         id=record.id,
         key=record.key,
         outcome=ItemOutcome.DONE,
         operation_id=operation_id,
-        event_id=event_id_in(record) if is_event else None,
+        event_id=next(iter(event_ids), None),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a search finds, made of an operation, a dead letter or an event."""
+"""What a search finds, made of an operation, a dead letter or an entry of the activity."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,7 +9,6 @@ from pydantic import Field
 from durable_retry.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
 from durable_retry.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
-from durable_retry.features.outbox.rules import OutboxEvent
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.facts import TargetType
 from durable_retry.rules.operations.status import last_error
@@ -130,19 +129,4 @@ def found_activity(item: ActivityItem) -> FoundItem:
         operation_id=item.target.id if item.target.type is TargetType.OPERATION else None,
         error=item.reason,
         created_at=item.at,
-    )
-
-
-def found_event(event: OutboxEvent) -> FoundItem:
-    """Show an event."""
-    return FoundItem(
-        type=FoundType.EVENT,
-        id=event.event_id,
-        name=event.type,
-        status=event.state,
-        dependency=event.dependency,
-        operation_id=event.operation_id,
-        error=event.detail,
-        created_at=event.created_at,
-        unreadable=event.unreadable,
     )

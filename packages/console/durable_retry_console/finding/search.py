@@ -7,21 +7,15 @@ next page; what it finds then can be newer than what was shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import TURN_NAMES, EventState, OperationState
+from durable_retry.base.names import TURN_NAMES, OperationState
 from durable_retry.dead_letters.list import list_dead_letters
-from durable_retry.features.outbox.event_store import find_event, list_pending
-from durable_retry.features.outbox.index_store import list_ended
-from durable_retry.features.workflows.batches import batches_of_key, list_batches
-from durable_retry.features.workflows.rules.document import SagaDocument
-from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
@@ -30,26 +24,24 @@ from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
+from durable_retry_console.features import of_features
 from durable_retry_console.finding.found import (
     NAMES,
     FoundItem,
     FoundType,
     found_activity,
     found_dead_letter,
-    found_event,
     found_operation,
 )
+from durable_retry_console.finding.lists import INSTANCES_READ, ROWS_READ, FoundList, Items, ReadPage
 from durable_retry_console.finding.operations import find_operations
 from durable_retry_console.finding.question import BadCursorError, Question, cursor_content, cursor_text
 
-_ROWS_READ, _WORKFLOWS_READ = 200, 50
-"""Rows of one page of a list that has no index of names."""
-
-# Items and the cursor of the next page.
-type _Items = tuple[list[FoundItem], str | None]
-
-# Takes the most items and a cursor.
-type _List = Callable[[int, str | None], Awaitable[_Items]]
+_OF_FEATURES: Final = {
+    "outbox": "durable_retry_console.finding.events:lists_of_events",
+    "workflows": "durable_retry_console.finding.workflows:lists_of_workflows",
+}
+"""Where functions are that return the lists of a feature, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
 
 
 async def _read_pages(
-    lists: Mapping[str, _List], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
+    lists: Mapping[str, ReadPage], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
 ) -> tuple[list[FoundItem], dict[str, _ListCursor]]:
     """Read one page of each list; return the newest that match, and where each list continues.
 
@@ -138,48 +130,32 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
 NOT_OURS: Final = "this cursor was not given out here, or for another question"
 
 
-def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, _List]:
+def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, ReadPage]:
     operations, named = partial(_list_of_operations, hub, question), frozenset(NAMES)
-    lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
-        "operations": (FoundType.OPERATION, OperationState, named, operations),
-        "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)),
-    }
-    operation_ids = frozenset(named_ids(question.words or ""))
-    for state in EventState:
-        ours = partial(_list_of_events, question, state, operation_ids)
-        lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
-    lists |= {
-        "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question)),
-        "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question)),
-        "bulk_actions": (
-            FoundType.BULK_ACTION,
-            BulkState,
-            frozenset({"dependency"}),
-            partial(_list_of_bulk_actions, hub, question),
+    at_dependency = frozenset({"dependency"})
+    bulk_actions, activity = (
+        partial(_list_of_bulk_actions, hub, question),
+        partial(_list_of_activity, question, frozenset(named_ids(question.words or ""))),
+    )
+    lists = {
+        "operations": FoundList(FoundType.OPERATION, OperationState, named, operations),
+        "dead_letters": FoundList(
+            FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)
         ),
-        "activity": (
-            FoundType.ACTIVITY,
-            ActivityKind,
-            frozenset({"dependency"}),
-            partial(_list_of_activity, question, operation_ids),
-        ),
+        "bulk_actions": FoundList(FoundType.BULK_ACTION, BulkState, at_dependency, bulk_actions),
+        "activity": FoundList(FoundType.ACTIVITY, ActivityKind, at_dependency, activity),
     }
-    asked = {name for name in NAMES if getattr(question, name) is not None}
-    return {
-        name: read
-        for name, (kind, states, known, read) in lists.items()
-        if question.kind in (None, kind)
-        and asked <= known
-        and (question.status is None or states is None or question.status in set(states))
-    }
+    for lists_of_feature in of_features(_OF_FEATURES).values():
+        lists |= lists_of_feature(hub, question)
+    return {name: each.read for name, each in lists.items() if each.can_answer(question)}
 
 
-async def _list_of_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+async def _list_of_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     page = await find_operations(hub, question, limit=limit, cursor=cursor)
     return [found_operation(document) for document in page.documents], page.cursor
 
 
-async def _list_of_dead_letters(question: Question, limit: int, cursor: str | None) -> _Items:
+async def _list_of_dead_letters(question: Question, limit: int, cursor: str | None) -> Items:
     wanted = DeadLetterFilter(
         status=None if question.status is None else Status(question.status),
         dependency=question.dependency,
@@ -194,49 +170,8 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
     return [found_dead_letter(record) for record in page.records], page.cursor
 
 
-async def _list_of_events(
-    question: Question, state: EventState, operation_ids: frozenset[str], limit: int, cursor: str | None
-) -> _Items:
-    rows = limit if question.words is None else max(limit, _ROWS_READ)
-    if state is EventState.PENDING:
-        events, following = await list_pending(rows, cursor)
-    else:
-        events, following = await list_ended(state, rows, cursor)
-    if question.words is not None and cursor is None and (named := await find_event(question.words)):
-        if named.event.state is state:
-            events = [named.event.listed()]
-        return [found_event(event) for event in events if event.event_id == question.words], None
-    names = ("event_id", "operation_id", "type", "queue", "dependency", "path", "detail")
-    return [
-        found_event(event)
-        for event in events
-        if event.operation_id in operation_ids
-        or question.has_words(*(getattr(event, name) for name in names))
-    ], following
-
-
-async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> _Items:
-    key, most = question.key, min(limit, _WORKFLOWS_READ)
-    page = await (list_batches(most, cursor) if key is None else batches_of_key(key))
-    return [
-        FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
-        for batch in page.items
-        if question.has_words(batch.batch_id, batch.status, batch.key)
-    ], page.next_cursor
-
-
-async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    key, most = question.key, min(limit, _WORKFLOWS_READ)
-    page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key))
-    return [
-        FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
-        for saga in page.items
-        if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
-    ], page.next_cursor
-
-
-async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    page = await list_bulk_actions(hub, min(limit, _WORKFLOWS_READ), cursor)
+async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
+    page = await list_bulk_actions(hub, min(limit, INSTANCES_READ), cursor)
     items = []
     for action in page.items:
         error = "\n".join(failure.detail for failure in action.failures) or None
@@ -250,14 +185,14 @@ async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cu
 
 async def _list_of_activity(
     question: Question, operation_ids: frozenset[str], limit: int, cursor: str | None
-) -> _Items:
+) -> Items:
     wanted = ActivityFilter(
         kind=None if question.status is None else ActivityKind(question.status),
         dependency=question.dependency,
         after=question.created_after,
         before=question.created_before,
     )
-    page = await find_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
+    page = await find_activity(wanted, limit if question.words is None else max(limit, ROWS_READ), cursor)
     # With the key of an operation one finds who cancelled it, too.
     return [
         found_activity(item)
@@ -265,13 +200,3 @@ async def _list_of_activity(
         if item.target.id in operation_ids
         or question.has_words(item.who, item.what, item.reason, item.target.id, item.dependency)
     ], page.next_cursor
-
-
-def _saga_names(saga: SagaDocument) -> list[str | None]:
-    parts = [part for step in saga.steps for part in (step.compensation, step) if part is not None]
-    names = [text for part in parts for text in (part.key, part.operation_id, part.error)]
-    return [*(step.name for step in saga.steps), *names]
-
-
-def _saga_error(saga: SagaDocument) -> str | None:
-    return f"{saga.reason}: {saga.error}" if saga.reason else None

@@ -12,6 +12,7 @@ from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_ended, list_notes
 from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.storage import tables
 from durable_retry.storage.lists import partitions
@@ -39,7 +40,7 @@ class OutboxGlance(Answer):
     ]
 
 
-async def outbox_glance() -> OutboxGlance:
+async def outbox_glance(_hub: TaskHub) -> OutboxGlance:
     """Count events that are not sent, and return the oldest pending one and the latest failed ones."""
     (pending, is_all, oldest), (latest, failed, is_every) = await asyncio.gather(_pending(), _failed())
     return OutboxGlance(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import azure.functions as func
 from azure.core.exceptions import AzureError
@@ -26,15 +26,21 @@ from durable_retry.upkeep.health import Health, read_health
 from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.causes.groups import largest_groups
 from durable_retry_console.causes.shapes import LargestGroups
+from durable_retry_console.features import of_features
 from durable_retry_console.metrics.document import MetricFigures
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
-from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
 from durable_retry_console.overview.summary import (
     OLDER_SECONDS,
     OperationSummary,
     operation_summary,
     recent_metrics,
 )
+
+if TYPE_CHECKING:
+    from durable_retry_console.overview.outbox import OutboxGlance
+else:
+    _GLANCES = of_features({"outbox": "durable_retry_console.overview.outbox:OutboxGlance"})
+    OutboxGlance = _GLANCES.get("outbox", Answer)
 
 routes = Routes("the app")
 operation_routes = Routes("operations")
@@ -78,7 +84,7 @@ class OverviewDocument(Answer):
     operations: OperationSummary | None
     circuits: tuple[DependencyGlance, ...] | None
     dead_letters: OpenDeadLettersGlance | None
-    outbox: OutboxGlance | None
+    outbox: Annotated[OutboxGlance | None, Field(description="null also where the app has no outbox.")] = None
     metrics: MetricsGlance | None
     alerts: tuple[RaisedAlert, ...] | None
     health: Health | None
@@ -92,12 +98,13 @@ class OverviewDocument(Answer):
 @routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())
 async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Show operations, circuits, dead letters, the outbox and health at a glance."""
+    readers = _PARTS | of_features(_OF_FEATURES)
     parts: dict[str, Awaitable[Any]] = {
         "operations": operation_summary(hub, query[WINDOW]),
         "metrics": _metrics_part(query[WINDOW]),
         **{
             name: shared((name, hub), partial(_dated, read, hub), older_seconds=OLDER_SECONDS)
-            for name, read in _PARTS.items()
+            for name, read in readers.items()
         },
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
@@ -105,7 +112,7 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     found = {name: part for name, (part, _) in answered.items()}
     dates = {"operations": "counted_at", "metrics": "ends_at"}
     as_of = {name: getattr(found[name], date) for name, date in dates.items() if found[name] is not None}
-    for name in _PARTS:
+    for name in readers:
         if found[name] is not None:
             found[name], as_of[name] = found[name]
     old = {name: at for name, at in as_of.items() if clock.now() - at > _OLD}
@@ -144,10 +151,10 @@ async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
     "circuits": read_circuits,
     "dead_letters": _dead_letters_part,
-    "outbox": lambda _: outbox_glance(),
     "alerts": _alerts_part,
     "health": read_health,
 }
+_OF_FEATURES: Final = {"outbox": "durable_retry_console.overview.outbox:outbox_glance"}
 
 
 @operation_routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary))

@@ -1,7 +1,6 @@
-"""Since when a lane has been blocked, by the dead letter in front of it, and for how long upkeep looks."""
+"""For how long upkeep looks at lanes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,14 +10,12 @@ import pytest
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order import lanes as looks
-from durable_retry.features.order.lanes import find_blocked, look_at_lanes
-from durable_retry.features.order.rules.document import BlockedLanes
+from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
-from tests.support.builders import NOON, after, an_entry
+from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 
 HUB = TaskHub("{}")
@@ -31,63 +28,6 @@ def a_lane(name: str, front_since: datetime, *, waiting: int = 0, blocked: bool 
     if blocked:
         lane = left(lane, Place(f"op-{name}", to_ms(NOON), 1), f"dl-{name}")
     return replace(lane, front_since=front_since)
-
-
-def a_letter(created_at: datetime) -> KeptDeadLetter:
-    return of_operation(an_entry("op-1"), created_at)
-
-
-class Stored:
-    """The lanes and the dead letters, by the names of their lanes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *lanes: Lane, **letters: KeptDeadLetter) -> None:
-        self.read: list[str] = []
-
-        async def given(_: Any) -> AsyncIterator[Lane]:
-            for lane in lanes:
-                yield lane
-
-        async def find(letter_id: str) -> KeptDeadLetter | None:
-            self.read.append(letter_id)
-            return letters.get(letter_id.removeprefix("dl-"))
-
-        monkeypatch.setattr(looks, "lanes", given)
-        monkeypatch.setattr(looks, "find_dead_letter", find)
-
-
-async def test_a_lane_is_blocked_since_its_front_became_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    Stored(
-        monkeypatch,
-        a_lane("a", NOON, waiting=3),
-        a_lane("b", after(10), waiting=1),
-        a_lane("free", NOON, waiting=5, blocked=False),
-        a=a_letter(after(60)),
-        b=a_letter(after(30)),
-    )
-    assert await find_blocked(HUB) == BlockedLanes(lanes=2, waiting=4, since=after(30))
-
-
-async def test_one_that_came_to_the_front_as_a_dead_letter_blocks_since_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    Stored(monkeypatch, a_lane("a", after(60)), a=a_letter(NOON))
-    assert (await find_blocked(HUB)).since == after(60)
-
-
-async def test_one_that_is_being_replayed_or_is_gone_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayed = replace(a_letter(NOON), status=Status.REPLAYED)
-    Stored(monkeypatch, a_lane("a", NOON), a_lane("gone", NOON), a=replayed)
-    assert (await find_blocked(HUB)).since is None
-
-
-async def test_no_more_dead_letters_are_read_than_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = {name: a_letter(after(5)) for name in "abc"}
-    lanes = [a_lane(name, after(20 * number)) for number, name in enumerate("abc")]
-    stored = Stored(monkeypatch, *lanes, **letters)
-    assert (await find_blocked(HUB)).since == after(5)
-    assert stored.read == ["dl-a"]
 
 
 class Pages:

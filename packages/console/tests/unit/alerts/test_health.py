@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.features.order.rules.document import BlockedLanes
 from durable_retry.features.standstill.store import StuckInstance
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
@@ -15,7 +14,7 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import using
 from durable_retry_console.alerts import gauges
-from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
+from durable_retry_console.alerts.health import BlockedLanes, Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
 from durable_retry_console.alerts.settings import AlertSettings
 from tests.support.builders import NOON, after

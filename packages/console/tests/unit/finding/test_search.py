@@ -18,9 +18,11 @@ from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.facts import TargetType
+from durable_retry_console import features as console_features
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.bulk.document import BulkActionDocument
-from durable_retry_console.finding import search as module
+from durable_retry_console.finding import events, workflows
+from durable_retry_console.finding import search as search_module
 from durable_retry_console.finding.found import FoundType
 from durable_retry_console.finding.operations import OperationSearchPage
 from durable_retry_console.finding.question import BadCursorError, Question
@@ -157,11 +159,13 @@ def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEven
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
-    for name in (
-        *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
-        *("list_bulk_actions", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
-    ):
-        monkeypatch.setattr(module, name, getattr(lists, name))
+    for module, names in {
+        search_module: ("find_operations", "list_dead_letters", "list_bulk_actions", "find_activity"),
+        events: ("find_event", "list_ended", "list_pending"),
+        workflows: ("batches_of_key", "list_batches", "list_sagas", "sagas_of_key"),
+    }.items():
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(lists, name))
     return lists
 
 
@@ -231,6 +235,14 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
 async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Question, asked: set[str]) -> None:
     await pages(question)
     assert set(lists.asked) == asked
+
+
+async def test_an_app_without_outbox_and_workflows_is_searched_without_their_lists(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_features, "features", tuple)
+    await pages(ANY)
+    assert set(lists.asked) == {"operations", "dead_letters", "bulk_action", "activity"}
 
 
 async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry.attempt.commits import commit_success
 from durable_retry.features.outbox.event_store import find_event, mark_failed, mark_pending, mark_sent
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
@@ -38,12 +39,12 @@ async def fail(event_id: str) -> None:
 
 
 async def counts() -> tuple[int, bool, int, bool]:
-    found = await outbox_glance()
+    found = await outbox_glance(TaskHub(""))
     return found.pending, found.pending_complete, found.failed, found.failed_complete
 
 
 async def test_an_empty_outbox_is_counted_as_such() -> None:
-    found = await outbox_glance()
+    found = await outbox_glance(TaskHub(""))
     assert found == OutboxGlance(
         pending=0,
         pending_complete=True,
@@ -59,7 +60,7 @@ async def test_single_events_are_counted_by_their_notes_and_the_oldest_of_all_is
     for number in range(1, 8):
         await committed(f"op-{number}", at=NOON - timedelta(minutes=number))
     assert await counts() == (7, True, 0, True)
-    found = await outbox_glance()
+    found = await outbox_glance(TaskHub(""))
     assert found.oldest is not None
     assert found.oldest.event_id == "op-7.1"
 
@@ -83,7 +84,7 @@ async def test_failed_events_are_counted_by_their_keys(monkeypatch: pytest.Monke
     for number in range(5):
         await committed(f"op-{number}")
         await fail(f"op-{number}.1")
-    found = await outbox_glance()
+    found = await outbox_glance(TaskHub(""))
     assert (found.failed, found.failed_complete) == (5, True)
     assert len(found.latest_failed) == 2
     monkeypatch.setattr(outbox, "_MOST", 1)

@@ -41,13 +41,17 @@ function newestParts() {
   };
 }
 
+/** What an app without an outbox has. */
+const NO_EVENTS = { pending: 0, pending_complete: true, oldest: null, failed: 0, failed_complete: true, latest_failed: [], alarm_lag_seconds: 0 };
+
 /** Each part stands for itself: one that did not answer is `{error}`. */
 function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, alerts: raised, health, unavailable, as_of: old }) {
   const orError = (name, part) => part ?? unreadPart(unavailable[name]);
+  const sent = events ?? (unavailable.outbox ? null : NO_EVENTS);
   if (circuits) noteWaiting(circuits);
   return {
     counted: orError("operations", counted), circuits: orError("circuits", circuits), metrics: orError("metrics", metrics),
-    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised), old,
+    letters: orError("dead_letters", letters), outbox: orError("outbox", sent), health: orError("health", health), alerts: orError("alerts", raised), old,
   };
 }
 

@@ -1,0 +1,50 @@
+"""The lists of batches and sagas that a search goes through, where the app has them."""
+
+from functools import partial
+
+from durable_retry.features.workflows.batches import batches_of_key, list_batches
+from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry_console.finding.found import FoundItem, FoundType
+from durable_retry_console.finding.lists import INSTANCES_READ, FoundList, Items
+from durable_retry_console.finding.question import Question
+
+
+def lists_of_workflows(hub: TaskHub, question: Question) -> dict[str, FoundList]:
+    """Return the lists of batches and of sagas."""
+    names = frozenset({"key"})
+    return {
+        "batches": FoundList(FoundType.BATCH, None, names, partial(_list_of_batches, question)),
+        "sagas": FoundList(FoundType.SAGA, None, names, partial(_list_of_sagas, hub, question)),
+    }
+
+
+async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> Items:
+    key, most = question.key, min(limit, INSTANCES_READ)
+    page = await (list_batches(most, cursor) if key is None else batches_of_key(key))
+    return [
+        FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
+        for batch in page.items
+        if question.has_words(batch.batch_id, batch.status, batch.key)
+    ], page.next_cursor
+
+
+async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
+    key, most = question.key, min(limit, INSTANCES_READ)
+    page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key))
+    return [
+        FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
+        for saga in page.items
+        if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
+    ], page.next_cursor
+
+
+def _saga_names(saga: SagaDocument) -> list[str | None]:
+    parts = [part for step in saga.steps for part in (step.compensation, step) if part is not None]
+    names = [text for part in parts for text in (part.key, part.operation_id, part.error)]
+    return [*(step.name for step in saga.steps), *names]
+
+
+def _saga_error(saga: SagaDocument) -> str | None:
+    return f"{saga.reason}: {saga.error}" if saga.reason else None
