@@ -27,6 +27,6 @@ class Build(build_py):  # type: ignore[misc] # setuptools has no types
 setup(
     packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *FOLDERS],
     package_dir=FOLDERS,
-    package_data={PACKAGE: ["py.typed", "features/openapi/documents/*.json"]},
+    package_data={PACKAGE: ["py.typed", "features/names.json", "features/openapi/documents/*.json"]},
     cmdclass={"build_py": Build},
 )

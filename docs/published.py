@@ -3,6 +3,7 @@
 python -m docs.published        # writes the tables of the reference into its pages, as `make docs` does
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ import docs.api_reference
 import docs.settings_reference
 import docs.signatures_reference
 from docs.tables import with_tables
+from durable_retry.plugins import FEATURES, Plugin, features
+from durable_retry.runtime.deferred import imported
 
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "settings": docs.settings_reference.reference,
@@ -62,8 +65,27 @@ def contents_below(name: str) -> str:
     return below and f"\n\n```{{toctree}}\n:hidden:\n\n{below}\n```\n"
 
 
+NAMES: Final = Path(FEATURES.replace(".", "/"), "names.json")
+
+
+def names_of_features() -> str:
+    """Return the app settings, keys of a dependency and members that each feature adds, as JSON."""
+    names = {feature.name: sorted(_names_of_feature(feature)) for feature in features()}
+    return f"{json.dumps({name: own for name, own in names.items() if own}, indent=2)}\n"
+
+
+def _names_of_feature(feature: Plugin) -> set[str]:
+    models = [imported(feature.members).model] if feature.members else []
+    models += [imported(feature.dependency)] if feature.dependency else []
+    groups = (imported(reference) for reference in feature.settings)
+    settings = {setting.name for group in groups for setting in group.described()}
+    fields = (item for model in models for item in model.model_fields.items())
+    return settings | {info.alias or name for name, info in fields}
+
+
 def write_tables() -> None:
-    """Renew the tables of the reference."""
+    """Renew the tables of the reference, and the names that features add."""
+    NAMES.write_text(names_of_features(), encoding="utf-8")
     for name, renewed in TABLES.items():
         page = Path(__file__).with_name(f"{name}.md")
         page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")

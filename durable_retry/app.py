@@ -28,7 +28,7 @@ from durable_retry.base.names import QUEUE_SOURCE
 from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
-from durable_retry.plugins import plugins, sources
+from durable_retry.plugins import plugins, sources, why_absent
 from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
@@ -120,6 +120,9 @@ def register(
     for group in groups_of_plugins():
         with mistakes.gathered():
             group.read(os.environ)
+    for name, text in os.environ.items():
+        if text and (absent := why_absent(name)):
+            mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
     with mistakes.gathered():
         builders = _own_functions() if has_dependencies() else []

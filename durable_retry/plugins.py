@@ -11,11 +11,13 @@ features first, so that a replay asks as its history did. What a plugin adds is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.resources import files
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
@@ -234,6 +236,23 @@ def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
     installed = sorted(entry_points(group=GROUP), key=lambda each: each.name)
     return (*features(), *(each.load() for each in installed))
+
+
+@cache
+def names_of_absent() -> dict[str, str]:
+    """Return of which feature they are: app settings, keys and members that this app lacks with a feature.
+
+    The file that lists them is made from the features: `python -m docs.published`.
+    """
+    listed = json.loads(files(FEATURES).joinpath("names.json").read_text(encoding="utf-8"))
+    present = {feature.name for feature in features()}
+    return {name: feature for feature, names in listed.items() if feature not in present for name in names}
+
+
+def why_absent(name: str) -> str:
+    """Return why this app has no such setting, key or member; "" where it is of no feature that it lacks."""
+    feature = names_of_absent().get(name)
+    return "" if feature is None else f"is of the feature {feature}, which this app lacks"
 
 
 @cache

@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from durable_retry.base.json_forms import JsonShape, from_rfc3339
 from durable_retry.base.text import cut_text
+from durable_retry.plugins import why_absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +262,9 @@ def did_you_mean(name: str, names: list[str]) -> str:
 def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:
     place = tuple(part for part in details["loc"] if part not in {_KEY_MARK, *TAGS})
     if details["type"] == "extra_forbidden":
-        guess = did_you_mean(str(place[-1]), _names_at(shape, place[:-1]))
-        return Problem(pointer_of(*place), f"is not a known key{guess}")
+        name, known = str(place[-1]), _names_at(shape, place[:-1])
+        why = f", it {absent}" if (absent := why_absent(name)) else did_you_mean(name, known)
+        return Problem(pointer_of(*place), f"is not a known key{why}")
     words = _WORDS.get(details["type"], details["msg"].replace("Input should be", "must be"))
     return Problem(pointer_of(*place), words)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache, cached_property
 from importlib import metadata
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator
 
-from durable_retry.settings.group import SettingsGroup, seconds, setting
+from durable_retry.settings.group import SettingsGroup, days, setting, span_of_days
 from durable_retry.telemetry import DEFAULT_SERVICE, Receivers, Signal
 
 _KIB: Final = 1024
@@ -61,7 +61,6 @@ class AppSettings(SettingsGroup):
         # A dead letter is one row of at most 1 MiB, and a character that is not ASCII can take twelve bytes.
         most=128 * _KIB,
     )
-    max_batch_bytes: int = setting("The largest body of a batch.", 8 * 1024 * _KIB, unit="bytes", least=1)
     response_read_limit_bytes: int = setting(
         "The largest part of a dependency's answer that is read.", 1024 * _KIB, unit="bytes", least=1
     )
@@ -78,11 +77,6 @@ class AppSettings(SettingsGroup):
         unit="bytes",
         least=0,
     )
-    alert_stuck_seconds: float = seconds(
-        "Degraded health, and an alert, when no nudge moves an orchestration that stands still for longer; "
-        "0 = off.",
-        180.0,
-    )
     azure_functions_durable_strict_typing: str = setting(
         "The Durable SDK's own; the app switches it on unless it is set. Leave it on: with `0`, JSON from "
         "callers can name classes.",
@@ -98,55 +92,35 @@ class AppSettings(SettingsGroup):
         return tuple(filter(None, (name.strip() for name in self.handlers.split(","))))
 
 
-_DAYS_OF_A_CENTURY: Final = 36_500
-"""Far beyond any need, and far below the largest timedelta."""
-
-
-def _days(meaning: str, default: float) -> Any:
-    return setting(meaning, default, unit="days", least=0, most=_DAYS_OF_A_CENTURY)
-
-
 class RetentionSettings(SettingsGroup):
     """How long each kind is kept; 0 days mean for ever."""
 
     heading: ClassVar[str] = "Retention"
 
-    dead_letter_retention_days: float = _days(
+    dead_letter_retention_days: float = days(
         "How long archived dead letters are kept; 0 = for ever. Open ones are kept until a person acts.", 30.0
     )
-    history_retention_days: float = _days(
+    history_retention_days: float = days(
         "How long finished orchestrations and batches are kept, from their start; 0 = for ever.", 7.0
     )
-    sent_event_retention_days: float = _days(
+    sent_event_retention_days: float = days(
         "How long sent events are kept, from their operation's success; 0 = for ever.", 7.0
-    )
-    metrics_retention_days: float = _days(
-        "How long metrics over time are kept, by days that have ended; 0 = for ever.", 7.0
     )
 
     @property
     def archived_for(self) -> timedelta | None:
         """How long archived dead letters are kept; None for ever."""
-        return _span_of_days(self.dead_letter_retention_days)
+        return span_of_days(self.dead_letter_retention_days)
 
     @cached_property  # Each submission asks.
     def history_for(self) -> timedelta | None:
         """How long finished orchestrations and batches are kept, from their start; None for ever."""
-        return _span_of_days(self.history_retention_days)
+        return span_of_days(self.history_retention_days)
 
     @property
     def sent_for(self) -> timedelta | None:
         """How long sent events are kept, from their operation's success; None for ever."""
-        return _span_of_days(self.sent_event_retention_days)
-
-    @property
-    def metrics_for(self) -> timedelta | None:
-        """How long metrics over time are kept; None for ever."""
-        return _span_of_days(self.metrics_retention_days)
-
-
-def _span_of_days(days: float) -> timedelta | None:
-    return None if days == 0 else timedelta(days=days)
+        return span_of_days(self.sent_event_retention_days)
 
 
 @cache

@@ -5,7 +5,8 @@ The class reads the environment, reports every mistake at once, and describes it
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from datetime import timedelta
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.config import JsonDict
@@ -48,6 +49,20 @@ def setting(
 def seconds(meaning: str, default: float) -> Any:
     """Declare a setting in seconds, 0 or more."""
     return setting(meaning, default, unit="s", least=0)
+
+
+_DAYS_OF_A_CENTURY: Final = 36_500
+"""Far beyond any need, and far below the largest timedelta."""
+
+
+def days(meaning: str, default: float) -> Any:
+    """Declare a setting in days, 0 or more."""
+    return setting(meaning, default, unit="days", least=0, most=_DAYS_OF_A_CENTURY)
+
+
+def span_of_days(number: float) -> timedelta | None:
+    """Return the time of a setting in days; None, which is for ever, for 0."""
+    return None if number == 0 else timedelta(days=number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from durable_retry.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_problem
-from durable_retry.plugins import sources
+from durable_retry.plugins import sources, why_absent
 from durable_retry.rules.intake import LagThresholds
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, seconds, setting
@@ -42,6 +42,12 @@ def _split_pointers(by_suffix: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     if wrong:
         raise InvalidInputError(wrong)
     return pointers
+
+
+def _check_order(order: str) -> str:
+    if absent := why_absent(order):
+        raise ValueError(f"must not be {order}, which {absent}")
+    return order
 
 
 def _check_retries(count: int) -> int:
@@ -82,7 +88,7 @@ class IntakeSettings(SettingsGroup):
     http_task_hub_lag_seconds: float = seconds(
         "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.", 300.0
     )
-    intake_order: str = setting(
+    intake_order: Annotated[str, AfterValidator(_check_order)] = setting(
         "`partition`: starts the operations of one partition one after the other, in order. `order_key`: "
         "also gives those without an `order_key` one of their partition or session, so that each runs "
         "when the one before it has ended.",

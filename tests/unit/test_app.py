@@ -21,6 +21,7 @@ from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
 from durable_retry.intake.intake import intake
 from durable_retry.plugins import plugins
+from durable_retry.rules.config.dependency import dependency_table
 from durable_retry.settings import configuration
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
@@ -393,3 +394,28 @@ def test_the_sdk_has_no_line_for_each_turn_unless_the_app_wants_them(chosen: int
         assert sdk.level == level
     finally:
         sdk.setLevel(before)
+
+
+def test_what_names_a_feature_that_was_taken_out_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    absent = {"MAX_BATCH_BYTES": "workflows", "lookup": "lookup", "order_key": "order"}
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: absent)
+    monkeypatch.setattr("durable_retry.rules.config.dependency.models_of_features", dict)
+    monkeypatch.setenv("MAX_BATCH_BYTES", "1000")
+    monkeypatch.setenv("INTAKE_ORDER", "order_key")
+    (tmp_path / "services.toml").write_text(f'{DEPENDENCIES}lookup = {{ path = "/charges" }}\n')
+    dependency_table.cache_clear()
+    try:
+        with pytest.raises(StartError) as raised:
+            registered(tmp_path)
+    finally:
+        dependency_table.cache_clear()
+    problems = {problem.pointer.rpartition(" ")[2]: problem.detail for problem in raised.value.problems}
+    assert problems == {
+        "MAX_BATCH_BYTES": "is of the feature workflows, which this app lacks",
+        "INTAKE_ORDER": "must not be order_key, which is of the feature order, which this app lacks",
+        "dependencies.payments.lookup": (
+            "is not a known key, it is of the feature lookup, which this app lacks"
+        ),
+    }

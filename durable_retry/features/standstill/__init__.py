@@ -12,6 +12,7 @@ PLUGIN: Final = Plugin(
     orchestrations=(Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),),
     orchestrators=("queue_check",),
     activities=(Activities(module="queue_check", without_hub=(PASS_QUEUE,)),),
+    settings=("durable_retry.features.standstill.settings:StandstillSettings",),
     look="durable_retry.features.standstill.stuck:StuckLook",
     unwatched="durable_retry.features.standstill.stuck:nudge_if_lost",
     health={"stuck": "durable_retry.features.standstill.trouble:stuck_part"},

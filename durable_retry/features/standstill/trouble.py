@@ -4,11 +4,11 @@ from functools import partial
 
 from durable_retry.base.answers import Answer
 from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.features.standstill.settings import stuck_after_seconds
 from durable_retry.features.standstill.store import Stuck
 from durable_retry.features.standstill.stuck import stuck_instances
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import app_settings
 from durable_retry.upkeep.health import HealthPart, seen_lately
 
 
@@ -25,7 +25,7 @@ async def find_stuck(hub: TaskHub) -> StuckInstances:
 
 async def stuck_part(hub: TaskHub) -> HealthPart:
     """Return whether nothing stands still for too long."""
-    patience, now = app_settings().alert_stuck_seconds, clock.now()
+    patience, now = stuck_after_seconds(), clock.now()
     stuck: Stuck = ()
     if patience > 0:
         stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)

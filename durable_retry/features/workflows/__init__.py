@@ -23,6 +23,7 @@ PLUGIN: Final = Plugin(
             without_hub=(names.BATCH_CLOSE, names.BEGIN_RESTART, names.END_RESTART),
         ),
     ),
+    settings=("durable_retry.features.workflows.settings:WorkflowSettings",),
     own_sources=("batch", "saga"),
     tables=("durable_retry.features.workflows.batch_store:TABLE",),
     retention={"batches": "durable_retry.features.workflows.removal:BATCHES"},

@@ -38,6 +38,7 @@ from durable_retry.features.workflows.sagas import (
     restart_saga,
     sagas_of_key,
 )
+from durable_retry.features.workflows.settings import workflow_settings
 from durable_retry.http.answers import (
     REPLAYED,
     ConflictError,
@@ -69,7 +70,6 @@ from durable_retry.rules.operations.envelope import SubmissionHeaders
 from durable_retry.rules.operations.keys import workflow_id, workflow_id_for
 from durable_retry.rules.operations.submission import DIFFERENT_KEYS
 from durable_retry.runtime.concurrency import read_beside
-from durable_retry.settings.configuration import app_settings
 
 batch_routes = Routes("batches")
 saga_routes = Routes(
@@ -129,7 +129,7 @@ async def _read_document(request: func.HttpRequest) -> Any:
         read_body,
         request,
         lambda document: document,
-        limit_bytes=app_settings().max_batch_bytes,
+        limit_bytes=workflow_settings().max_batch_bytes,
         levels=MAX_DEPTH + _LEVELS_AROUND,
         has_parts=True,
     )

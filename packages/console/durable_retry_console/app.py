@@ -91,7 +91,10 @@ PLUGIN: Final = Plugin(
         ),
     ),
     blueprints=_blueprints,
-    settings=("durable_retry_console.alerts.settings:AlertSettings",),
+    settings=(
+        "durable_retry_console.alerts.settings:AlertSettings",
+        "durable_retry_console.metrics.settings:MetricsSettings",
+    ),
     dependency="durable_retry_console.alerts.settings:AlertKeys",
     tables=_TABLES,
     each_minute=_EACH_MINUTE,

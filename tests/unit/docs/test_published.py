@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.published import TABLES, contents_below, published
+from docs.published import NAMES, TABLES, contents_below, names_of_features, published
 from durable_retry.routing import table
 from scripts.processes import ROOT
 
@@ -53,3 +53,8 @@ def test_the_sidebar_shows_at_most_twenty_entries_at_a_time() -> None:
     assert 10 < len(shown) + max(map(len, below.values())) <= 20
     pages = {file.stem for file in (ROOT / "docs").glob("*.md")} - {"README", "index"}
     assert pages == {*shown, *(name for names in below.values() for name in names)} - {"decisions/README"}
+
+
+def test_the_names_that_features_add_are_those_of_the_code() -> None:
+    """When this fails: `python -m docs.published`."""
+    assert NAMES.read_text() == names_of_features()

@@ -108,7 +108,7 @@ def declared_in(source: str) -> set[str]:
         if isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
         and isinstance(node.value, ast.Call)
-        and ast.unparse(node.value.func) in {"setting", "seconds", "_days"}
+        and ast.unparse(node.value.func) in {"setting", "seconds", "days"}
     }
     return fields | {
         str(node.args[0].value)

@@ -9,8 +9,8 @@ from durable_retry.settings.group import SettingsError
 def test_the_usual_spans_hold_without_settings() -> None:
     settings = RetentionSettings.read({})
     week, month = timedelta(days=7), timedelta(days=30)
-    spans = (settings.archived_for, settings.history_for, settings.sent_for, settings.metrics_for)
-    assert spans == (month, week, week, week)
+    spans = (settings.archived_for, settings.history_for, settings.sent_for)
+    assert spans == (month, week, week)
 
 
 def test_parts_of_a_day_count_and_zero_is_for_ever() -> None:

@@ -12,8 +12,8 @@ from durable_retry.base.signatures import WebhookSecretError, signing_key
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.group import SettingsGroup, seconds, setting
+from durable_retry_console.features import of_features
 
 CONSOLE: Final = "console"
 
@@ -99,6 +99,9 @@ def thresholds_of(dependency: Dependency) -> AlertThresholds:
     return dependency.keys_of(CONSOLE, AlertKeys).alerts
 
 
+_STUCK_AFTER: Final = {"standstill": "durable_retry.features.standstill.settings:stuck_after_seconds"}
+
+
 class AlertSettings(SettingsGroup):
     """When alerts are raised, and who gets them; 0 switches a threshold off."""
 
@@ -176,7 +179,7 @@ class AlertSettings(SettingsGroup):
             "credential_refused_seconds": self.alert_credential_refused_seconds,
             "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
             "not_starting": self.alert_not_starting_seconds,
-            "stuck_seconds": app_settings().alert_stuck_seconds,
+            "stuck_seconds": sum(read() for read in of_features(_STUCK_AFTER).values()),
             "lane_blocked_seconds": self.alert_lane_blocked_seconds,
             "task_hub_away_seconds": self.alert_task_hub_away_seconds,
         }

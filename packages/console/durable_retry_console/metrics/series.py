@@ -7,7 +7,7 @@ from typing import Final
 
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
-from durable_retry.settings.app import retention_settings
+from durable_retry.settings.group import span_of_days
 from durable_retry_console.metrics.counts import Counts, add, summed
 from durable_retry_console.metrics.document import (
     DependencyMetrics,
@@ -16,6 +16,7 @@ from durable_retry_console.metrics.document import (
     MetricsDocument,
 )
 from durable_retry_console.metrics.minutes import CELL_MINUTES
+from durable_retry_console.metrics.settings import metrics_settings
 from durable_retry_console.metrics.store import read_cells, remove_before
 
 MINUTE: Final = timedelta(minutes=1)
@@ -72,7 +73,7 @@ async def metrics_between(dependencies: Sequence[str], begin: datetime, end: dat
 
 async def keep_metrics(_hub: TaskHub, now: datetime) -> None:
     """Remove what is past its time: a step of upkeep."""
-    kept_for = retention_settings().metrics_for
+    kept_for = span_of_days(metrics_settings().metrics_retention_days)
     if kept_for is not None:
         until = clock.monotonic_seconds() + _STEP_SECONDS
         while await remove_before(now - kept_for, _ROWS_PER_STEP) >= _ROWS_PER_STEP:
