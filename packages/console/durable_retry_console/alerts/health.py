@@ -76,7 +76,7 @@ NONE_BLOCKED: Final = BlockedLanes()
 class HealthMetrics:
     """The health metrics at one instant; None for those that could not be read.
 
-    Of a feature that the app lacks nothing is wrong.
+    Nothing is wrong with a feature that the app lacks.
 
     Attributes:
         outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.

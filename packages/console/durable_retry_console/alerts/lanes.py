@@ -1,4 +1,4 @@
-"""Which lanes a dead letter blocks, where the app has order keys."""
+"""Lanes that a dead letter blocks, where the app has order keys."""
 
 from collections.abc import Iterable
 from datetime import datetime

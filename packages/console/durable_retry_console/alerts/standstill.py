@@ -1,4 +1,4 @@
-"""Which orchestrations stand still, where the app looks for them."""
+"""What stands still, where the app looks for it."""
 
 from datetime import datetime
 
