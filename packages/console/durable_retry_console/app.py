@@ -13,10 +13,10 @@ from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
 from durable_retry_console.bulk import orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
-from durable_retry_console.features import of_features
 from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
+from durable_retry_console.optional import of_features
 
 _COLLECTIONS: Final = (
     Collection(

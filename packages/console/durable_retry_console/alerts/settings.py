@@ -13,7 +13,7 @@ from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.group import SettingsGroup, seconds, setting
-from durable_retry_console.features import of_features
+from durable_retry_console.optional import of_features
 
 CONSOLE: Final = "console"
 

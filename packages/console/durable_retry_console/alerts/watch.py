@@ -37,8 +37,8 @@ from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_va
 from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
-from durable_retry_console.features import of_features
 from durable_retry_console.index.health import seconds_without_a_start
+from durable_retry_console.optional import of_features
 
 _OF_FEATURES: Final = {
     "order": "durable_retry_console.alerts.lanes:blocked_lanes",

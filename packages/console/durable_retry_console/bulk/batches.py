@@ -9,7 +9,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.bodies import BulkActionBody
-from durable_retry_console.features import of_features
+from durable_retry_console.optional import of_features
 
 _READS_AT_ONCE: Final = 16
 

@@ -18,7 +18,7 @@ from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.replay import part_of
 from durable_retry_console.bulk.shapes import BulkAction
 from durable_retry_console.bulk.store import keep_items, list_items
-from durable_retry_console.features import of_features
+from durable_retry_console.optional import of_features
 
 _AT_ONCE: Final = 8
 _PAGE: Final = 100

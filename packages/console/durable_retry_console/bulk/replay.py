@@ -52,7 +52,7 @@ from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput
-from durable_retry_console.features import of_features
+from durable_retry_console.optional import of_features
 
 RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""

@@ -24,7 +24,6 @@ from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
-from durable_retry_console.features import of_features
 from durable_retry_console.finding.found import (
     NAMES,
     FoundItem,
@@ -36,6 +35,7 @@ from durable_retry_console.finding.found import (
 from durable_retry_console.finding.lists import INSTANCES_READ, ROWS_READ, FoundList, Items, ReadPage
 from durable_retry_console.finding.operations import find_operations
 from durable_retry_console.finding.question import BadCursorError, Question, cursor_content, cursor_text
+from durable_retry_console.optional import of_features
 
 _OF_FEATURES: Final = {
     "outbox": "durable_retry_console.finding.events:lists_of_events",

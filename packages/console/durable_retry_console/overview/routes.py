@@ -26,8 +26,8 @@ from durable_retry.upkeep.health import Health, read_health
 from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.causes.groups import largest_groups
 from durable_retry_console.causes.shapes import LargestGroups
-from durable_retry_console.features import of_features
 from durable_retry_console.metrics.document import MetricFigures
+from durable_retry_console.optional import of_features
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.summary import (
     OLDER_SECONDS,

@@ -18,7 +18,7 @@ from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.facts import TargetType
-from durable_retry_console import features as console_features
+from durable_retry_console import optional
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.finding import events, workflows
@@ -240,7 +240,7 @@ async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Quest
 async def test_an_app_without_outbox_and_workflows_is_searched_without_their_lists(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(console_features, "features", tuple)
+    monkeypatch.setattr(optional, "features", tuple)
     await pages(ANY)
     assert set(lists.asked) == {"operations", "dead_letters", "bulk_action", "activity"}
 
