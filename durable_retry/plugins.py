@@ -123,6 +123,8 @@ class Plugin:
             with a default; where one of them is written, `Dependency.of_features` has the model.
         check: Where a function is that lists what is wrong with such keys where the app runs, such as a file
             that they name; it takes the dependency, in whose table the problems are.
+        attempt: Where a function is that makes an attempt of an operation with a part of it; it takes what
+            makes the attempt else, and the `Plan`.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
@@ -133,8 +135,8 @@ class Plugin:
         settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
             and returns the one to go on with; None where that is not known yet, but the operation is to be
             cancelled, paused or carried on: `settle` is called with the same outcome after that.
-        wait: Its module there with `in_place_of`, which takes a wait of such an operation, and returns the
-            dead letter that it ends as in place of that; None where it waits.
+        decision: Its module there with `in_place_of`, which takes what is decided about such an operation,
+            and returns the decision to carry out; None where the next attempt follows at once.
         end: Its module there with `end`, which is called with the last document of such an operation.
         refuse: Where a function is that may refuse the start of such an operation; it takes the task hub and
             the operation, and raises `base.errors.OverloadedError`.
@@ -187,12 +189,13 @@ class Plugin:
     entities: tuple[str, ...] = ()
     dependency: str = ""
     check: str = ""
+    attempt: str = ""
     transport: str = ""
     tls: str = ""
     members: str = ""
     gate: str = ""
     settle: str = ""
-    wait: str = ""
+    decision: str = ""
     end: str = ""
     refuse: str = ""
     start: str = ""

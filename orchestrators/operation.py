@@ -9,7 +9,7 @@ from datetime import UTC
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, assert_never, cast
+from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
 from durabletask import task
@@ -199,30 +199,32 @@ def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
 
 
 def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
-    match decision:
-        case Done():
+    match (yield from _in_place_of(run, decision)):
+        case None:
+            return None
+        case Done() as decision:
             ended = yield from _commit_success(run, decision.result)
             if isinstance(ended, Conflict):
                 return (yield from _carry_out(run, run.follow_conflict(ended)))
             return ended
-        case DeadLetter():
+        case DeadLetter() as decision:
             return (yield from _end_as_dead_letter(run, decision))
-        case Wait():
-            letter = _in_place_of(run, decision)
-            if letter is not None:
-                return (yield from _end_as_dead_letter(run, letter))
+        case Wait() as decision:
             yield from run.wait(decision)
             return None
         case _ as never:
             assert_never(never)
 
 
-def _in_place_of(run: Run, wait: Wait) -> DeadLetter | None:
-    """Return how the operation ends where a feature does not let it wait; None where it waits."""
+def _in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:
+    """Let the features of the operation change a decision; None where the next attempt follows at once."""
     for feature in features_of(run.operation.parts):
-        if feature.wait and (letter := _of_feature(feature.wait).in_place_of(run, wait)) is not None:
-            return cast("DeadLetter", letter)
-    return None
+        if feature.decision:
+            changed: Decision | None = yield from _of_feature(feature.decision).in_place_of(run, decision)
+            if changed is None:
+                return None
+            decision = changed
+    return decision
 
 
 def _before_attempt(run: Run) -> Decision | None:
@@ -267,7 +269,7 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
         give_slot_back(run.ctx, call.step.dependency, call.step.admission, answer)
     if name is not None:
-        run.go_on_as(name)
+        run.go_on_as(replace(run.operation, dependency=name))
     return answer
 
 

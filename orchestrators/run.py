@@ -216,10 +216,19 @@ class Run:
             self.input_id = None
             return WorkerFailed(f"the worker failed: {error.details.error_type}")
 
-    def go_on_as(self, dependency: str) -> None:
-        """Go on under the name that the dependency has by now."""
-        self.operation, self.input_id = replace(self.operation, dependency=dependency), None
+    def go_on_as(self, operation: OperationInput) -> None:
+        """Go on as an operation whose dependency has another name, or is another one."""
+        self.operation, self.input_id = operation, None
         self.state = replace(self.state, admission=self.state.admission.at_another_name())
+
+    def move_to(self, operation: OperationInput) -> None:
+        """Go on as an operation at another dependency, after this lap in a history of its own.
+
+        What becomes of the orchestration, its input has where the operation may have acted.
+        """
+        self.leave_gates(for_good=True)
+        self.go_on_as(operation)
+        self.laps, self.waits_for = LAPS_PER_HISTORY, operation.dependency
 
     def note_action(self, name: str, data: Any) -> None:
         """Note in the history what somebody did to the operation, as an external event says.
@@ -268,7 +277,7 @@ class Run:
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Let status queries show how it stands now, from the end of the turn on."""
-        is_elsewhere = self.waits_for != self.operation.dependency
+        is_elsewhere = self.waits_for != self.operation.submitted_to
         is_held = state in _HELD_ELSEWHERE and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
         status, later_deadline = self.status(state, next_attempt_at=next_attempt_at), self.has_later_deadline

@@ -37,6 +37,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.names import Category
 from durable_retry.handlers.registry import Handler, find_handler
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import features_of
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
@@ -45,6 +46,7 @@ from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked, BlockedStep, kind_of_block
 from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import app_settings, find_dependency
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -206,10 +208,16 @@ async def _make_attempt(
     if dependency is None:
         return without_dependency(operation, number, limit)
     plan = Plan(operation, number, dependency, limit)
-    if (outcome := too_late(plan)) is not None:
-        return outcome
-    if operation.handler is not None:
-        return await _run_handler(plan, operation.handler, gate, unsent)
+    make: Callable[[Plan], Awaitable[AttemptOutcome]] = partial(_make_planned, gate, unsent)
+    for feature in features_of(operation.parts):
+        if feature.attempt:
+            make = partial(imported(feature.attempt), make)
+    return too_late(plan) or await make(plan)
+
+
+async def _make_planned(gate: StepGate, unsent: Collection[str], plan: Plan) -> AttemptOutcome:
+    if plan.operation.handler is not None:
+        return await _run_handler(plan, plan.operation.handler, gate, unsent)
     if not needs_marker(plan):
         return await attempt_request(plan)
     return await _at_most_once(plan, attempt_request, unsent)

@@ -127,9 +127,7 @@ class Plan:
         has_credential = _has_credential(dependency)
         if self.deduplicated_by is not None:  # a webhook
             return has_credential or bool(dependency.webhook.secrets)
-        request = operation.request or {"headers": (), "query": ()}
-        sent = {name.lower() for name in request["headers"]} - dependency.reserved_headers
-        return has_credential and not any(map(dependency.masking.hides, (*sent, *request["query"])))
+        return has_credential and not brings_credential(operation, dependency)
 
     def counts(self, failure: Classification) -> bool:
         """Whether an attempt that failed so is counted: not if our side did, or waits for a credential."""
@@ -206,6 +204,13 @@ def needs_marker(plan: Plan) -> bool:
     """Whether sending the operation's request a second time could do harm."""
     request = plan.operation.request
     return request is not None and is_unprotected(request["method"], plan.deduplication_header)
+
+
+def brings_credential(operation: OperationInput, dependency: Dependency) -> bool:
+    """Whether a request has a header or a parameter with the name of a credential: the caller's."""
+    request = operation.request or {"headers": (), "query": ()}
+    sent = {name.lower() for name in request["headers"]} - dependency.reserved_headers
+    return any(map(dependency.masking.hides, (*sent, *request["query"])))
 
 
 def _has_credential(dependency: Dependency) -> bool:

@@ -416,12 +416,17 @@ async def refusal_of(
     hub: TaskHub, dependency: Dependency, operation_id: str, limit_key: str | None
 ) -> Refused | None:
     """Return the refusal of a call that is made beside attempts, and not counted; None where it may go."""
+    answer = await permit_of(hub, dependency, operation_id, limit_key)
+    return answer if isinstance(answer, Refused) else None
+
+
+async def permit_of(hub: TaskHub, dependency: Dependency, operation_id: str, limit_key: str | None) -> Permit:
+    """Return whether the circuit would let a call go now, which is not counted."""
     if not dependency.circuit.enabled:
-        return None
+        return Permitted(0)
     circuit = circuit_of(hub, dependency, limit_key)
     await circuit.refresh_snapshot()
-    answer = circuit.circuit_permit(operation_id, circuit.now(), waiting=False)
-    return answer if isinstance(answer, Refused) else None
+    return circuit.circuit_permit(operation_id, circuit.now(), waiting=False)
 
 
 def close_circuits() -> None:

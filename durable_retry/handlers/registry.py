@@ -6,7 +6,7 @@ def charge(order: str, amount: int) -> Receipt: ...
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Required, TypedDict, Unpack, cast, overload
@@ -92,7 +92,7 @@ class Handler:
         timeout_seconds: One attempt of it; None means `attempt_seconds` of the dependency.
         heartbeat_seconds: The longest time between two heartbeats; None when it needs none.
         priority: That of its operations which bring none; None means that of the dependency.
-        on_failure: Events of its dead letters, beside those of the dependency.
+        of_features: Keys of a dependency that features have, which it adds to those of its own.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Handler:
     timeout_seconds: float | None = None
     heartbeat_seconds: float | None = None
     priority: PriorityName | None = None
-    on_failure: Sequence[Event] = ()
+    of_features: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def signature(self) -> Signature:
@@ -137,7 +137,7 @@ class Handler:
             timeouts = replace(timeouts, attempt_seconds=seconds, connect_seconds=connect)
         priority = self.priority or dependency.priority
         limits = replace(dependency, retry=retry, timeouts=timeouts, priority=priority)
-        return limits.with_more(on_failure=self.on_failure) if self.on_failure else limits
+        return limits.with_more(**self.of_features) if self.of_features else limits
 
 
 class HandlerSetupError(ValueError):
@@ -158,6 +158,7 @@ class OperationOptions(TypedDict, total=False):
     heartbeat_seconds: PositiveSeconds | None
     priority: PriorityName | None
     on_failure: Sequence[Event]
+    fallback: str
 
 
 @with_config(extra="forbid")
@@ -190,6 +191,7 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
         priority: Who goes first where operations wait: `high`, `normal` or `low`, unless an operation says
             so itself; None means that of the dependency.
         on_failure: Events to send when an operation of it becomes a dead letter, beside the dependency's.
+        fallback: Another dependency, whose client it gets while the circuit of the first is open.
 
     Raises:
         HandlerSetupError: The name is taken, options are wrong, or the function cannot be declared. Of what
@@ -231,8 +233,12 @@ def _declaration(
     mistake = HandlerSetupError(_place_of(function, called), *details) if details else None
     if problem is not None or not {"name", "dependency"} <= right.keys():
         return None, mistake
-    return Handler(function=function, **right), mistake
+    of_features = {name: right.pop(name) for name in sorted(_OF_FEATURES & right.keys())}
+    return Handler(function=function, of_features=of_features, **right), mistake
 
+
+_OF_FEATURES: Final = frozenset({"on_failure", "fallback"})
+"""Options that stand for keys of features in the table of the dependency."""
 
 _FIELDS: Final = {"timeout": "timeout_seconds"}
 

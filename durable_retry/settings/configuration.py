@@ -270,7 +270,7 @@ def load_app(mistakes: Mistakes) -> None:
     for dependency in config.dependencies.values():
         _check_keys(dependency, f"{_shown_path(file)}: dependencies.{dependency.name}", mistakes)
     for handler in registered_handlers().values():
-        _check_events(handler, config, mistakes)
+        _check_keys_of_handler(handler, config, mistakes)
     for warning in config.warnings:
         _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
     check_later_ones(_refuse_mistakes)
@@ -288,7 +288,7 @@ def _refuse_mistakes(handler: Handler | None, mistake: HandlerSetupError | None)
             raise mistake
     if handler is not None:
         _check_handler(handler, dependencies_path(app_settings()), dependencies(), mistakes)
-        _check_events(handler, dependencies(), mistakes)
+        _check_keys_of_handler(handler, dependencies(), mistakes)
     mistakes.refuse()
 
 
@@ -442,8 +442,8 @@ def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes
         _ = handler.signature
 
 
-def _check_events(handler: Handler, config: Config, mistakes: Mistakes) -> None:
-    if handler.on_failure and handler.dependency in config.dependencies:
+def _check_keys_of_handler(handler: Handler, config: Config, mistakes: Mistakes) -> None:
+    if handler.of_features and handler.dependency in config.dependencies:
         try:
             limits = handler.limits_at(config.dependencies[handler.dependency])
         except InvalidInputError as error:

@@ -157,7 +157,7 @@ def files_of(feature: str) -> set[str]:
     modules = {
         *(
             f"orchestrators/{module}.py"
-            for module in (*plugin.orchestrators, plugin.gate, plugin.settle, plugin.wait)
+            for module in (*plugin.orchestrators, plugin.gate, plugin.settle, plugin.decision)
             if module
         ),
         *(f"activities/{each.module}.py" for each in plugin.activities),

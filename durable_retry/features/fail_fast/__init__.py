@@ -8,6 +8,6 @@ PLUGIN: Final = Plugin(
     name="fail_fast",
     dependency="durable_retry.features.fail_fast.members:FailFastKeys",
     members="durable_retry.features.fail_fast.members:MEMBERS",
-    wait="fail_fast",
+    decision="fail_fast",
     refuse="durable_retry.features.fail_fast.refusing:refuse_while_open",
 )

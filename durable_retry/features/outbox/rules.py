@@ -35,7 +35,14 @@ from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS, Success
 from durable_retry.rules.operations.operation import OperationInput, deadline_of, run_number
-from durable_retry.rules.operations.request import MAX_EVENTS, Event, Members, Part, event_problems
+from durable_retry.rules.operations.request import (
+    MAX_EVENTS,
+    Event,
+    Members,
+    OperationRequest,
+    Part,
+    event_problems,
+)
 from durable_retry.rules.retry.history import PastAttempt, WaitKind
 from durable_retry.rules.retry.loop import RetryState
 from durable_retry.rules.retry.policy import PRESETS, Timeouts
@@ -154,7 +161,9 @@ class _Outbox(Members):
     def unmet_keys(self, dependency: Dependency, targets: Targets) -> Iterator[Problem]:
         return event_problems(dependency.keys_of(OUTBOX, OutboxKeys).on_failure, "on_failure", targets)
 
-    def unmet(self, members: OutboxMembers, targets: Targets) -> Iterator[Problem]:
+    def unmet(
+        self, members: OutboxMembers, _request: OperationRequest, targets: Targets
+    ) -> Iterator[Problem]:
         for name in OutboxMembers.model_fields:
             yield from event_problems(getattr(members, name), name, targets)
         if len(members.on_success) + len(members.on_recovered) > MAX_EVENTS:

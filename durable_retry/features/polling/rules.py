@@ -331,4 +331,5 @@ def ended(outcome: AttemptOutcome, last: AttemptOutcome) -> AttemptOutcome:
         started_at=outcome.started_at,
         duration_ms=duration_until(outcome, end_of(last)),
         error=error,
+        dependency=outcome.dependency,
     )

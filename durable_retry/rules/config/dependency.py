@@ -11,7 +11,7 @@ wrong.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
@@ -182,16 +182,22 @@ class Dependency:
         keys = self.of_features.get(feature)
         return keys if isinstance(keys, model) else model()
 
-    def with_more(self, **lists: Sequence[Any]) -> "Dependency":
-        """Return it with more items behind those of its lists of features; what no feature has is left out.
+    def with_more(self, **given: Any) -> "Dependency":
+        """Return it with more of its keys of features; what no feature has is left out.
+
+        Items stand behind those of its lists, other values in place of its own.
 
         Raises:
-            InvalidInputError: An item cannot be there.
+            InvalidInputError: An item or a value cannot be there.
         """
         of_features = dict(self.of_features)
         for feature, model in models_of_features().items():
             keys = dict(self.keys_of(feature, model))
-            more = {name: [*keys[name], *items] for name, items in lists.items() if name in keys}
+            more = {
+                name: [*keys[name], *value] if isinstance(keys[name], list) else value
+                for name, value in given.items()
+                if name in keys
+            }
             if more:
                 of_features[feature] = validated(model, keys | more)
         return replace(self, of_features=of_features)

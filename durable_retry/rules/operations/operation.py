@@ -189,6 +189,11 @@ class OperationInput(JsonShape):
         on_failure = self._part("order", "on_failure")
         return None if on_failure is None else OrderOnFailure(on_failure)
 
+    @property
+    def submitted_to(self) -> str:
+        """The dependency that it was submitted to; `dependency` is the one that its attempts go to."""
+        return self._part("fallback", "of") or self.dependency
+
     def needs_record(self, now: datetime) -> bool:
         """Whether its key may have to answer without its history, if it ends now."""
         if self.key_is_generated:

@@ -258,8 +258,13 @@ class Members:
         """Check what the members say together, and with others; the document has one of them at least."""
         return ()
 
-    def unmet(self, members: Any, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
-        """Check the members, a `model`, against what is configured."""
+    def unmet(
+        self,
+        members: Any,  # noqa: ARG002
+        request: "OperationRequest",  # noqa: ARG002
+        targets: Targets,  # noqa: ARG002
+    ) -> Iterable[Problem]:
+        """Check the members of a request, a `model`, against what is configured."""
         return ()
 
     def unmet_keys(self, dependency: Dependency, targets: Targets) -> Iterable[Problem]:  # noqa: ARG002
@@ -387,7 +392,7 @@ class OperationRequest(Strict):
     def unmet_members(self, targets: Targets) -> Iterator[Problem]:
         """Check the members of features against what is configured."""
         for name, members in self._of_features.items():
-            yield from members_by_feature()[name].unmet(members, targets)
+            yield from members_by_feature()[name].unmet(members, self, targets)
 
     def misfits(self, dependency: Dependency) -> Iterator[Problem]:
         """Check it against the keys that its dependency has of features."""

@@ -266,6 +266,7 @@ class OperationStatus:
         operation, history, letter = self.operation, self.history, self.dead_letter
         document = ListedOperation.taken_from(
             operation,
+            dependency=operation.submitted_to,
             status=self.state,
             attempt_count=history.attempt_count,
             attempts=history.attempts,

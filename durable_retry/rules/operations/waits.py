@@ -96,7 +96,7 @@ def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datet
     began_at, kind = end_of(attempt), kind_after(attempt.category)
     until = began_at + timedelta(seconds=attempt.next_delay_seconds or 0)
     error = None if attempt.error is None else cut_text(attempt.error, REASON_ERROR_CHARS)
-    fails = document["dependency"]
+    fails = attempt.dependency or document["dependency"]
     if attempt.status_code is None:
         fails = document.get("handler") or fails
     failing = failing_text(outcome_text(attempt.status_code, error))

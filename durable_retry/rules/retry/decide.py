@@ -242,6 +242,7 @@ def record(
             next_delay_seconds=None if retry is None else round(retry.delay_seconds, 3),
             delay_reasons=known if retry is None else retry.reasons,
             app_version=outcome.app_version,
+            dependency=outcome.dependency,
         ),
         outcome.failure,
     )

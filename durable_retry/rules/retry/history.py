@@ -28,6 +28,7 @@ class WaitKind(StrEnum):
     ORDER = "order"
     ACCEPTED = "accepted"  # the dependency works on the request, and is asked how it goes
     LOOKUP = "lookup"  # the dependency is asked whether an attempt happened
+    FALLBACK = "fallback"  # no wait: another dependency is asked in place of one
 
     @property
     def state(self) -> OperationState:
@@ -187,6 +188,8 @@ class AttemptOutcome(JsonShape):
     known_by: str | None = None
     # The version of the app that made it; None where `APP_VERSION` is not set.
     app_version: str | None = None
+    # The fallback that it went to; None where that is the dependency which the operation was submitted to.
+    dependency: str | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False
@@ -210,6 +213,11 @@ class AttemptOutcome(JsonShape):
     def never_left(self) -> bool:
         """Whether the attempt never left our side."""
         return not (self.counted or self.refuses_credential)
+
+    def may_have_acted(self, handler: str | None) -> bool:
+        """Whether the dependency may have done something, or may do so yet."""
+        is_clear = self.never_left or self.is_clear_refusal(handler)
+        return self.may_answer_until is not None or not is_clear
 
     def is_clear_refusal(self, handler: str | None) -> bool:
         """Whether the dependency has certainly done nothing."""
@@ -256,6 +264,10 @@ class PastAttempt(JsonShape):
     next_delay_seconds: float | None = None
     delay_reasons: tuple[str, ...] = ()
     app_version: Annotated[str | None, left_out("The app's version. Left out without `APP_VERSION`.")] = None
+    dependency: Annotated[
+        str | None,
+        left_out("The fallback that it went to. Left out where that is the operation's dependency."),
+    ] = None
 
 
 def end_of(attempt: AttemptOutcome | PastAttempt) -> datetime:

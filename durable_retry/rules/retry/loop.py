@@ -281,6 +281,7 @@ def after_conflict(
         duration_ms=last.duration_ms,
         category=Category.TRANSIENT,
         error=str(conflict),
+        dependency=last.dependency,
     )
     history = replace(state.history, attempts=tuple(before), attempt_count=last.number - 1, conflict=conflict)
     moved, action = after(operation, replace(state, history=history), failed, now)
@@ -297,8 +298,7 @@ def _after(
             shown = _with_late_turn(decision, result, now)
             history = record(_with_late_start(state, result), result, shown, is_probe=is_probe)
             history = _with_its_way(history, state, result)
-            may_answer = result.may_answer_until is not None
-            if may_answer or not (result.never_left or result.is_clear_refusal(operation.handler)):
+            if result.may_have_acted(operation.handler):
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
