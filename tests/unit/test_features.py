@@ -127,7 +127,7 @@ ABOUT: Final = {
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
         "test_what_a_later_operation_replaced_is_counted_with_its_priority",
     ),
-    "fail_fast": ("test_fail_fast",),
+    "fail_fast": ("test_fail_fast", "test_a_call_that_fails_fast_goes_to_its_fallback_all_the_same"),
     "in_process": (
         "test_a_call_has_the_same_id_in_every_replay",
         "test_each_execution_of_an_instance_calls_operations_of_its_own",

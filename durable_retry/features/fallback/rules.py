@@ -122,9 +122,9 @@ def _problems(
     fallback: str, dependency: Dependency | None, targets: Targets, *, needs_url: bool
 ) -> Iterator[Problem]:
     """List what is wrong with a fallback of a dependency, None for one that is not known."""
-    following = targets.find_dependency(fallback)
     if not fallback:
         return
+    following = targets.find_dependency(fallback)
     if following is None:
         guess = did_you_mean(fallback, list(targets.dependencies))
         yield Problem("/fallback", f"no dependency has the name {fallback}{guess}")

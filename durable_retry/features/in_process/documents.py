@@ -37,6 +37,7 @@ class OperationFields(TypedDict, total=False):
         debounce_max_seconds: For how long it and those that it replaced wait at most.
         retry: Changes of the dependency's policy.
         when_open: `wait` or `refuse`, where the circuit is open already.
+        fallback: Another dependency, which is asked while the circuit of the first is open.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
         on_failure: Events to send when it becomes a dead letter, which they describe.
@@ -61,6 +62,7 @@ class OperationFields(TypedDict, total=False):
     debounce_max_seconds: float
     retry: Mapping[str, Any]
     when_open: str
+    fallback: str
     poll: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
     on_failure: Iterable[Mapping[str, Any] | Event]

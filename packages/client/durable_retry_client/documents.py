@@ -61,6 +61,7 @@ class Attempt(Document):
     next_delay_seconds: float | None = None
     delay_reasons: tuple[str, ...] = ()
     app_version: str | None = None
+    dependency: str | None = None
 
 
 class Wait(Document):
@@ -310,6 +311,7 @@ class OperationFields(TypedDict, total=False):
         debounce_key: A later operation with it replaces this one while it waits for `debounce_seconds`.
         retry: Changes of the dependency's policy.
         when_open: `wait` or `refuse`, where the circuit is open already.
+        fallback: Another dependency, which is asked while the circuit of the first is open.
         poll: How a 202 is followed: changes of the dependency's.
         on_success: Events to send when it succeeds.
         on_failure: Events to send when it becomes a dead letter, which they describe.
@@ -334,6 +336,7 @@ class OperationFields(TypedDict, total=False):
     debounce_max_seconds: float
     retry: Mapping[str, Any]
     when_open: str
+    fallback: str
     poll: Mapping[str, Any]
     on_success: Sequence[Mapping[str, Any]]
     on_failure: Sequence[Mapping[str, Any]]
