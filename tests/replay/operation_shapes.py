@@ -11,6 +11,8 @@ from durable_retry.base import names
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.circuit.entity import wake
+from durable_retry.features.fallback.names import FALLBACK, LEAVE_DEPENDENCY
+from durable_retry.features.fallback.rules import Departure, Route, Terms
 from durable_retry.features.lookup.names import LOOK_UP, LOOKUP
 from durable_retry.features.order.store import join_lane, leave_lane, read_lane
 from durable_retry.features.polling.names import POLLING
@@ -105,6 +107,23 @@ def _found_by_lookup() -> Activities:
     return answer
 
 
+def _left(then: Activities) -> Activities:
+    """Leave the dependency when its circuit holds the attempt up, and wait at the other one."""
+    terms = Terms(
+        policy=_quick().policy, timeouts=_quick().timeouts, downstream_key="key-1~at~spare", parts={}
+    )
+    departures = iter([Departure(to="spare", terms=terms), Departure(why="payments is open, too")])
+    held = iter([True, True])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == LEAVE_DEPENDENCY:
+            return next(departures).to_json()
+        is_held = name == names.ATTEMPT and next(held, False)
+        return {"stopped": _refused_for(0.1).to_json()} if is_held else then(name, given)
+
+    return answer
+
+
 def _refused_for(seconds: float) -> Refused:
     base = clock.now() + timedelta(seconds=seconds)
     return Refused(base, 0, base, "the circuit is open: 10 of 10 calls in 30 s failed")
@@ -149,6 +168,7 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
         "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),
+        "gone_to_fallback": _shape(_quick(parts={FALLBACK: Route(to="spare").to_json()}), _left(failing(0))),
         "looked_up": _shape(_quick(parts={LOOKUP: {}}), _found_by_lookup()),
         "polled": _shape(_quick(parts={POLLING: Poll(every_seconds=1.0).model_dump()}), _accepting(2)),
         "waited_in_order": _shape(

@@ -99,7 +99,7 @@ async def test_where_that_is_open_too_it_goes_to_the_fallback_of_that() -> None:
 async def test_where_all_are_open_it_stays_until_the_first_of_them_may_be_asked(config: Config) -> None:
     known("spare", CircuitState.OPEN, retry_at=after(9), reason="it failed")
     alone = replace(config.dependencies["spare"], of_features={})
-    with using(Config(config.dependencies | {"spare": alone})):
+    with using(Config({**config.dependencies, "spare": alone})):
         answer = await departure(leaving())
     assert (answer.to, answer.why) == (None, "spare is not asked either: the circuit is open: it failed")
     assert answer.until is not None
