@@ -354,7 +354,8 @@ def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     verdict = None if is_success else _verdict_on_answer(plan, answer)
     if verdict is None or verdict.category is None:
         limit_bytes = app_settings().response_store_limit_bytes
-        result = kept_result(answer, plan.dependency, limit_bytes, plan.operation.wanted or ())
+        pointers = (*(plan.operation.wanted or ()), *plan.operation.read_at)
+        result = kept_result(answer, plan.dependency, limit_bytes, pointers)
         used_up = parse_used_up(answer.headers, now=clock.now())
         return plan.outcome(status_code=answer.status_code, result=result, retry_hint=used_up)
     # More than is kept, so that a name that is sought has its value.

@@ -32,7 +32,7 @@ from typing import Any, Final
 from durable_retry.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
-from durable_retry.rules.operations.completion import VALUES
+from durable_retry.rules.operations.completion import VALUES, values_at
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.steps import (
     HEARTBEAT,
@@ -65,7 +65,10 @@ _DAYS: Final = re.compile(r"(\d{8})t(\d+)")
 async def store_apart(
     operation: OperationInput, attempt: int, result: Mapping[str, Any], *, most_chars: int, now: datetime
 ) -> dict[str, Any]:
-    """Return a result as the history carries it: a large one is stored and named in its place. Idempotent."""
+    """Return a result as the history carries it: a large one is stored and named in its place. Idempotent.
+
+    What the operation's orchestration reads of it is carried, too.
+    """
     large = {name: result[name] for name in _LARGE if name in result}
     text = json.dumps(large)
     if len(text) <= most_chars:
@@ -76,7 +79,8 @@ async def store_apart(
     # A row that exists has the same content: its name has the digest.
     await tables.insert_if_absent(_table_of(keys["PartitionKey"]), keys | contents.packed("result", text))
     rest = {name: value for name, value in result.items() if name not in _LARGE}
-    return rest | {STORED: [keys["PartitionKey"], keys["RowKey"]]}
+    read = values_at(result, operation.read_at)
+    return rest | ({VALUES: read} if read else {}) | {STORED: [keys["PartitionKey"], keys["RowKey"]]}
 
 
 async def with_stored(result: Any) -> Any:
@@ -98,7 +102,7 @@ async def whole_result(result: Any) -> Any:
     """
     if not isinstance(result, Mapping) or STORED not in result:
         return result
-    rest = {name: value for name, value in result.items() if name != STORED}
+    rest = {name: value for name, value in result.items() if name not in {STORED, VALUES}}
     keys = _keys_of(result[STORED])
     row = await tables.find(_table_of(keys[0]), *keys)
     return rest | ({"expired": True} if row is None else dict(json.loads(contents.unpacked("result", row))))

@@ -256,7 +256,9 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     One that waits for its turn asks for it again, and goes on only if it has it.
     """
     document = await _required_status(hub, operation_id)
-    if document["status"] not in WAITING:
+    # What runs at its dependency is asked for when that is due.
+    is_waiting = document["status"] in WAITING or document.get("next_attempt_at") is not None
+    if not is_waiting or document["status"] == OperationState.PAUSED:
         raise _wrong_operation_state(document, "is not waiting")
     # The wish names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1

@@ -47,6 +47,14 @@ def test_an_operation_says_itself_how_it_is_polled_and_can_be_cancelled(system: 
     assert (ended["may_have_acted"], system.target.received(key)["count"]) == (True, 1)
 
 
+def test_a_person_has_it_asked_for_now(system: System, key: str) -> None:
+    poll = {"every_seconds": 3600}
+    operation_id = system.accepted(key, accepted_by("/echo"), poll=poll)
+    eventually(lambda: waiting(system.status(operation_id)), "the wait for a poll")
+    assert system.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
+    assert system.until(operation_id, "succeeded")["result"]["json"]["method"] == "GET"
+
+
 def test_the_deadline_bounds_what_was_accepted(system: System, key: str) -> None:
     place = accepted_by("/fail/99?status=202")
     operation_id = system.accepted(key, place, dependency="accepting", deadline_seconds=4)

@@ -19,7 +19,7 @@ from durable_retry.circuit.cache import refusal_of
 from durable_retry.features.polling.rules import SEE_OTHER, Poll, PollCall, Polled, is_over
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.settings.configuration import app_settings, find_dependency
 
@@ -35,7 +35,9 @@ async def poll_once(hub: TaskHub, asked: PollCall) -> Polled:
     refused = await refusal_of(hub, dependency, operation.operation_id, operation.limit_key)
     if refused is not None:
         return Polled(place=asked.place, refused=refused)
-    plan = Plan(_poll_request(operation, poll), call.attempt, dependency, start_clock(operation))
+    plan = Plan(
+        replace(asking(operation), acted_before=None), call.attempt, dependency, start_clock(operation)
+    )
     try:
         url = place_url(dependency, (operation.request or {})["path"], asked.place)
     except EscapedBaseUrlError as error:
@@ -62,12 +64,6 @@ def place_url(dependency: Dependency, path: str, place: str) -> httpx.URL:
     if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
         raise EscapedBaseUrlError(f"the place to ask that it names is not at the host of {dependency.name}")
     return url
-
-
-def _poll_request(operation: OperationInput, poll: Poll) -> OperationInput:
-    """Return an operation whose request is the poll."""
-    wanted = tuple(filter(None, (poll.place_pointer, poll.state_pointer)))
-    return replace(asking(operation), wanted=wanted, acted_before=None)
 
 
 def _place_in(poll: Poll, outcome: AttemptOutcome) -> str | None:

@@ -162,6 +162,10 @@ class _Polling(Members):
     def part_of_replay(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return part
 
+    def read_at(self, part: Mapping[str, Any]) -> Iterator[str]:
+        poll = Poll.model_validate(part)
+        return filter(None, (poll.place_pointer, poll.state_pointer))
+
     def of_part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"poll": part}
 

@@ -217,6 +217,17 @@ class OperationInput(JsonShape):
             if name in _committing() and members_by_feature()[name].commits(part, is_recovered=is_recovered)
         }
 
+    @property
+    def read_at(self) -> tuple[str, ...]:
+        """JSON pointers into the result of an attempt, to what features' orchestrations read of it."""
+        known = members_by_feature() if self.parts else {}
+        return tuple(
+            pointer
+            for name, part in (self.parts or {}).items()
+            if name in known
+            for pointer in known[name].read_at(part)
+        )
+
     def without_commit(self) -> Self:
         """Return the operation as attempts get it: without what is committed after them."""
         if _committing().isdisjoint(self.parts or ()):

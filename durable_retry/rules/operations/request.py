@@ -275,6 +275,10 @@ class Members:
         """Check a request against the keys of its dependency, which has some of the feature."""
         return ()
 
+    def read_at(self, part: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002
+        """Return JSON pointers into the result of an attempt, to what the orchestration reads of it."""
+        return ()
+
     def commits(self, part: Mapping[str, Any], *, is_recovered: bool) -> bool:  # noqa: ARG002
         """Whether something of a part is committed with a success, or with one after trouble."""
         return True

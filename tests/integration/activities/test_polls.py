@@ -1,13 +1,17 @@
 """One poll of what a dependency has accepted, at a real server."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from activities.polling import poll
-from durable_retry.attempt.http_client import EscapedBaseUrlError
+from durable_retry.attempt.attempt import attempt_operation
+from durable_retry.attempt.http_client import EscapedBaseUrlError, sending_over
+from durable_retry.attempt.results import with_stored
 from durable_retry.base.names import Category
 from durable_retry.circuit.cache import circuit_of
 from durable_retry.features.polling.asking import place_url
@@ -146,6 +150,27 @@ async def test_a_circuit_that_is_open_holds_the_poll_up(key: str, target: Target
 
 async def test_a_dependency_without_a_circuit_is_polled_at_once(key: str) -> None:
     assert (await polled(key, "/echo", dependency="free")).is_over
+
+
+@pytest.mark.usefixtures("tables_in_memory")
+@pytest.mark.parametrize("size", [6_000, 600_000], ids=["stored apart", "cut and stored apart"])
+async def test_a_place_in_a_large_body_is_found(size: int) -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(202, json={"text": "x" * size, "links": {"status": "/jobs/7"}})
+
+    asked = Poll(location="/links/status")
+    call = AttemptCall(
+        operation=an_operation(
+            dependency="safe", parts={"polling": asked.model_dump(exclude_none=True)}, deadline_in=None
+        ).to_json(),
+        attempt=1,
+    )
+    with sending_over(lambda _: httpx.MockTransport(answer)):
+        outcome = await attempt_operation(binding_for(9), call)
+    assert isinstance(outcome, AttemptOutcome)
+    assert len(json.dumps(outcome.to_json())) < 1_000
+    assert asked.place_in(outcome.result) == "/jobs/7"
+    assert (await with_stored(outcome.result)).keys() & {"stored", "expired"} == set()
 
 
 async def test_a_dependency_that_is_not_configured_is_waited_for(key: str) -> None:

@@ -101,6 +101,16 @@ async def test_a_retry_now_names_the_attempt_that_the_operation_waits_for(hub: H
     assert hub.raised == [("op-1", "retry_now", {"attempt": 3, "by": "ada"})]
 
 
+async def test_what_its_dependency_works_on_is_asked_for_now_and_what_runs_here_is_not(hub: Hub) -> None:
+    hub.document = {**WAITING, "status": "running", "next_attempt_at": "2026-11-21T12:00:05Z"}
+    await operations.retry_now(HUB, "op-1", by="ada")
+    assert [event for _, event, _ in hub.raised] == ["retry_now"]
+    for status, due_at in (("running", None), ("paused", "2026-11-21T12:00:05Z")):
+        hub.document = {**WAITING, "status": status, "next_attempt_at": due_at}
+        with pytest.raises(WrongOperationStateError, match="is not waiting"):
+            await operations.retry_now(HUB, "op-1", by="ada")
+
+
 async def test_one_attempt_past_the_circuit_names_its_attempt_and_its_reason(hub: Hub) -> None:
     hub.document = {**WAITING, "status": "waiting_circuit"}
     await call(try_operation, TaskHub("{}"), operation_id="op-1", body={"reason": "it is back"})

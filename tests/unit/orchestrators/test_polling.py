@@ -151,6 +151,16 @@ def test_a_cancel_ends_it(laps: int) -> None:
     assert len(asked) == laps
 
 
+def test_a_retry_now_asks_at_once() -> None:
+    answer, asked = accepting(over(a_poll(200)))
+    stage = Stage(polling(), answer)
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
+    document = stage.run()
+    assert (document["status"], len(asked), stage.now) == ("succeeded", 1, NOON)
+    assert [action["action"] for action in document["actions"]] == ["retry_now"]
+
+
 def test_a_pause_holds_the_polls_up() -> None:
     answer, asked = accepting(over(a_poll(200, after(60))))
     stage = Stage(polling(), answer)
