@@ -23,6 +23,7 @@ from activities import lookup as lookup_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
+from activities import polling as polling_steps
 from activities import queue_check as queue_check_steps
 from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
@@ -37,6 +38,7 @@ from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
+from durable_retry.features.polling.names import POLL
 from durable_retry.features.standstill import names as standstill_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
@@ -59,7 +61,7 @@ from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
 from tests.simulation.regulars import REGULAR, regular
-from tests.simulation.targets import BANK, TENANTS, Network, Queues, Target
+from tests.simulation.targets import BANK, REPORTS, TENANTS, Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -109,6 +111,10 @@ base_url = "http://tenants/v1"
 retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = -1 }
 auth = { value = "Bearer of-the-app" }
 circuit = { by = "limit_key", consecutive_failures = 2 }
+[dependencies.reports]
+base_url = "http://reports/v1"
+retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = 6 }
+poll = { location = "/job", every_seconds = 5 }
 [dependencies.hooks]
 base_url = "http://hooks/v1"
 retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
@@ -184,11 +190,38 @@ async def posted(path: str, call: HandlerCall) -> int:
     return int(answer.json()["seen"])
 
 
-def outcome_of(order: Order, call: HandlerCall) -> Outcome:
+DEBIT: Final = "debit"
+BALANCE: Final = "balance"
+"""The row that this handler changes, and its partition."""
+
+
+async def debit(order: Order, call: HandlerCall) -> Outcome:
+    """A handler that counts a row up which others change: as it read it, or where it has that number still.
+
+    Its value is the number that it found.
+    """
+    await posted("/debit", call)
+    found = await tables.read_version(order.table, BALANCE, BALANCE)
+    assert found is not None, "it is there from the beginning"
+    number = int(found.row["number"])
+    condition: dict[str, Any] = {"etag": found.etag} if order.number % 2 else {"only_if": {"number": number}}
+    counted = TableWrite(
+        table=order.table,
+        partition_key=BALANCE,
+        row_key=BALANCE,
+        values={"number": number + 1},
+        mode="update",
+        **condition,
+    )
+    success = outcome_of(order, call, BALANCE)
+    return Outcome(number, [*success.writes, counted], success.events)
+
+
+def outcome_of(order: Order, call: HandlerCall, partition: str = "") -> Outcome:
     """Return the success of a handler: a row, and an event."""
     row = TableWrite(
         table=order.table,
-        partition_key=f"order-{order.number}",
+        partition_key=partition or f"order-{order.number}",
         row_key=call.key,
         values={"life": order.life},
     )
@@ -263,6 +296,9 @@ class App:
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
         headers = {**keyed, "ledger": "", "depot": "", BANK: "", "hooks": "webhook-id"}
         headers |= {TENANTS: "Idempotency-Key"} if self.world.chances.keyed else {}
+        headers |= {REPORTS: "Idempotency-Key"} if self.world.chances.polled else {}
+        balance = {"PartitionKey": BALANCE, "RowKey": BALANCE, "number": 0}
+        self.tables.get_table_client(WRITES).create_entity(balance)
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(
             world=self.world,
@@ -378,7 +414,11 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
 
 _HANDLERS: Final = {
     name: registry.Handler(name=name, dependency=dependency, function=function)
-    for name, dependency, function in (("reserve", "stock", reserve), ("fulfil", "depot", fulfil))
+    for name, dependency, function in (
+        ("reserve", "stock", reserve),
+        ("fulfil", "depot", fulfil),
+        (DEBIT, "stock", debit),
+    )
 } | {
     COPY: registry.Handler(
         name=COPY, dependency="stock", function=copy_pages, heartbeat_seconds=_HEARTBEAT_SECONDS
@@ -395,6 +435,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
     LOOK_AT_LANE: order_steps.look_at_lane,
     LOOK_UP: lookup_steps.look_up,
+    POLL: polling_steps.poll,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     outbox_names.PUBLISH: outbox_steps.publish,
     standstill_names.PASS_QUEUE: _without_hub(queue_check_steps.pass_queue),

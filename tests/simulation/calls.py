@@ -17,7 +17,7 @@ from durable_retry.rules.retry.history import KEPT_ACTIONS
 from durable_retry.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
-from tests.simulation.targets import BANK, Call, operation_in
+from tests.simulation.targets import BANK, REPORTS, Call, operation_in
 
 type RunKey = tuple[str, datetime]
 
@@ -85,6 +85,24 @@ def asking_spares_a_second_effect(story: Story) -> Iterator[str]:
         has_effect = any(call.effect for call in calls[_life(story, end.operation)])
         if end.succeeded and end.operation.dependency == BANK and not has_effect:
             yield f"{end.operation.run_id} succeeded without an effect"
+
+
+def accepted_work_is_followed(story: Story) -> Iterator[str]:
+    """What was accepted with 202 is asked for, not sent again by its run, and succeeds once it is done."""
+    reports = story.app.targets.get(REPORTS)
+    jobs = {} if reports is None else reports.jobs
+    for run, calls in (_calls_by_run(story, REPORTS) if jobs else {}).items():
+        taken = (call for call in calls if call.status == httpx.codes.ACCEPTED and call.execution.counts)
+        for call in taken:
+            if again := [each.attempt for each in calls if each.attempt > call.attempt]:
+                yield f"{run[0]}: attempts {again} were sent after attempt {call.attempt} was accepted"
+    for end in story.ends:
+        if end.succeeded and end.operation.dependency == REPORTS:
+            job, result = jobs[end.operation.sent_key], end.document["result"]
+            if job.fails or end.ended_at < job.ends_at or result["status_code"] != httpx.codes.OK:
+                yield f"{end.operation.run_id} succeeded at {end.ended_at} with {result}, its work is {job}"
+        elif "names where to ask" in (end.document["dead_letter"] or {"detail": ""})["detail"]:
+            yield f"{end.operation.run_id} was not asked for: {end.document['dead_letter']['detail']}"
 
 
 def ambiguity_is_real(story: Story) -> Iterator[str]:

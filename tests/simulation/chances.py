@@ -20,6 +20,10 @@ _ORDERED: Final = 1
 BOUNCING_EVERY: Final = 5
 _BOUNCING: Final = 4
 KEYED_EVERY: Final = 10
+POLLED_EVERY: Final = 11
+_POLLED: Final = 5
+SWAPPING_EVERY: Final = 11
+_SWAPPING: Final = 9
 
 _LOST: Final = 0.03
 
@@ -67,6 +71,10 @@ class Chances:
         keyed: Most operations are of two customers of a dependency that has a circuit for each of them, and
             refuses the credential of one for most of the storm. In every tenth world; in half of them the hub
             is as it should be.
+        polled: Most operations are of a dependency that accepts with 202, and is polled. In every eleventh
+            world, but for crowded and keyed ones.
+        swapping: Most operations are handlers that change one row by compare-and-swap. In every eleventh
+            world, but for crowded ones.
         lost: The message of a timer, an activity or an entity's call is lost, for good. In worlds of
             `losing` alone, where `watch` runs.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
@@ -104,6 +112,8 @@ class Chances:
     ordered: float = 1.0
     bouncing: float = 1.0
     keyed: float = 1.0
+    polled: float = 1.0
+    swapping: float = 1.0
     lost: float = 0.0
 
     @classmethod
@@ -132,6 +142,8 @@ class Chances:
             *([] if seed % BOUNCING_EVERY == _BOUNCING else ["bouncing"]),
             # The alerts that worlds look at are those of dependencies.
             *(["watched"] if seed % KEYED_EVERY == 0 else ["keyed"]),
+            *([] if _is_polled(seed) else ["polled"]),
+            *([] if _is_swapping(seed) else ["swapping"]),
             *(["hub_fails", "late", "unstored", "dead_batch"] if _has_steady_hub(seed) else []),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             # What is late at most says little of pauses, so in half of these worlds nothing is.
@@ -154,6 +166,14 @@ def _has_steady_hub(seed: int) -> bool:
     return seed % (2 * KEYED_EVERY) == KEYED_EVERY
 
 
+def _is_polled(seed: int) -> bool:
+    return seed % POLLED_EVERY == _POLLED and bool(seed % CROWDED_EVERY and seed % KEYED_EVERY)
+
+
+def _is_swapping(seed: int) -> bool:
+    return seed % SWAPPING_EVERY == _SWAPPING and bool(seed % CROWDED_EVERY)
+
+
 def _is_ordered(seed: int) -> bool:
     return seed % ORDERED_EVERY == _ORDERED
 
@@ -170,7 +190,7 @@ def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
     is_of_some = seed % BOUNCING_EVERY == _BOUNCING or seed % KEYED_EVERY == 0
     sizes: tuple[int, ...] = _SERIES if is_of_some else _SIZES
-    if seed % CROWDED_EVERY == 0 or _is_ordered(seed):
+    if seed % CROWDED_EVERY == 0 or _is_ordered(seed) or _is_swapping(seed):
         sizes = _CROWDS
     return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets
 

@@ -16,7 +16,7 @@ from unittest.mock import AsyncMock, patch
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry.attempt import call as handler_calls
-from durable_retry.attempt import functions, handler, markers, results
+from durable_retry.attempt import commits, functions, handler, markers, results
 from durable_retry.attempt import http_request as http_attempt
 from durable_retry.attempt.call import Calls
 from durable_retry.attempt.functions import LetOutError
@@ -38,6 +38,8 @@ from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.features.order.rules.members import Order
+from durable_retry.features.polling import asking as polling
+from durable_retry.features.polling.rules import Poll, is_over
 from durable_retry.features.standstill.stuck import StuckLook
 from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
@@ -253,6 +255,12 @@ async def _look_at_nobody(*_given: Any) -> int:
 
 PLAUSIBLE: Final = (
     Mistake("a hint on a 4xx overlooked", lambda: patch.object(classify, "_hinted", lambda known, _: known)),
+    Mistake(
+        "poll that fails ends the work",
+        lambda: patch.object(polling, "is_over", _is_over_when_it_fails),
+    ),
+    Mistake("accepted is done", lambda: patch.object(Poll, "has_succeeded", _is_always)),
+    Mistake("swapped without comparing", lambda: patch.object(commits, "_conflict_of", lambda *_: None)),
     Mistake("conflict with oneself is final", lambda: patch.object(classify, "_CONFLICT", 0)),
     Mistake(
         "undone counts as done",
@@ -304,6 +312,10 @@ PLAUSIBLE: Final = (
     ),
 )
 """Somebody could make them."""
+
+
+def _is_over_when_it_fails(poll: Poll, last: AttemptOutcome) -> bool:
+    return last.category is not None or is_over(poll, last)
 
 
 def _taken_by_all(lane: Lane, place: Place, *_after: Any) -> tuple[Lane, Turn]:

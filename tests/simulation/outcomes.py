@@ -19,7 +19,7 @@ from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry_console.index.notes import is_listed
-from tests.simulation.app import REFUSING, WRITES
+from tests.simulation.app import BALANCE, DEBIT, REFUSING, WRITES
 from tests.simulation.people import RIVAL
 from tests.simulation.story import RunEnd, Story
 from tests.simulation.targets import REFUSING_QUEUE
@@ -122,6 +122,15 @@ def events_are_complete(story: Story) -> Iterator[str]:
             yield f"the row of {key} is of life {lives.get(key)}, its last success of life {life}"
     succeeded = {end.operation.key for end in story.ends if end.succeeded}
     yield from (f"{key} wrote and did not succeed" for key in sorted(set(written) - succeeded))
+
+
+def swaps_commit_once(story: Story) -> Iterator[str]:
+    """A compare-and-swap commits once, from the state that it names: no two successes begin with the same."""
+    (row,) = (row for row in story.app.tables.rows(WRITES) if row["RowKey"] == BALANCE)
+    ends = [end for end in story.ends if end.succeeded and end.operation.handler == DEBIT]
+    found = sorted(end.document["result"]["value"] for end in ends)
+    if found != list(range(row["number"])):
+        yield f"the row was counted to {row['number']} by those who found {found}"
 
 
 def refusals_are_final(story: Story) -> Iterator[str]:
@@ -398,8 +407,9 @@ def nothing_is_left(story: Story) -> Iterator[str]:
         yield f"{hub.under_way} messages are under way"
     index = story.app.tables.rows("OutboxIndex")
     notes = [row for row in index if row["PartitionKey"].startswith("pending")]
-    # The note of a commit that storage refused stays for an hour.
-    kept = (row for row in notes if row["table"] not in REFUSING)
+    # The note of a commit that was not made stays for an hour.
+    not_made = {end.operation.run_id for end in story.ends if not end.succeeded}
+    kept = (row for row in notes if row["RowKey"] not in not_made)
     yield from (f"{row['RowKey']} still has events to send" for row in kept)
     intents = [row for row in story.app.tables.rows("DeadLetterIndex") if row["PartitionKey"] == "intent"]
     yield from (f"a change of a dead letter was not finished: {row['RowKey']}" for row in intents)

@@ -30,9 +30,9 @@ from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.intake import Arrival
 from durable_retry.settings.intake import intake_settings
 from durable_retry_console.bulk import routes as bulk_actions
-from tests.simulation.app import COPY, REFUSING, WRITES, App
+from tests.simulation.app import COPY, DEBIT, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
-from tests.simulation.targets import BANK, REFUSING_QUEUE, REVOKED, TENANTS
+from tests.simulation.targets import BANK, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
 CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
@@ -72,7 +72,8 @@ _CROWD_SECONDS = 20.0
 _QUEUE_SECONDS = 100.0
 _LANES = 2
 _KEYS = 3  # one of them is that of operations without a limit key
-_OF_TENANTS = 0.8
+_MOST = 0.8
+_HANDLED = 0.25
 _MENDING_SECONDS = 25.0
 
 
@@ -262,15 +263,9 @@ class People:
     def body_of(self, number: int) -> dict[str, Any]:
         """Return what to submit."""
         rng = self.world.rng
-        if rng.random() < 0.25 and not self.world.is_crowded:
-            table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
-            handler = rng.choice(["reserve", "fulfil", "fulfil"])
-            return {
-                "handler": COPY if self.world.chances.reporting else handler,
-                "input": {"number": number, "life": len(self.world.lives), "table": table},
-                "key": f"key-{number}",
-                **self._order_of(number),
-            }
+        handled = _MOST if self.world.chances.swapping else _HANDLED
+        if rng.random() < handled and not self.world.is_crowded:
+            return self._handled(number)
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
         if dependency == "ledger" and number % 3:
             dependency = BANK
@@ -309,13 +304,31 @@ class People:
                 body["debounce_max_seconds"] = 2 * body["debounce_seconds"]
         return body
 
+    def _handled(self, number: int) -> dict[str, Any]:
+        """Return what to submit for a handler."""
+        rng, chances = self.world.rng, self.world.chances
+        table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
+        handler = rng.choice(["reserve", "fulfil", "fulfil"])
+        if chances.swapping:
+            handler, table = DEBIT, WRITES
+        elif chances.reporting:
+            handler = COPY
+        return {
+            "handler": handler,
+            "input": {"number": number, "life": len(self.world.lives), "table": table},
+            "key": f"key-{number}",
+            **self._order_of(number),
+        }
+
     def _customer_of(self, number: int) -> dict[str, Any]:
-        """Return the customer of an operation, and what it may have then, in worlds that have some."""
+        """Return what most operations are in worlds of their own: of a customer, at a certain dependency."""
         if self.world.is_crowded:
             priority = {"priority": self.world.rng.choice(["high", "normal", "low"])}
             return priority | ({"limit_key": f"customer-{number % _KEYS}"} if number % _KEYS else {})
-        if self.world.chances.keyed and self.world.rng.random() < _OF_TENANTS:
+        if self.world.chances.keyed and self.world.rng.random() < _MOST:
             return {"dependency": TENANTS, "limit_key": f"customer-{number % 2}"}
+        if self.world.chances.polled and self.world.rng.random() < _MOST:
+            return {"dependency": REPORTS}
         return {}
 
     def _order_of(self, number: int) -> dict[str, Any]:

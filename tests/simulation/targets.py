@@ -50,6 +50,11 @@ REVOKED: Final = "customer-0"
 """The limit key whose credential it refuses for most of a storm."""
 _REVOKED_PART: Final = 0.8
 
+REPORTS: Final = "reports"
+"""A dependency that accepts with 202, and works for a while on what it is asked for."""
+_WORKS: Final = (0.0, 90.0)
+_WORK_FAILS: Final = 0.1
+
 _TROUBLES: Final = (Mood.REFUSING, Mood.ERRING, Mood.HANGING, Mood.THROTTLING)
 
 
@@ -90,6 +95,19 @@ class Call:
     shown_at: datetime | None = None
 
 
+@dataclass(frozen=True)
+class Job:
+    """The work on what a key asked for.
+
+    Attributes:
+        ends_at: When it has ended.
+        fails: Whether it fails.
+    """
+
+    ends_at: datetime
+    fails: bool
+
+
 @dataclass
 class Target:
     """One dependency.
@@ -101,6 +119,7 @@ class Target:
         calls: Everything that came, in order.
         busy_until: Until when a request of a key is under way that got no answer.
         effects: How often each key took effect; without deduplication each call is a key.
+        jobs: What it has accepted, by key.
         call_seconds: The least and the most that it takes to answer.
     """
 
@@ -111,6 +130,7 @@ class Target:
     calls: list[Call] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
     busy_until: dict[str, datetime] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
     call_seconds: tuple[float, float] = (0.01, 0.4)
 
     def is_busy_with(self, call: Call) -> bool:
@@ -160,6 +180,9 @@ class Target:
             rng, later = self.world.rng, self.world.happens(0.05)
             seconds = rng.uniform(*_ACTS_LATER) if later else rng.uniform(0, _ACTS_WITHIN)
             call.shown_at = self.world.now() + timedelta(seconds=seconds)
+        if self.name == REPORTS and call.key not in self.jobs:
+            ends_at = self.world.now() + timedelta(seconds=self.world.rng.uniform(*_WORKS))
+            self.jobs[call.key] = Job(ends_at, self.world.happens(_WORK_FAILS))
         if not call.key or call.key not in self.effects:
             self.effects[call.key or f"call {len(self.calls)}"] += 1
 
@@ -202,6 +225,8 @@ class Network(httpx.AsyncBaseTransport):
         await self.world.point()
         if target.name == BANK and request.method == "GET":
             return await self._looked_up(target, request.url.path.rpartition("/")[2])
+        if target.name == REPORTS and request.method == "GET":
+            return await self._polled(target, request.url.path.rpartition("/")[2])
         call = target.call_of(request)
         mood = target.mood_for(call)
         if mood is Mood.REFUSING:
@@ -211,14 +236,25 @@ class Network(httpx.AsyncBaseTransport):
         return await self._answered(target, call, mood, request)
 
     async def _looked_up(self, target: Target, place: str) -> httpx.Response:
+        answer = httpx.Response(httpx.codes.OK, json={"effect": target.effect_of(place)})
+        return await self._unless_in_trouble(target, answer)
+
+    async def _polled(self, target: Target, key: str) -> httpx.Response:
+        job, answer = target.jobs[key], self._worded({"of": key})
+        status = 202 if self.world.now() < job.ends_at else 422 if job.fails else 200
+        return await self._unless_in_trouble(target, httpx.Response(status, json=answer))
+
+    async def _unless_in_trouble(self, target: Target, answer: httpx.Response) -> httpx.Response:
         mood = [mood for begins, mood in target.phases if begins <= self.world.seconds][-1]
         if mood is Mood.REFUSING:
             raise httpx.ConnectError("refused")
-        effect = target.effect_of(place)
         await asyncio.sleep(1_000 if mood is Mood.HANGING else self.world.rng.uniform(*target.call_seconds))
-        if mood in {Mood.ERRING, Mood.THROTTLING}:
-            return httpx.Response(httpx.codes.SERVICE_UNAVAILABLE)
-        return httpx.Response(httpx.codes.OK, json={"effect": effect})
+        is_in_trouble = mood in {Mood.ERRING, Mood.THROTTLING}
+        return httpx.Response(httpx.codes.SERVICE_UNAVAILABLE) if is_in_trouble else answer
+
+    def _worded(self, answer: dict[str, Any]) -> dict[str, Any]:
+        is_wordy = self.world.happens(self.world.chances.wordy)
+        return {"text": "x" * _WORDY_CHARS} | answer if is_wordy else answer
 
     async def _answered(
         self, target: Target, call: Call, mood: Mood, request: httpx.Request
@@ -255,11 +291,11 @@ class Network(httpx.AsyncBaseTransport):
             raise httpx.ReadError("reset")
         call.status = 422 if refused else 500 if mood is Mood.ERRING else 200
         answer: dict[str, Any] = {"seen": len(target.calls)}
-        if call.status == httpx.codes.OK:
+        if call.status == httpx.codes.OK and target.name == REPORTS:
+            call.status, answer = httpx.codes.ACCEPTED, {"job": f"/v1/jobs/{call.key}"}
+        elif call.status == httpx.codes.OK:
             call.seen = answer["seen"]
-        if self.world.happens(self.world.chances.wordy):
-            answer = {"text": "x" * _WORDY_CHARS} | answer
-        return httpx.Response(call.status, json=answer)
+        return httpx.Response(call.status, json=self._worded(answer))
 
 
 REFUSING_QUEUE: Final = "refusing"

@@ -3,17 +3,18 @@
 The world: dependencies that refuse, err, hang, throttle and recover; workers that die between any two
 effects, and then lose the signals of an entity batch, fail its calls, and fail what they ran or let it begin
 again; activities that run twice at once; a dependency that refuses the credential of one of its customers,
-each with a circuit; one that acts late, and is asked whether it has acted; turns, calls of entities, signals,
-events, messages and submissions that are repeated; entity messages and events that overtake each other or
-come minutes late; limits of one attempt at once; handlers with remembered steps, at once and one after the
-other, and with heartbeats; answers that are stored apart, and steps of sagas that refer to them; storage and
-a task hub that fail before or after they did what was asked, are slow, are full, or refuse something for
-good; turns whose messages go out and whose history does not commit; starts that race; timers that fire early;
-clocks that differ; inputs of a later version. People submit, at once, for later or with a debounce key,
-cancel, pause and resume, hurry, replay in bulk, archive and restore, send what is malformed, use a key for
-something else, come again when the history is purged, start batches and sagas, restart sagas, and open and
-close circuits. After an hour (in small worlds minutes) the storm is over, what is dead is replayed once more,
-and everything must come to rest. In some worlds the keys are used again a day later, for other operations.
+each with a circuit; one that acts late, and is asked whether it has acted; one that accepts, and is polled;
+turns, calls of entities, signals, events, messages and submissions that are repeated; entity messages and
+events that overtake each other or come minutes late; limits of one attempt at once; handlers with remembered
+steps, at once and one after the other, with heartbeats, and with one row that all of them change; answers
+that are stored apart, and steps of sagas that refer to them; storage and a task hub that fail before or
+after they did what was asked, are slow, are full, or refuse something for good; turns whose messages go out
+and whose history does not commit; starts that race; timers that fire early; clocks that differ; inputs of a
+later version. People submit, at once, for later or with a debounce key, cancel, pause and resume, hurry,
+replay in bulk, archive and restore, send what is malformed, use a key for something else, come again when
+the history is purged, start batches and sagas, restart sagas, and open and close circuits. After an hour (in
+small worlds minutes) the storm is over, what is dead is replayed once more, and everything must come to
+rest. In some worlds the keys are used again a day later, for other operations.
 
 What holds then, each a function of its own:
 
@@ -21,57 +22,59 @@ What holds then, each a function of its own:
  2. one_effect_per_key          one key for one operation, and one effect of it where it is deduplicated
  3. nothing_unsafe_twice        what may have taken effect is not sent again where it is not deduplicated
  4. asking_spares_a_second_effect  nor, where it can be asked, what shows to have taken effect
- 5. ambiguity_is_real           said only of what was sent, or whose execution was repeated or died
- 6. attempts_leave_nothing      an attempt that is over has no call under way
- 7. attempts_are_counted        the count is that of attempts that left this side, within the policy
- 8. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
- 9. not_now_is_not_never        no refusal that asks for a wait is final, nor a conflict with oneself
-10. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
-11. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
-12. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
-13. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
-14. keys_are_forgotten          nothing is left of a debounce key in the end
-15. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
-16. pauses_are_noted            who looks at an operation that was paused sees that
-17. nothing_after_the_deadline  no attempt but the first begins after the deadline
-18. steps_run_once              a step whose result is remembered is not run again
-19. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
-20. events_arrive               every event of a success at least once, under one id; none of anything else
-21. events_are_complete         as many as were asked for; a handler's writes are there just for successes
-22. failures_are_told           every dead letter by the events that were asked for, and none of anything else
-23. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
-24. lineage_is_recorded         what became of a replay is written down at what was replayed
-25. messages_are_kept           a message that is no operation is exactly one dead letter
-26. lists_agree                 the lists and counts of dead letters say what the dead letters say
-27. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-28. reports_count_once          a circuit counts a report once, however often it comes
-29. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
-30. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
-31. keys_recover                what waited for a key's circuit succeeds when its calls do
-32. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
-33. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-34. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
-35. attempts_are_within_limits  never are more attempts under way than the dependency's limit
-36. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
-37. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
-38. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
-39. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
-40. refusals_are_final          what storage refuses for good is a dead letter that says why
-41. answers_are_true            who waits for an end is answered with one that the operation has
-42. records_agree               the record of a key answers what the last run ended with
-43. records_expire              and goes when its time is over
-44. batches_are_whole           every item ended as its operation did, never too many at once
-45. sagas_are_undone            a step follows success only; what was done is undone in reverse
-46. restarts_are_true           what a restarted saga says of a step is what the dependency did last
-47. references_are_filled_in    a step that refers to an answer is sent what that was
-48. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-49. index_has_all               what has ended is in the index once upkeep ran
-50. index_needs_no_mending      and lacks nothing before, where no worker died
-51. ends_are_listed             and in the list of its state, where it ended otherwise than well
-52. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-53. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-54. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-55. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+ 5. accepted_work_is_followed   what was accepted with 202 is not sent again, and succeeds once it is done
+ 6. ambiguity_is_real           said only of what was sent, or whose execution was repeated or died
+ 7. attempts_leave_nothing      an attempt that is over has no call under way
+ 8. attempts_are_counted        the count is that of attempts that left this side, within the policy
+ 9. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
+10. not_now_is_not_never        no refusal that asks for a wait is final, nor a conflict with oneself
+11. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
+12. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
+13. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
+14. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
+15. keys_are_forgotten          nothing is left of a debounce key in the end
+16. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
+17. pauses_are_noted            who looks at an operation that was paused sees that
+18. nothing_after_the_deadline  no attempt but the first begins after the deadline
+19. steps_run_once              a step whose result is remembered is not run again
+20. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
+21. events_arrive               every event of a success at least once, under one id; none of anything else
+22. events_are_complete         as many as were asked for; a handler's writes are there just for successes
+23. swaps_commit_once           a compare-and-swap commits once, from the state that it names
+24. failures_are_told           every dead letter by the events that were asked for, and none of anything else
+25. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
+26. lineage_is_recorded         what became of a replay is written down at what was replayed
+27. messages_are_kept           a message that is no operation is exactly one dead letter
+28. lists_agree                 the lists and counts of dead letters say what the dead letters say
+29. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+30. reports_count_once          a circuit counts a report once, however often it comes
+31. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
+32. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
+33. keys_recover                what waited for a key's circuit succeeds when its calls do
+34. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
+35. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+36. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
+37. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+38. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+39. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+40. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+41. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+42. refusals_are_final          what storage refuses for good is a dead letter that says why
+43. answers_are_true            who waits for an end is answered with one that the operation has
+44. records_agree               the record of a key answers what the last run ended with
+45. records_expire              and goes when its time is over
+46. batches_are_whole           every item ended as its operation did, never too many at once
+47. sagas_are_undone            a step follows success only; what was done is undone in reverse
+48. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+49. references_are_filled_in    a step that refers to an answer is sent what that was
+50. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+51. index_has_all               what has ended is in the index once upkeep ran
+52. index_needs_no_mending      and lacks nothing before, where no worker died
+53. ends_are_listed             and in the list of its state, where it ended otherwise than well
+54. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+55. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+56. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+57. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.
