@@ -30,7 +30,7 @@ MADE: Final[Mapping[str, Callable[[str], str]]] = {
 
 _BELOW: Final = {
     "quick-start": ("tutorial", "recipes"),
-    "adopting": ("coming-from", "installing-elsewhere"),
+    "adopting": ("platform-or-engine", "coming-from", "installing-elsewhere"),
     "policies": ("circuit",),
     "handlers": ("batches-and-sagas",),
     "sources": ("outbox",),
