@@ -78,7 +78,7 @@ def _names_of_feature(feature: Plugin) -> set[str]:
     models = [imported(feature.members).model] if feature.members else []
     models += [imported(feature.dependency)] if feature.dependency else []
     groups = (imported(reference) for reference in feature.settings)
-    settings = {setting.name for group in groups for setting in group.described()}
+    settings = {setting.name for group in groups if not group.is_shared for setting in group.described()}
     fields = (item for model in models for item in model.model_fields.items())
     return settings | {info.alias or name for name, info in fields}
 

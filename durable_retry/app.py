@@ -29,7 +29,7 @@ from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.plugins import plugins, sources, why_absent
-from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
+from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
 from durable_retry.settings.configuration import (
@@ -47,7 +47,7 @@ from durable_retry.settings.group import SettingsError
 from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.storage_account import check_storage_account
-from durable_retry.telemetry import events, start_telemetry
+from durable_retry.telemetry import events
 from durable_retry.upkeep import timers
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
@@ -130,7 +130,6 @@ def register(
             _check_names(app, builders)
     mistakes.refuse()
     _registered[app] = mistakes.shown(mistakes.registered_at)
-    start_telemetry(receivers_in(os.environ))
     subscribe_watchers()
     begin_plugins()
     container = df.Blueprint()  # The SDK has no call that adds a function as it is.

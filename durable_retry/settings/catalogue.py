@@ -4,7 +4,7 @@ from functools import cache
 
 from durable_retry.plugins import plugins
 from durable_retry.runtime.deferred import imported
-from durable_retry.settings.app import AppSettings, RetentionSettings, TelemetrySettings
+from durable_retry.settings.app import AppSettings, RetentionSettings
 from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup
 from durable_retry.settings.intake import IntakeSettings
@@ -20,7 +20,6 @@ def groups() -> tuple[type[SettingsGroup], ...]:
         CallerSettings,
         IntakeSettings,
         *groups_of_plugins(),
-        TelemetrySettings,
         RetentionSettings,
     )
 

@@ -106,6 +106,8 @@ class SettingsGroup(BaseModel):
 
     heading: ClassVar[str]
     """The group's title in the reference."""
+    is_shared: ClassVar[bool] = False
+    """Whether others read these settings, too."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Self:

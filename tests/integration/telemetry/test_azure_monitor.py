@@ -18,9 +18,8 @@ import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 from durable_retry.rules.facts import AttemptEnded, OperationEnded
-from durable_retry.settings.app import receivers_in
-from durable_retry.telemetry import start_telemetry
-start_telemetry(receivers_in(os.environ))
+from durable_retry.features.exporters.start import begin
+begin()
 from opentelemetry import _logs, metrics, trace
 from durable_retry.telemetry import events, spans
 from tests.support.builders import an_outcome

@@ -1,6 +1,6 @@
 """The SDK behind the API: one provider per signal, each with an exporter per receiver.
 
-Imported only when there is a receiver, see `telemetry.start_telemetry`. An existing provider, such as the
+Imported only when there is a receiver, see `start.start_telemetry`. An existing provider, such as the
 worker's own, is kept; the app reaches it through the API.
 """
 
@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from durable_retry.telemetry import Receivers, Signal
+from durable_retry.features.exporters.receivers import Receivers, Signal
 
 _NOT_EXPORTED: Final = ("opentelemetry", "azure.core", "azure.monitor", "urllib3", "requests")
 """Loggers of the exporters themselves: exporting a line about exporting would never end."""

@@ -2,8 +2,8 @@ import logging
 
 import pytest
 
-from durable_retry.settings.app import receivers_in
-from durable_retry.telemetry import Receivers, Signal
+from durable_retry.features.exporters.receivers import Receivers, Signal
+from durable_retry.features.exporters.settings import receivers_in
 
 ALL = frozenset(Signal)
 TRACES_AND_METRICS = frozenset({Signal.TRACES, Signal.METRICS})
