@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from durable_retry.features.outbox.rules import Delivery
+from durable_retry.features.outbox.rules.outbox import Delivery
 from durable_retry.features.outbox.sending import deliver_once, give_up, pending_deliveries
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.retry.history import AttemptOutcome

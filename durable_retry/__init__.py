@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from durable_retry.features.in_process.call import call
     from durable_retry.features.in_process.documents import OperationFailed
     from durable_retry.features.in_process.operations import Operations
+    from durable_retry.features.outbox.rules.event import Event
     from durable_retry.handlers import (
         Call,
         Conflict,
-        Event,
         Outcome,
         Rejected,
         TableWrite,
@@ -48,12 +48,13 @@ _HOMES: Final = {
     "register": "durable_retry.app",
     **dict.fromkeys(("operation", "wrap"), "durable_retry.handlers.registry"),
     **dict.fromkeys(
-        ("Call", "Conflict", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
+        ("Call", "Conflict", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",
     ),
     "call": "durable_retry.features.in_process.call",
     "OperationFailed": "durable_retry.features.in_process.documents",
     "Operations": "durable_retry.features.in_process.operations",
+    "Event": "durable_retry.features.outbox.rules.event",
 }
 
 

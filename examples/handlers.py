@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 import durable_retry
-from durable_retry.handlers import Call, Event, Outcome, TableWrite
+from durable_retry import Event
+from durable_retry.handlers import Call, Outcome, TableWrite
 
 
 class PlaceOrder(BaseModel):

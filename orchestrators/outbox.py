@@ -1,6 +1,6 @@
 """The orchestration that sends the events of one operation.
 
-`features.outbox.rules` picks the events, `rules.retry.loop` decides when and how often each is tried.
+`features.outbox.rules.outbox` picks the events, `rules.retry.loop` decides when and how often each is tried.
 
 It works in rounds: all due deliveries are attempted side by side, then it waits for the next one. Events of
 one destination follow each other; a destination that is down delays another one by one attempt at most.
@@ -24,7 +24,7 @@ from durable_retry.features.outbox.names import (
     PUBLISH,
     outbox_instance,
 )
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     Delivery,
     due_of,
     events_in,

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -47,13 +48,13 @@ from durable_retry.base.foreign import look, name_of, text_of
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.base.text import counted, cut_text
-from durable_retry.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError, pointer_of
 from durable_retry.handlers import Outcome, Rejected, Throttled, Transient, is_conditional
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
-from durable_retry.rules.operations.request import event_problems, is_unprotected
+from durable_retry.rules.operations.request import is_unprotected
 from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.rules.retry.classify import Classification, classify_failure
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
@@ -405,8 +406,8 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
     if writes := [write.to_json() for write in outcome.writes]:
         result["writes"] = writes
     if events := tuple(outcome.events):
-        problems = list(event_problems(events, "events", targets()))
-        if problems:
+        unmet = (event.unmet(pointer_of("events", at), targets()) for at, event in enumerate(events))
+        if problems := list(chain.from_iterable(unmet)):
             raise InvalidInputError(problems)
         result["events"] = [event.to_json() for event in events]
     for name in result.keys() & {"writes", "events"}:

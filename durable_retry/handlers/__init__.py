@@ -1,6 +1,6 @@
 """Functions of the app's own: what they are called with, and what they raise and return.
 
-`TableWrite`, `Event` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
+`TableWrite` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
 line and before anything takes effect.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, get_args, overload, runtime_checkable
 
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.rules.operations.request import Event
+from durable_retry.rules.config.dependency import Targets
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryOverride
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "Conflict",
-    "Event",
+    "FollowUp",
     "HandlerFailure",
     "Outcome",
     "Rejected",
@@ -232,6 +232,17 @@ def _is_storable(value: object) -> bool:
             return False
 
 
+@runtime_checkable
+class FollowUp(Protocol):
+    """A message that a feature sends after an operation, such as an `Event`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON form."""
+
+    def unmet(self, pointer: str, targets: Targets) -> Iterator[Problem]:
+        """Check it against what is configured; the pointer is its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome[T = Any]:
     """A success with side effects that commit together.
@@ -249,23 +260,23 @@ class Outcome[T = Any]:
 
     value: T = cast("T", None)  # noqa: RUF009 - a cast calls nothing
     writes: Iterable[TableWrite] = ()
-    events: Iterable[Event] = ()
+    events: Iterable[FollowUp] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "writes", tuple(self.writes))
         object.__setattr__(self, "events", tuple(self.events))
         problems = [
-            *_kind_problems("writes", self.writes, TableWrite),
-            *_kind_problems("events", self.events, Event),
+            *_kind_problems("writes", self.writes, TableWrite, "TableWrite"),
+            *_kind_problems("events", self.events, FollowUp, "Event"),
         ]
         if problems or (problems := list(_transaction_problems(self))):
             raise InvalidInputError(problems)
 
 
-def _kind_problems(name: str, items: Iterable[object], kind: type) -> Iterator[Problem]:
+def _kind_problems(name: str, items: Iterable[object], kind: type, made_by: str) -> Iterator[Problem]:
     for index, item in enumerate(items):
         if not isinstance(item, kind):
-            detail = f"must be made by {kind.__name__}, not {type(item).__name__}"
+            detail = f"must be made by {made_by}, not {type(item).__name__}"
             yield Problem(pointer_of(name, index), detail)
 
 

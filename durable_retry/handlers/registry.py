@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Required, TypedDict, Unpack, cast, overload
 
-from pydantic import TypeAdapter, ValidationError, with_config
+from pydantic import InstanceOf, TypeAdapter, ValidationError, with_config
 
 from durable_retry.base.names import PriorityName
 from durable_retry.base.validation import (
@@ -21,7 +21,7 @@ from durable_retry.base.validation import (
     problems_of,
     validated,
 )
-from durable_retry.handlers import Call, Event, Outcome
+from durable_retry.handlers import Call, FollowUp, Outcome
 from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.policy import RetryOverride, policy_from, policy_problems
@@ -157,7 +157,7 @@ class OperationOptions(TypedDict, total=False):
     timeout: PositiveSeconds | None
     heartbeat_seconds: PositiveSeconds | None
     priority: PriorityName | None
-    on_failure: Sequence[Event]
+    on_failure: Sequence[InstanceOf[FollowUp]]
     fallback: str
 
 

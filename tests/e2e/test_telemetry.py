@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.features.outbox.rules import CONTENT_TYPE
+from durable_retry.features.outbox.rules.outbox import CONTENT_TYPE
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import FAILED_OPEN_CALLS
 from durable_retry_console.alerts.gauges import GAUGES

@@ -20,7 +20,7 @@ from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
-from durable_retry.features.outbox.rules import StoredEvent, event_id_for
+from durable_retry.features.outbox.rules.outbox import StoredEvent, event_id_for
 from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT

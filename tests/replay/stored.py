@@ -27,7 +27,7 @@ import durable_retry_console
 from durable_retry.attempt.commits import CommitLocation as OutboxLocation
 from durable_retry.base.json_forms import union_from_json
 from durable_retry.features.order.rules.lane import LaneMessage, Turn
-from durable_retry.features.outbox.rules import Delivery
+from durable_retry.features.outbox.rules.outbox import Delivery
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.rules.circuit.transitions import ManualAction

@@ -38,11 +38,12 @@ from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
+from durable_retry.features.outbox.rules.event import Event
 from durable_retry.features.polling.names import POLL
 from durable_retry.features.standstill import names as standstill_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
-from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
+from durable_retry.handlers import Outcome, TableWrite, Throttled, registry
 from durable_retry.hub import task_hub
 from durable_retry.intake import intake
 from durable_retry.plugins import plugins

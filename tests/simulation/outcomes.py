@@ -8,7 +8,7 @@ from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import FINISHED, DeadLetterReason, OperationState
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     event_id_for,
     failure_events_of,
     failure_id_of,

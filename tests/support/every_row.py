@@ -17,7 +17,7 @@ from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.dead_letters import records
 from durable_retry.features.outbox import event_store as outbox
-from durable_retry.features.outbox.rules import event_id_for
+from durable_retry.features.outbox.rules.outbox import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.hub.instance_lists import note_created
 from durable_retry.hub.orchestrations import listed_names

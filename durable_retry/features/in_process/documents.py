@@ -8,10 +8,10 @@ from durable_retry.base.documents import size_problem
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.handlers import FollowUp
 from durable_retry.handlers.registry import Function, find_handler, handler_of
 from durable_retry.handlers.signatures import read_result, result_of
 from durable_retry.rules.operations.completion import MASKED, is_masked_at
-from durable_retry.rules.operations.request import Event
 from durable_retry.settings.configuration import app_settings
 
 
@@ -64,9 +64,9 @@ class OperationFields(TypedDict, total=False):
     when_open: str
     fallback: str
     poll: Mapping[str, Any]
-    on_success: Iterable[Mapping[str, Any] | Event]
-    on_failure: Iterable[Mapping[str, Any] | Event]
-    on_recovered: Iterable[Mapping[str, Any] | Event]
+    on_success: Iterable[Mapping[str, Any] | FollowUp]
+    on_failure: Iterable[Mapping[str, Any] | FollowUp]
+    on_recovered: Iterable[Mapping[str, Any] | FollowUp]
 
 
 _OPTIONS: Final = OperationFields.__annotations__.keys() - {
@@ -99,7 +99,7 @@ def operation_document(
     for name in ("on_success", "on_failure", "on_recovered"):
         if name in fields:
             events = fields[name]
-            document[name] = [event.to_json() if isinstance(event, Event) else event for event in events]
+            document[name] = [event.to_json() if isinstance(event, FollowUp) else event for event in events]
     return document
 
 

@@ -30,7 +30,7 @@ from durable_retry.features.outbox.index_store import (
     read_note,
     write_location,
 )
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     NoSuchEventError,
     OutboxEvent,
     StoredEvent,

@@ -38,7 +38,12 @@ from durable_retry.base.json_forms import (
     to_rfc3339,
 )
 from durable_retry.base.names import EventState
-from durable_retry.features.outbox.rules import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
+from durable_retry.features.outbox.rules.outbox import (
+    OutboxEvent,
+    StoredEvent,
+    outbox_id_of,
+    unreadable_event,
+)
 from durable_retry.storage import contents, lists, tables
 from durable_retry.storage.lists import partition_of, partitions
 

@@ -18,7 +18,7 @@ from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.features.outbox.index_store import remove_location
 from durable_retry.features.outbox.names import outbox_instance
-from durable_retry.features.outbox.rules import outbox_id_of
+from durable_retry.features.outbox.rules.outbox import outbox_id_of
 from durable_retry.storage import lists
 from durable_retry.upkeep.removal import Past, drained, remove_few_at_once
 from durable_retry.upkeep.rounds import Kind, from_the_begin

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from durable_retry.features.outbox.event_store import find_event
-from durable_retry.features.outbox.rules import event_id_in
+from durable_retry.features.outbox.rules.outbox import event_id_in
 from durable_retry.features.outbox.sending import resend
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.replay.actions import Case, refuse_edits

@@ -7,7 +7,7 @@ import azure.functions as func
 
 from durable_retry.base.answers import Page
 from durable_retry.base.names import EventState
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     EventFilter,
     NoSuchEventError,
     OutboxEvent,

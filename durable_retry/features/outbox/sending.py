@@ -34,7 +34,7 @@ from durable_retry.features.outbox.event_store import (
 )
 from durable_retry.features.outbox.index_store import cursor_at, list_ended, list_notes
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     CONTENT_TYPE,
     Delivery,
     EventFilter,

@@ -28,7 +28,7 @@ from durable_retry.rules.operations.keys import EnvelopeName
 SPEC_VERSION: Final = "1.0"
 
 _CORRELATION: Final = "correlationid"
-"""The extension attribute of the correlation id in the events that we send (`features/outbox/rules.py`)."""
+"""The extension attribute of the correlation id in the events that the outbox sends."""
 
 
 @dataclass(frozen=True, slots=True)

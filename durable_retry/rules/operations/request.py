@@ -4,7 +4,6 @@ Bodies are strict: no unknown field, no silent conversion. Every mistake is repo
 JSON pointer.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +21,6 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import PriorityName
 from durable_retry.base.validation import (
     HeaderName,
@@ -32,12 +30,10 @@ from durable_retry.base.validation import (
     Key,
     Label,
     Problem,
-    QueueName,
     RelativePath,
     ResourceName,
     Seconds,
     Strict,
-    pointer_of,
     refuse,
     validated,
     with_example,
@@ -57,12 +53,9 @@ def is_unprotected(method: str, idempotency_header: str) -> bool:
     return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
 
 
-MAX_EVENTS: Final = 20
 MAX_HEADERS: Final = 64
 MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
-MAX_QUEUE_DATA_BYTES: Final = 61_440
-"""A storage queue takes messages of 64 KiB; the rest is for the envelope."""
 
 type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -127,81 +120,6 @@ class HttpCall(Strict):
         if self.body is not None:
             form["body"] = self.body
         return form
-
-
-class Event(Strict):
-    """A follow-up message: to a storage `queue`, or to `dependency` + `path` as a webhook.
-
-        Event.to_queue("order-events", "order.placed", {"order": 7})
-
-    Attributes:
-        type: What happened, e.g. `order.placed`.
-        queue: Name of a storage queue.
-        dependency: The receiver of a webhook.
-        path: Below its base URL.
-        data: Any JSON.
-    """
-
-    type: Label
-    queue: QueueName | None = None
-    dependency: ResourceName | None = None
-    path: RelativePath | None = None
-    data: Any = None
-
-    @classmethod
-    def to_queue(cls, queue: str, event_type: str, data: Any = None) -> Self:
-        """Return a message to a storage queue, checked.
-
-            Event.to_queue("order-events", "order.placed", {"order": 7})
-
-        Args:
-            queue: Its name; it is created when missing.
-            event_type: What happened; becomes the event's `type`.
-            data: Any JSON; models and dataclasses become JSON. With it the message has at most 64 KiB.
-
-        Raises:
-            InvalidInputError: Each field that is wrong, with its cause.
-        """
-        event = cls._checked_event({"queue": queue, "type": event_type}, data)
-        size = len(json.dumps(event.data).encode())
-        if size > MAX_QUEUE_DATA_BYTES:
-            detail = f"has {size} bytes; a message to a queue takes {MAX_QUEUE_DATA_BYTES}"
-            raise InvalidInputError([Problem("/data", detail)])
-        return event
-
-    @classmethod
-    def to_webhook(cls, dependency: str, path: str, event_type: str, data: Any = None) -> Self:
-        """Return a webhook, checked.
-
-            Event.to_webhook("crm", "/hooks/orders", "order.placed", {"order": 7})
-
-        Args:
-            dependency: The receiver, a name in `dependencies.toml`.
-            path: Below its base URL.
-            event_type: What happened; becomes the event's `type`.
-            data: Any JSON; models and dataclasses become JSON.
-
-        Raises:
-            InvalidInputError: Each field that is wrong, with its cause.
-        """
-        return cls._checked_event({"dependency": dependency, "path": path, "type": event_type}, data)
-
-    @classmethod
-    def _checked_event(cls, target: Mapping[str, Any], data: Any) -> Self:
-        return validated(cls, {**target, "data": plain_json(data, "/data")})
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        webhook = self.dependency is not None or self.path is not None
-        if webhook == (self.queue is not None):
-            raise refuse("needs either queue, or dependency and path")
-        if webhook and (self.dependency is None or self.path is None):
-            raise refuse("needs both dependency and path for a webhook")
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, without the target that was not given."""
-        return self.model_dump(exclude_none=True) | {"data": self.data}
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,19 +401,3 @@ def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
     if "input" in document:
         problems.append(Problem("/input", "belongs to a handler"))
     return problems
-
-
-def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
-    """List the events whose target is unknown here, or not for others to send to."""
-    for index, event in enumerate(events):
-        if event.dependency is not None:
-            receiver = targets.find_dependency(event.dependency)
-            pointer = pointer_of(member, index, "dependency")
-            if receiver is None:
-                yield Problem(pointer, f"no dependency has the name {event.dependency}")
-            elif not receiver.base_url:
-                yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
-        # A message of a caller's there would be taken for one of the platform's own.
-        if event.queue is not None and event.queue.startswith(targets.platform_queues):
-            pointer = pointer_of(member, index, "queue")
-            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

@@ -9,7 +9,7 @@ from durable_retry.base.answers import marked
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import EventState
-from durable_retry.features.outbox.rules import unreadable_event
+from durable_retry.features.outbox.rules.outbox import unreadable_event
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import Status, unreadable_record
 from durable_retry.rules.operations.completion import unreadable_document

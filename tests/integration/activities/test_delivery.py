@@ -11,7 +11,7 @@ from azure.storage.queue import QueueClient
 from durable_retry.base.names import Category, EventState
 from durable_retry.base.signatures import signature, signing_key
 from durable_retry.base.text import Secret
-from durable_retry.features.outbox.rules import StoredEvent, envelope_of, envelope_text
+from durable_retry.features.outbox.rules.outbox import StoredEvent, envelope_of, envelope_text
 from durable_retry.features.outbox.sending import deliver
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.history import AttemptOutcome

@@ -16,10 +16,10 @@ from durable_retry.attempt.attempt import make_attempt
 from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.base.names import Category
+from durable_retry.features.outbox.rules.event import Event
 from durable_retry.handlers import (
     Call,
     Conflict,
-    Event,
     Outcome,
     Rejected,
     TableWrite,

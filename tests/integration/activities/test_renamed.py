@@ -10,7 +10,7 @@ from activities.outbox import publish
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.circuit import cache
 from durable_retry.features.outbox import sending as outbox
-from durable_retry.features.outbox.rules import delivery_of
+from durable_retry.features.outbox.rules.outbox import delivery_of
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted

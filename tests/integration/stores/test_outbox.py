@@ -27,7 +27,7 @@ from durable_retry.features.outbox.event_store import (
 )
 from durable_retry.features.outbox.index_store import list_ended, read_note
 from durable_retry.features.outbox.removal import remove_sent_events
-from durable_retry.features.outbox.rules import EventFilter
+from durable_retry.features.outbox.rules.outbox import EventFilter
 from durable_retry.features.outbox.sending import list_events
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.storage import tables

@@ -8,7 +8,7 @@ import pytest
 from durable_retry.base.names import WAKE_WAITING, EventState
 from durable_retry.circuit.entity import start_release, waiting_page
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
-from durable_retry.features.outbox.rules import StoredEvent
+from durable_retry.features.outbox.rules.outbox import StoredEvent
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.snapshot import Refused

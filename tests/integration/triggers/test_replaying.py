@@ -24,7 +24,7 @@ from durable_retry.dead_letters.records import (
 )
 from durable_retry.features.outbox import replay as event_replay
 from durable_retry.features.outbox.event_store import events_of
-from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.outbox.sending import resend
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit

@@ -32,7 +32,7 @@ from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
-from durable_retry.features.outbox.rules import delivery_of, event_id_for
+from durable_retry.features.outbox.rules.outbox import delivery_of, event_id_for
 from durable_retry.features.standstill.checks import look_at_checks
 from durable_retry.features.standstill.names import PASS_QUEUE, QUEUE_CHECK
 from durable_retry.features.standstill.rules import QueueChecks

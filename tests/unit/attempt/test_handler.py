@@ -14,16 +14,8 @@ import durable_retry
 from durable_retry.attempt.excerpts import ERROR_CHARS
 from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.handlers import (
-    Call,
-    Event,
-    HandlerFailure,
-    Outcome,
-    Rejected,
-    Throttled,
-    Transient,
-    registry,
-)
+from durable_retry.features.outbox.rules.event import Event
+from durable_retry.handlers import Call, HandlerFailure, Outcome, Rejected, Throttled, Transient, registry
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.settings.configuration import app_settings
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler

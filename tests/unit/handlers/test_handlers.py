@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 import durable_retry
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.outbox.rules import OutboxKeys
-from durable_retry.handlers import Call, Event, Outcome, TableWrite, registry
+from durable_retry.features.outbox.rules.event import Event
+from durable_retry.features.outbox.rules.outbox import OutboxKeys
+from durable_retry.handlers import Call, Outcome, TableWrite, registry
 from durable_retry.handlers.registry import (
     Handler,
     HandlerSetupError,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry.base.names import Category, EventState
-from durable_retry.features.outbox.rules import StoredEvent, event_id_for
+from durable_retry.features.outbox.rules.outbox import StoredEvent, event_id_for
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings

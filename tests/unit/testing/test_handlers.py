@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 import durable_retry
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Transient, registry
+from durable_retry.features.outbox.rules.event import Event
+from durable_retry.handlers import Call, Outcome, Rejected, TableWrite, Transient, registry
 from durable_retry.runtime import clock
 from durable_retry.testing import NOON, Crash, FakeClock, FakeDependency, FakeStep, Slow, run_handler
 from examples.handlers import place_order

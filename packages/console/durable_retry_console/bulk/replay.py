@@ -182,7 +182,7 @@ async def _replay_record(
 
 
 def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
-    places = {"outbox": "durable_retry.features.outbox.rules:event_id_in"}
+    places = {"outbox": "durable_retry.features.outbox.rules.outbox:event_id_in"}
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
     event_ids = [event_id_in(record) for event_id_in in of_features(places).values() if is_event]
     return BulkItem(

@@ -5,7 +5,7 @@ from functools import partial
 from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import find_event, list_pending
 from durable_retry.features.outbox.index_store import list_ended
-from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry_console.finding.found import FoundItem, FoundType

@@ -11,7 +11,7 @@ from durable_retry.base.answers import Answer
 from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import pending_at
 from durable_retry.features.outbox.index_store import list_ended, list_notes
-from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.storage import tables

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from durable_retry.attempt.commits import TABLE as OUTBOX_TABLE
 from durable_retry.features.outbox.event_store import events_of
-from durable_retry.features.outbox.rules import StoredEvent, number_of, operation_id_of
+from durable_retry.features.outbox.rules.outbox import StoredEvent, number_of, operation_id_of
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.storage.tables import rows_after
 from tests.fault.app.crash.places import Place

@@ -6,7 +6,7 @@ from typing import override
 from durable_retry.base.names import EventState
 from durable_retry.dead_letters.records import find_dead_letter, move_dead_letter
 from durable_retry.features.outbox.names import outbox_instance
-from durable_retry.features.outbox.rules import outbox_id_of
+from durable_retry.features.outbox.rules.outbox import outbox_id_of
 from durable_retry.features.outbox.sending import resend
 from durable_retry.intake.routes import submit_operation
 from durable_retry.replay.actions import replay_dead_letter

@@ -17,6 +17,7 @@ from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.in_process import operations as in_process
 from durable_retry.features.in_process.documents import operation_document
 from durable_retry.features.in_process.operations import Operations
+from durable_retry.features.outbox.rules.event import Event
 from durable_retry.hub import executor_guard
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake import queue
@@ -24,7 +25,6 @@ from durable_retry.operations import actions as operations
 from durable_retry.operations.actions import KeyReused
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.intake import Arrival
-from durable_retry.rules.operations.request import Event
 from durable_retry.settings.configuration import using
 from orchestrators.call import call_operation
 from tests.support.builders import NOON

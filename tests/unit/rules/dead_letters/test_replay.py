@@ -9,7 +9,8 @@ import pytest
 from durable_retry.base.masking import MASKED, Masking
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.validation import InvalidInputError, validated
-from durable_retry.features.outbox.rules import OutboxMembers
+from durable_retry.features.outbox.rules.event import Event
+from durable_retry.features.outbox.rules.outbox import OutboxMembers
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Targets, UnknownTargetError
 from durable_retry.rules.dead_letters.record import (
@@ -28,7 +29,6 @@ from durable_retry.rules.dead_letters.replay import (
     replayed_operation,
     whole_edits,
 )
-from durable_retry.rules.operations.request import Event
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import followed_by
 

@@ -1,7 +1,5 @@
 """Reading a submission, and its fingerprint."""
 
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,15 +13,10 @@ from durable_retry.base.validation import (
     pointed_at,
     pointer_problem,
 )
-from durable_retry.features.outbox.rules import OutboxMembers
+from durable_retry.features.outbox.rules.event import Event
+from durable_retry.features.outbox.rules.outbox import OutboxMembers
 from durable_retry.rules.operations.keys import canonical_json, fingerprint
-from durable_retry.rules.operations.request import (
-    MAX_QUEUE_DATA_BYTES,
-    Event,
-    HttpCall,
-    members_of_replay,
-    parse_operation,
-)
+from durable_retry.rules.operations.request import HttpCall, members_of_replay, parse_operation
 
 REQUEST: dict[str, Any] = {
     "method": "POST",
@@ -280,36 +273,6 @@ def test_an_event_goes_to_a_queue_or_to_a_webhook() -> None:
 )
 def test_an_event_has_exactly_one_target(target: dict[str, Any]) -> None:
     assert set(problems_in(CONTRACT | {"on_success": [{"type": "x"} | target]})) == {"/on_success/0"}
-
-
-def test_an_event_is_made_with_its_target() -> None:
-    to_queue = Event.to_queue("order-events", "order.placed", {"at": datetime(2026, 11, 22, tzinfo=UTC)})
-    assert to_queue.to_json() == {
-        "type": "order.placed",
-        "queue": "order-events",
-        "data": {"at": "2026-11-22T00:00:00Z"},
-    }
-    webhook = Event.to_webhook("crm", "/hooks", "order.placed")
-    assert webhook.to_json() == {"type": "order.placed", "dependency": "crm", "path": "/hooks", "data": None}
-
-
-@pytest.mark.parametrize(
-    ("make", "pointers"),
-    [
-        (lambda: Event.to_queue("Orders", ""), {"/queue", "/type"}),
-        (lambda: Event.to_queue("orders", "placed", object()), {"/data"}),
-        (lambda: Event.to_queue("orders", "placed", b"\xff"), {"/data"}),
-        (lambda: Event.to_queue("orders", "placed", {"name": ["\ud800"]}), {"/data/name/0"}),
-        (lambda: Event.to_queue("orders", "placed", "x" * MAX_QUEUE_DATA_BYTES), {"/data"}),
-        (lambda: Event.to_webhook("no/name", "../up", "placed"), {"/dependency", "/path"}),
-    ],
-)
-def test_an_event_that_cannot_be_sent_is_refused_where_it_is_made(
-    make: Callable[[], Event], pointers: set[str]
-) -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        make()
-    assert {problem.pointer for problem in refused.value.problems} == pointers
 
 
 def test_sizes_are_limited() -> None:

@@ -12,7 +12,7 @@ from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import EventState, Priority
 from durable_retry.dead_letters.list import DeadLetterPage
-from durable_retry.features.outbox.rules import OutboxEvent
+from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.hub.task_hub import TaskHub

@@ -29,20 +29,14 @@ from durable_retry.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc
 from durable_retry.base.names import QUEUE_PREFIX, EventState
 from durable_retry.base.text import cut_text
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import Problem, Strict, refuse, with_example
+from durable_retry.base.validation import Problem, Strict, pointer_of, refuse, with_example
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.features.outbox.rules.event import Event
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS, Success
 from durable_retry.rules.operations.operation import OperationInput, deadline_of, run_number
-from durable_retry.rules.operations.request import (
-    MAX_EVENTS,
-    Event,
-    Members,
-    OperationRequest,
-    Part,
-    event_problems,
-)
+from durable_retry.rules.operations.request import Members, OperationRequest, Part
 from durable_retry.rules.retry.history import PastAttempt, WaitKind
 from durable_retry.rules.retry.loop import RetryState
 from durable_retry.rules.retry.policy import PRESETS, Timeouts
@@ -101,6 +95,9 @@ def failure_id_of(run_id: str) -> str:
     return f"{run_id}.failed"
 
 
+MAX_EVENTS: Final = 20
+
+
 def _events(meaning: str) -> Any:
     return Field(default_factory=list, max_length=MAX_EVENTS, description=meaning)
 
@@ -139,6 +136,11 @@ class OutboxMembers(Strict):
     )
 
 
+def _unmet(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
+    for index, event in enumerate(events):
+        yield from event.unmet(pointer_of(member, index), targets)
+
+
 class _Outbox(Members):
     model = OutboxMembers
 
@@ -159,13 +161,13 @@ class _Outbox(Members):
         return "on_success" in part or (is_recovered and "on_recovered" in part)
 
     def unmet_keys(self, dependency: Dependency, targets: Targets) -> Iterator[Problem]:
-        return event_problems(dependency.keys_of(OUTBOX, OutboxKeys).on_failure, "on_failure", targets)
+        return _unmet(dependency.keys_of(OUTBOX, OutboxKeys).on_failure, "on_failure", targets)
 
     def unmet(
         self, members: OutboxMembers, _request: OperationRequest, targets: Targets
     ) -> Iterator[Problem]:
         for name in OutboxMembers.model_fields:
-            yield from event_problems(getattr(members, name), name, targets)
+            yield from _unmet(getattr(members, name), name, targets)
         if len(members.on_success) + len(members.on_recovered) > MAX_EVENTS:
             detail = f"has, with on_success, more than {MAX_EVENTS} events: they may be one transaction"
             yield Problem("/on_recovered", detail)
@@ -344,7 +346,7 @@ def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent(JsonShape):
     event_id: str  # the same for ever
-    event: Mapping[str, Any]  # the JSON form of `rules.operations.request.Event`
+    event: Mapping[str, Any]  # the JSON form of an `Event`
     state: EventState
     created_at: datetime  # when the operation's success was committed
     pending_since: datetime  # when it last became pending: a resend begins anew

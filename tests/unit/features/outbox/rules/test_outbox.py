@@ -9,7 +9,7 @@ import pytest
 from durable_retry.base.names import EventState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.outbox.rules import (
+from durable_retry.features.outbox.rules.outbox import (
     MEMBERS,
     Delivery,
     EventFilter,
