@@ -1,14 +1,16 @@
 """Python handlers as operations: what each may say, and what becomes of it."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+from azure.core.exceptions import ResourceExistsError
 from azure.data.tables import TableClient
 
 from scripts.processes import eventually
-from tests.support.app import System
+from tests.support.app import FINISHED, System
 from tests.support.azurite import Storage
 
 
@@ -42,6 +44,29 @@ def test_the_shipped_handler_keeps_its_order_and_announces_it_with_the_result(
         kept = table.get_entity("customer-1", given["order"])
     assert (kept["amount"], kept["key"]) == (3, key)
     assert tailored.target.received(key)["count"] == 2
+
+
+def test_a_row_is_changed_only_from_the_state_that_the_handler_names(
+    tailored: System, tailored_storage: Storage, key: str
+) -> None:
+    keys = {"PartitionKey": "swaps", "RowKey": key[-60:]}
+    with TableClient.from_connection_string(tailored_storage.connection_string, "Swaps") as table:
+        with suppress(ResourceExistsError):
+            table.create_table()
+        table.upsert_entity({**keys, "status": "Pending", "amount": 5})
+        ids = [accepted(tailored, f"{key}-{n}", "pay-order", {"order": keys["RowKey"]}) for n in (1, 2)]
+        ends = [eventually(partial(finished, tailored, each), "its end") for each in ids]
+        row = table.get_entity(*keys.values())
+    assert (row["status"], row["amount"]) == ("Paid", 5)
+    assert sorted(end["status"] for end in ends) == ["dead_lettered", "succeeded"]
+    (lost,) = (end for end in ends if end["status"] == "dead_lettered")
+    assert lost["dead_letter"]["reason"] == "RejectedByHandler"
+    assert "status is 'Paid', not 'Pending'" in lost["dead_letter"]["detail"]
+
+
+def finished(system: System, operation_id: str) -> dict[str, Any] | None:
+    document = system.status(operation_id)
+    return document if document["status"] in FINISHED else None
 
 
 def steps_of(document: dict[str, Any]) -> list[tuple[Any, ...]]:

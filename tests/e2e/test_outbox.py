@@ -95,6 +95,24 @@ def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes
     until_listed(system, "sent", operation_id, queued, sent)
 
 
+def test_a_dead_letter_is_told_and_so_is_the_success_of_its_replay(
+    system: System, storage: Storage, key: str
+) -> None:
+    queue = f"told-{RUN}"
+    failed, recovered = ({"type": type_, "queue": queue} for type_ in ("charge.failed", "charge.recovered"))
+    operation_id = system.accepted(key, "/fail/4", on_failure=[failed], on_recovered=[recovered])
+    document = ended(system, operation_id, "sent")
+    letter = document["dead_letter"]
+    answer = system.client.post(f"/api/dead-letters/{letter['id']}/replay", json={})
+    assert answer.status_code == 202
+    system.until_replayed({"operation_id": operation_id}, "succeeded")
+    ended(system, operation_id, "sent")
+    first, second = eventually(lambda: both if len(both := received(storage, queue)) == 2 else None, "both")
+    assert (first["type"], first["data"]["dead_letter"]["id"]) == ("charge.failed", letter["id"])
+    assert first["data"]["dead_letter"]["reason"] == "RetriesExhausted"
+    assert second["type"] == "charge.recovered"
+
+
 def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storage: Storage, key: str) -> None:
     queue = f"again-{RUN}"
     operation_id = system.accepted(key, "/echo", on_success=[queue_event(queue)])

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 import durable_retry
-from durable_retry.handlers import Call, Transient
+from durable_retry.handlers import Call, Outcome, Rejected, TableWrite, Transient
 
 
 class Trip(BaseModel):
@@ -54,3 +54,19 @@ async def ship(call: Call) -> str:
     """Takes half a second."""
     await call.client.get("/hang/1", params={"seconds": 0.5})
     return call.key
+
+
+@durable_retry.operation("pay-order", dependency="flaky")
+def pay_order(order: str, call: Call) -> Outcome[None]:
+    """Mark an order as paid that is pending, or say why it is not."""
+    if call.commit_conflict is not None:
+        raise Rejected(call.commit_conflict.detail)
+    paid = TableWrite(
+        table="Swaps",
+        partition_key="swaps",
+        row_key=order,
+        values={"status": "Paid"},
+        mode="update",
+        only_if={"status": "Pending"},
+    )
+    return Outcome(None, writes=[paid])
