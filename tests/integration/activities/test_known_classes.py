@@ -1,4 +1,4 @@
-"""The tables of libraries against the libraries themselves: whoever renames a class is seen at the next pin."""
+"""The tables of libraries, held against the libraries: a class that is renamed is seen at the next pin."""
 
 from importlib import import_module
 
@@ -8,8 +8,8 @@ from durable_retry.rules.retry.libraries import _KNOWN
 MODULES = """
 aiohttp anthropic azure.core.exceptions azure.cosmos.exceptions azure.eventhub.exceptions
 azure.servicebus.exceptions botocore.exceptions bson.errors durable_retry.handlers google.api_core.exceptions
-google.auth.exceptions grpc httpx httpx2 openai psycopg.errors pymongo.errors redis.exceptions requests.exceptions
-sqlalchemy.exc stripe urllib3.exceptions
+google.auth.exceptions grpc httpx httpx2 openai psycopg.errors pymongo.errors redis.exceptions
+requests.exceptions sqlalchemy.exc stripe urllib3.exceptions
 """
 """They are imported where they are used: together they take seconds."""
 
