@@ -89,6 +89,8 @@ _KEPT_HEADERS: Final = frozenset(
 )
 
 _HEADER_CHARS: Final = 1_024
+_URL_CHARS: Final = dict.fromkeys(("azure-asyncoperation", "location", "operation-location"), 8_192)
+"""A URL that is cut leads elsewhere, and those of Azure's operations have thousands of characters."""
 
 _MOST_PLACES: Final = 20
 _MOST_PLACE_CHARS: Final = 200
@@ -133,7 +135,9 @@ def _with_head(
 ) -> dict[str, Any]:
     """Return a result of a body without credentials, with the places where they stood."""
     masked, places = credentials.without(head)
-    headers = {name: value[:_HEADER_CHARS] for name, value in masked["headers"].items()}
+    headers = {
+        name: value[: _URL_CHARS.get(name, _HEADER_CHARS)] for name, value in masked["headers"].items()
+    }
     places = bounded([*content.get(MASKED, ()), *places])
     return {**content, **masked, "headers": headers} | ({MASKED: places} if places else {})
 

@@ -134,6 +134,13 @@ def test_cookies_are_not_kept_and_secrets_are_masked() -> None:
     assert result["masked"] == ["/body", "/headers/etag"]
 
 
+def test_a_long_header_is_cut_and_a_url_in_one_stays_whole() -> None:
+    url = f"https://management.example.com/operations/7?t={'x' * 4_000}"
+    headers = {"etag": "e" * 2_000, "azure-asyncoperation": url}
+    kept = kept_result(answer(b"", headers=headers), PAYMENTS, LIMIT)["headers"]
+    assert (len(kept["etag"]), kept["azure-asyncoperation"]) == (1_024, url)
+
+
 @pytest.mark.shows("D13")
 def test_bytes_that_are_no_text_are_kept_as_bytes_with_a_note() -> None:
     result = kept_result(answer(b'{"a": "\xff"}'), PAYMENTS, LIMIT)
