@@ -137,6 +137,8 @@ class Plugin:
             cancelled, paused or carried on: `settle` is called with the same outcome after that.
         decision: Its module there with `in_place_of`, which takes what is decided about such an operation,
             and returns the decision to carry out; None where the next attempt follows at once.
+        exhausted: Its module there with `hold`, which takes the dead letter of an operation whose policy has
+            `on_exhausted = "hold"`, and returns whether the operation goes on in place of that.
         end: Its module there with `end`, which is called with the last document of such an operation.
         refuse: Where a function is that may refuse the start of such an operation; it takes the task hub and
             the operation, and raises `base.errors.OverloadedError`.
@@ -196,6 +198,7 @@ class Plugin:
     gate: str = ""
     settle: str = ""
     decision: str = ""
+    exhausted: str = ""
     end: str = ""
     refuse: str = ""
     start: str = ""

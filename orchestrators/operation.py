@@ -41,7 +41,7 @@ from durable_retry.hub.turns import (
     renamed_in,
 )
 from durable_retry.operations.entities import record_id
-from durable_retry.plugins import features_of, plugins
+from durable_retry.plugins import features, features_of, plugins
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
     SENT_ONCE,
@@ -149,8 +149,13 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
         yield from run.wait_for_start(run.operation.start_at)
     while run.gates and run.goes_on:
         match (yield from _of_feature(gates[run.gates[0]]).begin(run)):
-            case DeadLetter() | Done() as decision:
+            case Done() as decision:
                 return (yield from _carry_out(run, decision))
+            case DeadLetter() as decision:
+                if (ended := (yield from _carry_out(run, decision))) is not None:
+                    return ended
+                run.laps += 1
+                continue  # It was held, and asks again.
             case Withdrawn(shown):
                 return _finish_operation(run, OperationState.CANCELLED, **shown)
         if run.goes_on:
@@ -208,12 +213,24 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
                 return (yield from _carry_out(run, run.follow_conflict(ended)))
             return ended
         case DeadLetter() as decision:
+            if run.operation.policy.on_exhausted == "hold" and (
+                yield from _goes_on_after_hold(run, decision)
+            ):
+                return None
             return (yield from _end_as_dead_letter(run, decision))
         case Wait() as decision:
             yield from run.wait(decision)
             return None
         case _ as never:
             assert_never(never)
+
+
+def _goes_on_after_hold(run: Run, letter: DeadLetter) -> Turns[bool]:
+    """Let a feature hold the operation in place of its end; return whether it goes on."""
+    for feature in features():
+        if feature.exhausted and (yield from _of_feature(feature.exhausted).hold(run, letter)):
+            return True
+    return False
 
 
 def _in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:

@@ -33,7 +33,7 @@ from durable_retry.rules.facts import WaitBegun, WaitEnded
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
-from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.operations.waits import Change, Pause
 from durable_retry.rules.retry.constraints import is_over
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Decision, Wait, is_owed
 from durable_retry.rules.retry.history import AttemptOutcome, Conflict, PastAction, PastWait, WaitKind
@@ -86,7 +86,7 @@ class Run:
         signals: What someone outside tells it: its names are the events' of `base.names`.
         gates: The features, by their names, for which it has yet to wait before it begins.
         listener: An event that may end its wait besides; None for none.
-        has_later_deadline: Whether a pause moved its deadline, in this execution.
+        is_changed: Whether its operation is another than its input says, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether it has shown how it stands, in this execution.
         unsettled: The outcome of an attempt of which a feature has yet to say what it means; None for none.
@@ -102,7 +102,7 @@ class Run:
     laps: int = 0
     gates: tuple[str, ...] = ()
     listener: Listener | None = None
-    has_later_deadline: bool = False
+    is_changed: bool = False
     waits_for: str = ""
     is_shown: bool = False
     unsettled: AttemptOutcome | None = None
@@ -168,6 +168,7 @@ class Run:
             acted_before=self.may_have_acted or None,
             step=step,
             conflict=history.conflict,
+            forgiven=history.forgiven,
         )
 
     @property
@@ -230,7 +231,7 @@ class Run:
         self.go_on_as(operation)
         self.laps, self.waits_for = LAPS_PER_HISTORY, operation.dependency
 
-    def note_action(self, name: str, data: Any) -> None:
+    def note_action(self, name: str, data: Any, change: Change | None = None) -> None:
         """Note in the history what somebody did to the operation, as an external event says.
 
         Anyone may send one in any form, which may not say who.
@@ -240,6 +241,10 @@ class Run:
             text if isinstance(text := members.get(member), str) else None for member in ("by", "reason")
         )
         action = PastAction(action=name, at=self.now, by=by, reason=reason)
+        if change is not None:
+            action = replace(action, before=change.told(self.operation))
+            self._change(change.applied(self.operation, self.now))
+            action = replace(action, after=change.told(self.operation))
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def note_lost_answer(self, asked_at: datetime) -> None:
@@ -252,6 +257,11 @@ class Run:
             delay_reasons=(_ASKED_AGAIN,),
         )
         self.state = replace(self.state, history=self.state.history.with_wait(past))
+
+    def begin_anew(self) -> None:
+        """Give the operation all its attempts and all its time again."""
+        self.state = RetryState(self.state.history.forgiven_so_far())
+        self._change(self.operation.with_time_from(self.now))
 
     def leave_gates(self, *, for_good: bool) -> None:
         """Give back what the next attempt holds, a place or a token of the retry budget: it does not come.
@@ -280,12 +290,14 @@ class Run:
         is_elsewhere = self.waits_for != self.operation.submitted_to
         is_held = state in _HELD_ELSEWHERE and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
-        status, later_deadline = self.status(state, next_attempt_at=next_attempt_at), self.has_later_deadline
+        status, is_changed = self.status(state, next_attempt_at=next_attempt_at), self.is_changed
 
         def moving() -> dict[str, Any]:
             shown = status.moving(**more)
-            if later_deadline:
-                shown["deadline_at"] = optional_to_rfc3339(status.operation.deadline_at)
+            if is_changed:
+                operation = status.operation
+                shown["deadline_at"] = optional_to_rfc3339(operation.deadline_at)
+                shown["priority"] = operation.priority
             return shown
 
         self.is_shown = True
@@ -402,30 +414,46 @@ class Run:
     def _hold_for(self, pause: Pause, request: Any) -> Turns[None]:
         began_at = self.now
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
-        self.note_action(PAUSE_EVENT, request)
-        self.leave_gates(for_good=False)
-        self.show(OperationState.PAUSED, next_attempt_at=until)
-        alarm = Alarm(self.signals, until)
-        listened = [self.listener.event] if self.listener is not None and self.listener.ends_pause else []
-        names = [CANCEL_EVENT, *listened, RESUME_EVENT]
-        end: Any = None
-        # One for an earlier pause may have come after its end.
-        while not Pause.is_ended_by(end, began_at):
-            if (yield from alarm.event(*names)) != RESUME_EVENT:
-                end = {"by": None}
-                break
-            end = self.signals.take(RESUME_EVENT)
-        self.note_action(RESUME_EVENT, end)
+        if not (yield from self.stand_still(until, request)):
+            self.note_action(RESUME_EVENT, {"by": None})
         if self.state.due_at is not None:
             # What was due meanwhile is not late.
             self.state = replace(self.state, due_at=max(self.state.due_at, self.now))
         if pause.stops_deadline and self.operation.deadline_at is not None:
             self._move_deadline(self.operation.deadline_at + (self.now - began_at))
 
+    def stand_still(self, until: datetime | None, request: Any) -> Turns[bool]:
+        """Be paused until somebody lets the operation go on, changed or not, or something else comes.
+
+        Args:
+            until: The latest instant; None for none.
+            request: What asks for it, see `Pause` and `Change`.
+
+        Returns:
+            Whether somebody let it go on; False at the instant, and when it is cancelled.
+        """
+        began_at = self.now
+        self.note_action(PAUSE_EVENT, request)
+        self.leave_gates(for_good=False)
+        if not Pause.is_at_once(request):
+            self.show(OperationState.PAUSED, next_attempt_at=until)
+        alarm = Alarm(self.signals, until)
+        listened = [self.listener.event] if self.listener is not None and self.listener.ends_pause else []
+        names = [CANCEL_EVENT, *listened, RESUME_EVENT, PAUSE_EVENT]
+        # One for an earlier pause may have come after its end.
+        while not (Pause.is_at_once(request) or Pause.is_ended_by(request, began_at)):
+            if (name := (yield from alarm.event(*names))) not in {RESUME_EVENT, PAUSE_EVENT}:
+                return False
+            request = self.signals.take(name)
+        self.note_action(RESUME_EVENT, request, Change.of(request))
+        return True
+
     def _move_deadline(self, deadline_at: datetime) -> None:
-        self.operation = replace(self.operation, deadline_at=deadline_at)
-        # Attempts would read the operation with the deadline that it was accepted with.
-        self.input_id, self.has_later_deadline = None, True
+        self._change(replace(self.operation, deadline_at=deadline_at))
+
+    def _change(self, operation: OperationInput) -> None:
+        # Attempts would read the operation as it was accepted.
+        self.operation, self.input_id, self.is_changed = operation, None, True
 
     def _is_sent_now(self, name: str, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

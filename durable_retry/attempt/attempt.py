@@ -112,6 +112,7 @@ async def called_operation(hub: TaskHub, call: AttemptCall) -> OperationInput:
         is_owed=call.is_owed,
         acted_before=call.acted_before is True,
         conflict=call.conflict,
+        forgiven=call.forgiven,
     )
 
 

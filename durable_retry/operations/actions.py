@@ -42,8 +42,15 @@ from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.lone_records import may_answer_alone
-from durable_retry.operations.status import document_of, find_status, whole_document_of, with_parts
+from durable_retry.operations.status import (
+    document_of,
+    find_status,
+    operation_of,
+    whole_document_of,
+    with_parts,
+)
 from durable_retry.plugins import features, features_of
+from durable_retry.rules.config.dependency import UnknownTargetError
 from durable_retry.rules.facts import ActedOn, StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.rules.operations.completion import Committed, Success, written_operation
 from durable_retry.rules.operations.keys import (
@@ -60,10 +67,10 @@ from durable_retry.rules.operations.operation import OperationInput, content_of
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.operations.submission import Naming
-from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.operations.waits import Change, Pause, Resume
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
-from durable_retry.settings.configuration import find_dependency, masking_of
+from durable_retry.settings.configuration import find_dependency, masking_of, targets
 from durable_retry.settings.intake import places
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -288,16 +295,46 @@ async def pause(hub: TaskHub, operation_id: str, by: str | None, request: Pause)
     return await _send_wish(hub, document, PAUSE_EVENT, asked)
 
 
-async def resume(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
-    """Let a paused operation go on; arguments, result and errors as `cancel`."""
+_AS_IT_IS: Final = Resume()
+
+
+async def resume(
+    hub: TaskHub, operation_id: str, by: str | None, request: Resume = _AS_IT_IS
+) -> SteeredOperation:
+    """Let a paused operation go on, changed or not; with `at_once` also one that is not paused.
+
+    Raises:
+        WrongOperationStateError: It is not paused, or has ended.
+        InvalidInputError: Its dependency does not allow the policy; the pointers lead into the request.
+    """
     document = await _required_status(hub, operation_id)
-    if document["status"] != OperationState.PAUSED:
+    is_paused = document["status"] == OperationState.PAUSED
+    if not is_paused and (not request.at_once or is_finished(document)):
         raise _wrong_operation_state(document, "is not paused")
+    wish = {"by": by, **request.model_dump(include={"reason"}, exclude_none=True)}
+    if change := (await _change_of(hub, document, request)).to_json():
+        wish["change"] = change
+    if not is_paused:
+        wish |= {"at_once": True, "asked_at": to_rfc3339(clock.now())}
+        return await _send_wish(hub, document, PAUSE_EVENT, wish, act=RESUME_EVENT)
     # The wish names the pause that it ends: should that end first, a later one must not.
     paused_at = next(
         action["at"] for action in reversed(document["actions"]) if action["action"] == PAUSE_EVENT
     )
-    return await _send_wish(hub, document, RESUME_EVENT, {"paused_at": paused_at, "by": by})
+    return await _send_wish(hub, document, RESUME_EVENT, {"paused_at": paused_at, **wish})
+
+
+async def _change_of(hub: TaskHub, document: Mapping[str, Any], request: Resume) -> Change:
+    instance = None if request.retry is None else await hub.read_instance(document["operation_id"])
+    if instance is None:
+        return Change(deadline_seconds=request.deadline_seconds, priority=request.priority)
+    known, handler = targets(), document.get("handler")
+    try:
+        dependency = known.dependency(document["dependency"])
+        limits = dependency if handler is None else known.handler(handler).limits_at(dependency)
+    except UnknownTargetError as error:
+        raise InvalidInputError(Problem("/retry", each.detail) for each in error.problems) from None
+    return request.change(limits.retry, operation_of(instance).policy)
 
 
 async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> OperationDocument | None:
@@ -351,13 +388,13 @@ async def _required_status(hub: TaskHub, operation_id: str) -> dict[str, Any]:
 
 
 async def _send_wish(
-    hub: TaskHub, document: dict[str, Any], wish: str, data: dict[str, Any]
+    hub: TaskHub, document: dict[str, Any], wish: str, data: dict[str, Any], act: str | None = None
 ) -> SteeredOperation:
     try:
         await hub.raise_event(document["operation_id"], wish, data)
     except InstanceEndedError:
         raise WrongOperationStateError("the operation has ended meanwhile") from None
-    report(ActedOn(document, wish, data["by"]))
+    report(ActedOn(document, act or wish, data["by"]))
     return SteeredOperation(
         operation_id=document["operation_id"],
         dependency=document["dependency"],

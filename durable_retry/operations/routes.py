@@ -13,7 +13,7 @@ from durable_retry.hub.binding import TaskHub
 from durable_retry.operations import actions as operations
 from durable_retry.rules.facts import TargetType
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation
-from durable_retry.rules.operations.waits import Pause, Try
+from durable_retry.rules.operations.waits import Pause, Resume, Try
 from durable_retry.settings.callers import Role
 
 routes = Routes(
@@ -39,6 +39,11 @@ def _steered(what: str) -> Declaration:
 
 _TRIED: Final[Declaration] = {**_steered("tried the operation past its circuit"), "body": Try}
 _PAUSED: Final[Declaration] = {**_steered("paused the operation"), "body": Pause}
+_RESUMED: Final[Declaration] = {
+    **_steered("resumed the operation"),
+    "body": Resume,
+    "body_required": False,
+}
 
 
 @routes.post("operations/{operation_id}/cancel", **_steered("cancelled the operation"))
@@ -67,7 +72,7 @@ async def pause_operation(operation_id: str, body: Pause, hub: TaskHub, who: Cal
     return json_answer(await operations.pause(hub, operation_id, who.known_name, body), HTTPStatus.ACCEPTED)
 
 
-@routes.post("operations/{operation_id}/resume", **_steered("resumed the operation"))
-async def resume_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
-    """Let a paused operation go on."""
-    return json_answer(await operations.resume(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)
+@routes.post("operations/{operation_id}/resume", **_RESUMED)
+async def resume_operation(operation_id: str, body: Resume, hub: TaskHub, who: Caller) -> func.HttpResponse:
+    """Let a paused operation go on, with another policy, deadline or priority where the body has one."""
+    return json_answer(await operations.resume(hub, operation_id, who.known_name, body), HTTPStatus.ACCEPTED)

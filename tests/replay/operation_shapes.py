@@ -140,6 +140,16 @@ async def _wake(stage: TaskHubStage) -> None:
     await wake(stage.binding, "payments", ["op-test"], clock.now())
 
 
+async def _change_and_go_on(stage: TaskHubStage) -> None:
+    while True:
+        instance = await stage.binding.read_instance("op-test")
+        if instance is not None and (instance.custom_status or {}).get("status") == "paused":
+            break
+        await asyncio.sleep(0.05)
+    change = {"retry": {"initial_seconds": 1.0}, "deadline_seconds": 60.0, "priority": "high"}
+    await stage.binding.raise_event("op-test", names.PAUSE_EVENT, {"at_once": True, "change": change})
+
+
 async def _give_way(stage: TaskHubStage) -> None:
     """Stand in front of an operation's lane, and leave it a little later."""
     front = an_operation(operation_id="op-front", parts=in_order("customer-7"))
@@ -154,6 +164,7 @@ async def _give_way(stage: TaskHubStage) -> None:
 def operation_shapes() -> dict[str, Shape]:
     """Return every shape by its name."""
     slow = RetryPolicy(strategy="fixed", initial_seconds=60.0, jitter="none")
+    holding = replace(slow, max_attempts=1, on_exhausted="hold")
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
     return {
         "healthy": _shape(_quick(), failing(0)),
@@ -167,6 +178,7 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
+        "held": _shape(replace(_quick(), policy=holding), failing(1), _change_and_go_on),
         "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),
         "gone_to_fallback": _shape(_quick(parts={FALLBACK: Route(to="spare").to_json()}), _left(failing(0))),
         "looked_up": _shape(_quick(parts={LOOKUP: {}}), _found_by_lookup()),

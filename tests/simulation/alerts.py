@@ -34,6 +34,7 @@ SETTINGS: Final = AlertSettings(
     alert_dead_letter_age_seconds=0,
     alert_retries_exhausted_per_hour=0,
     alert_not_starting_seconds=0,
+    alert_held_seconds=0,
 )
 _LETS_ALL: Final = {CircuitState.CLOSED.value, CircuitState.DISABLED.value}
 

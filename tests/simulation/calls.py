@@ -12,8 +12,10 @@ import httpx
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.features.debounce.rules import debounce_of
+from durable_retry.features.holding.rules import BY_POLICY
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.history import KEPT_ACTIONS
+from durable_retry.rules.retry.policy import HOLD_SECONDS
 from durable_retry.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
@@ -164,8 +166,11 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
         records = {record["number"]: record["category"] for record in end.document["attempts"]}
         if sorted(records) != list(range(1, count + 1)):
             yield f"{run.run_id} counts {count} attempts and shows {sorted(records)}"
-        if run.policy.max_attempts >= 0 and count > run.policy.max_attempts:
-            yield f"{run.run_id} made {count} attempts of {run.policy.max_attempts}"
+        actions = end.document.get("actions", ())
+        # What its policy held has all its attempts again.
+        most = run.policy.max_attempts * (1 + sum(each["by"] == BY_POLICY for each in actions))
+        if run.policy.max_attempts >= 0 and count > most and len(actions) < KEPT_ACTIONS:
+            yield f"{run.run_id} made {count} attempts of {most}"
         unknown = {
             record["number"]
             for record in end.document["attempts"]
@@ -293,6 +298,23 @@ def pauses_are_noted(story: Story) -> Iterator[str]:
         is_later = from_rfc3339(end.document["updated_at"]) > accepted_at + late
         if is_later and PAUSE_EVENT not in actions and len(actions) < KEPT_ACTIONS:
             yield f"{end.operation.run_id} was never paused, although that was accepted at {accepted_at}"
+
+
+def holds_are_kept(story: Story) -> Iterator[str]:
+    """What is to be held is given up for want of attempts or time only after it was held long enough."""
+    for end in story.ends:
+        letter, policy = end.document["dead_letter"], end.operation.policy
+        if letter is None or policy.on_exhausted != "hold" or letter["reason"] not in _EXHAUSTED:
+            continue
+        last = (end.document.get("actions") or [{"by": None}])[-1]
+        ends_at = from_rfc3339(end.document["updated_at"]) + story.world.clock_difference + _EARLY
+        if last["by"] != BY_POLICY:
+            yield f"{end.operation.run_id} was given up, and not held: {letter['reason']}"
+        elif ends_at < from_rfc3339(last["at"]) + timedelta(seconds=policy.hold_seconds or HOLD_SECONDS):
+            yield f"{end.operation.run_id} was held from {last['at']} for too short a time"
+
+
+_EXHAUSTED: Final = frozenset({DeadLetterReason.RETRIES_EXHAUSTED, DeadLetterReason.DEADLINE_EXCEEDED})
 
 
 def steps_run_once(story: Story) -> Iterator[str]:

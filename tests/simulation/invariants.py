@@ -26,6 +26,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     debounced.keys_are_forgotten,
     calls.nothing_while_paused,
     calls.pauses_are_noted,
+    calls.holds_are_kept,
     calls.nothing_after_the_deadline,
     calls.steps_run_once,
     calls.progress_is_kept,

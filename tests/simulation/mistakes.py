@@ -283,6 +283,7 @@ PLAUSIBLE: Final = (
     Mistake("start not waited for", lambda: patch.object(Run, "wait_for_start", _begun_at_once)),
     Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never), 1_500),
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
+    Mistake("never held", lambda: patch.object(operation, "_goes_on_after_hold", _does_not_go_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
     Mistake("turn kept", _without_giving_back),
     Mistake("lost join overtaken", lambda: patch.object(Tail, "before", lambda *_: None), losing=True),
@@ -367,6 +368,11 @@ def _goes_on(held: Run) -> Generator[None, None, bool]:
         held.signals.take(PAUSE_EVENT)
     yield from ()
     return not held.signals.has_come(CANCEL_EVENT)
+
+
+def _does_not_go_on(*_given: Any) -> Generator[None, None, bool]:
+    yield from ()
+    return False
 
 
 def _settles_at_once(inquiry: Inquiry, _answer: Answer) -> datetime:

@@ -16,6 +16,7 @@ from durable_retry.base.names import CIRCUIT_BREAKER, OperationState
 from durable_retry.circuit import routes as circuits
 from durable_retry.dead_letters import routes as dead_letters
 from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.holding.rules import BY_POLICY
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.hub.entity_ids import dependency_of
 from durable_retry.hub.task_hub import TaskHub
@@ -67,6 +68,8 @@ _REFUSED = 0.2
 """How many writes of handlers, and of events, storage refuses for good."""
 DEPENDENCIES_HELD = ("payments", "ledger", "mail", "stock", "depot")
 """Those whose circuits are opened by hand."""
+HOLDING = {"max_attempts": 2, "on_exhausted": "hold", "hold_seconds": 300}
+"""What some operations have as their policy."""
 _HISTORY_KEPT = timedelta(minutes=30)
 _CROWD_SECONDS = 20.0
 _QUEUE_SECONDS = 100.0
@@ -184,6 +187,8 @@ class People:
                 (answer["operation_id"], len(self.world.lives)), (asked_at, self.world.now())
             )
         await self.steer(answer["operation_id"])
+        if body.get("retry") == HOLDING:
+            await self.relieve(answer["operation_id"])
 
     def accept(self, operation_id: str) -> None:
         self.accepted.add((operation_id, len(self.world.lives)))
@@ -245,12 +250,23 @@ class People:
         _, seen = await self.call("show", operation_id=operation_id)
         seen_at = self.world.now()
         await asyncio.sleep(rng.uniform(0, 60))
-        if seen["status"] == OperationState.PAUSED and "for_seconds" not in body:
+        is_held = seen["status"] == OperationState.PAUSED and seen["actions"][-1]["by"] != BY_POLICY
+        if is_held and "for_seconds" not in body:
             self.held.append((operation_id, seen_at, self.world.now()))
         if by_many:
             await self.call("act on many", {"action": "resume", "ids": [operation_id]})
         else:
             await self.call("resume", operation_id=operation_id)
+
+    async def relieve(self, operation_id: str) -> None:
+        """Let an operation go on that its policy may hold, changed, or leave it alone."""
+        rng = self.world.rng
+        await asyncio.sleep(rng.uniform(30, 200))
+        if rng.random() < 0.4 or operation_id in self.pausing:
+            return
+        self.pausing.add(operation_id)
+        change = {"deadline_seconds": 600, "priority": "high", "retry": {"initial_seconds": 0.5}}
+        await self.call("resume", change | {"at_once": rng.random() < 0.3}, operation_id=operation_id)
 
     async def _hurry(self, operation_id: str) -> None:
         asked_at = self.world.now()
@@ -296,8 +312,9 @@ class People:
             ][: 1 + number % 2]
         if rng.random() < 0.1:
             body["deadline_seconds"] = rng.choice([20, 90, 300])
-        if self.world.chances.patient and rng.random() < 0.4:
-            body["delay_seconds"] = rng.choice([1, 20, 90])
+        if self.world.chances.patient:
+            body |= {"delay_seconds": rng.choice([1, 20, 90])} if rng.random() < 0.4 else {}
+            body |= {"retry": HOLDING} if rng.random() < 0.4 else {}
         if self.world.chances.bouncing and rng.random() < 0.7:
             body |= {"debounce_key": rng.choice(["a", "b"]), "debounce_seconds": rng.choice([5, 20, 60])}
             if rng.random() < 0.3:

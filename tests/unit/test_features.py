@@ -157,7 +157,13 @@ def files_of(feature: str) -> set[str]:
     modules = {
         *(
             f"orchestrators/{module}.py"
-            for module in (*plugin.orchestrators, plugin.gate, plugin.settle, plugin.decision)
+            for module in (
+                *plugin.orchestrators,
+                plugin.gate,
+                plugin.settle,
+                plugin.decision,
+                plugin.exhausted,
+            )
             if module
         ),
         *(f"activities/{each.module}.py" for each in plugin.activities),

@@ -23,7 +23,10 @@ OF_FEATURES: Final[Mapping[str, str]] = {
     f"{folder}/{module}.py": name
     for name, plugin in FEATURES.items()
     for folder, modules in (
-        ("orchestrators", (*plugin.orchestrators, plugin.gate, plugin.settle, plugin.decision)),
+        (
+            "orchestrators",
+            (*plugin.orchestrators, plugin.gate, plugin.settle, plugin.decision, plugin.exhausted),
+        ),
         ("activities", [each.module for each in plugin.activities]),
         ("entities", plugin.entities),
     )

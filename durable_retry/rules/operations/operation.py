@@ -240,10 +240,22 @@ class OperationInput(JsonShape):
         return self if run == self.run else replace(self, run=run)
 
     def to_attempt(
-        self, now: datetime, *, is_owed: bool, acted_before: bool = False, conflict: Conflict | None = None
+        self,
+        now: datetime,
+        *,
+        is_owed: bool,
+        acted_before: bool = False,
+        conflict: Conflict | None = None,
+        forgiven: int | None = None,
     ) -> Self:
-        """Return what an attempt makes; one that is owed after the deadline has its whole time."""
+        """Return what an attempt makes; one that is owed after the deadline has its whole time.
+
+        Args:
+            forgiven: So many attempts do not count for its policy; None for none.
+        """
         operation = replace(self, acted_before=True, conflict=conflict) if acted_before else self
+        if forgiven is not None:
+            operation = replace(operation, policy=operation.policy.with_more_attempts(forgiven))
         is_late = self.deadline_at is not None and now >= self.deadline_at
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 
@@ -254,8 +266,12 @@ class OperationInput(JsonShape):
     def restarted(self, now: datetime) -> Self:
         """Return a later run of the operation: its deadline counts from now, or from its later start."""
         begins_at = now if self.start_at is None else max(now, self.start_at)
-        deadline_at = deadline_of(begins_at, self.timeouts.deadline_seconds)
-        return replace(self, run=run_number(now, self.run), created_at=now, deadline_at=deadline_at)
+        later = replace(self, run=run_number(now, self.run), created_at=now)
+        return later.with_time_from(begins_at)
+
+    def with_time_from(self, instant: datetime) -> Self:
+        """Return the operation with all its time from an instant."""
+        return replace(self, deadline_at=deadline_of(instant, self.timeouts.deadline_seconds))
 
     def completion(self, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
         """Return the end of this run, for the record of its key."""
@@ -435,3 +451,4 @@ class AttemptCall(JsonShape):
     acted_before: bool | None = None
     step: StepAdmission | None = None  # of a step at another dependency
     conflict: Conflict | None = None  # why an earlier success was not committed
+    forgiven: int | None = None  # attempts that do not count for its policy, see `History`; None for none

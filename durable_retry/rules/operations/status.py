@@ -234,7 +234,9 @@ _NAMES: Final = (
     "limit_key",
     "debounce_key",
 )
-"""They never change, and are in the custom status for lists and summaries, which read no inputs."""
+"""They are in the custom status for lists and summaries, which read no inputs."""
+_SETTLED: Final = frozenset(_NAMES) - {"priority"}
+"""They never change, and may be cut there."""
 _NAME_CHARS: Final = 30
 """What is left of a name in the end: one of 255 emoji takes 6 KB, since other than ASCII is escaped."""
 
@@ -375,7 +377,7 @@ def running_document(
         updated_at=begun_at if begun_at is not None and runs else operation.created_at,
         may_have_acted=runs and operation.acted_before is True,
     )
-    moved = {name: value for name, value in (moving or {}).items() if name not in _NAMES}
+    moved = {name: value for name, value in (moving or {}).items() if name not in _SETTLED}
     return begun.to_json() | moved
 
 

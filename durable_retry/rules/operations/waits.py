@@ -1,30 +1,47 @@
-"""What holds an operation up: its pause, and the member `waits` of a status document.
+"""What holds an operation up: its pause, what is changed meanwhile, and `waits` of a status document.
 
 An operation stores what held its attempts up. The pause after a failed attempt is in that attempt, and is
 joined to the others, with the error behind it, when the document is shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.base.json_forms import from_rfc3339, instant_in
-from durable_retry.base.names import RESUME_EVENT
+from durable_retry.base.json_forms import JsonShape, from_rfc3339, instant_in
+from durable_retry.base.names import RESUME_EVENT, Priority, PriorityName
 from durable_retry.base.text import cut_text, failing_text, outcome_text, paused_text, time_text
 from durable_retry.base.validation import (
     InvalidInputError,
     PositiveSeconds,
+    Seconds,
     Strict,
     validated,
     with_example,
 )
+from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.constraints import REASON_ERROR_CHARS
 from durable_retry.rules.retry.history import PastAction, PastAttempt, PastWait, WaitKind, end_of, kind_after
+from durable_retry.rules.retry.policy import RetryOverride, RetryPolicy, overridden, override_problems
 
 
-class PauseOptions(Strict):
+class _Steering(Strict):
+    """How one operation or many are steered."""
+
+    @classmethod
+    def of(cls, request: Any) -> Self:
+        """Read the data of an external event, or what is stored; in any other form it has its defaults."""
+        members = request if isinstance(request, Mapping) else {}
+        try:
+            return validated(cls, {name: members[name] for name in cls.model_fields if name in members})
+        except InvalidInputError:
+            return cls()
+
+
+class PauseOptions(_Steering):
     """How one operation or many are paused."""
 
     reason: Annotated[
@@ -54,14 +71,10 @@ class Pause(PauseOptions):
 
     model_config = with_example(reason="The supplier changes its API.", for_seconds=600.0)
 
-    @classmethod
-    def of(cls, request: Any) -> Self:
-        """Read the data of an external event; one in any other form pauses without an end."""
-        members = request if isinstance(request, dict) else {}
-        try:
-            return validated(cls, {name: members[name] for name in cls.model_fields if name in members})
-        except InvalidInputError:
-            return cls()
+    @staticmethod
+    def is_at_once(request: Any) -> bool:
+        """Whether an external event ends the pause that it asks for, or one that there is."""
+        return isinstance(request, dict) and request.get("at_once") is True
 
     @staticmethod
     def is_over(request: Any, actions: Iterable[PastAction]) -> bool:
@@ -74,6 +87,123 @@ class Pause(PauseOptions):
     def is_ended_by(request: Any, began_at: datetime) -> bool:
         """Whether an external event resumes what was paused at an instant."""
         return instant_in(request, "paused_at") == began_at
+
+
+class ResumeOptions(_Steering):
+    """What of one operation or many is changed before they go on; null leaves it."""
+
+    retry: Annotated[
+        RetryOverride | None,
+        Field(description="Changes to its policy, within what the dependency allows."),
+    ] = None
+    deadline_seconds: Annotated[
+        Seconds | None, Field(description="For the rest of it, from when it goes on; 0 means no deadline.")
+    ] = None
+    priority: Annotated[PriorityName | None, Field(description="Who goes first from then on.")] = None
+    at_once: Annotated[
+        bool, Field(description="Whether one that is not paused is paused, changed and resumed by this.")
+    ] = False
+
+    def change(self, limits: RetryPolicy, present: RetryPolicy) -> "Change":
+        """Return the change, with its policy.
+
+        Args:
+            limits: The policy of the dependency, or of the handler.
+            present: That of the operation.
+
+        Raises:
+            InvalidInputError: The policy is unusable, or exceeds the limits, and did not before.
+        """
+        written = {} if self.retry is None else self.retry.written()
+        change = Change(
+            retry=written or None,
+            limits=limits if written else None,
+            deadline_seconds=self.deadline_seconds,
+            priority=self.priority,
+        )
+        known = override_problems(limits, present)
+        problems = [
+            problem
+            for problem in override_problems(limits, change.policy(present))
+            if problem not in known or problem.pointer.removeprefix("/retry/") in written
+        ]
+        if problems:
+            raise InvalidInputError(problems)
+        return change
+
+
+class Resume(ResumeOptions):
+    """The body of a resume."""
+
+    model_config = with_example(reason="The supplier is back.", retry={"max_attempts": 3}, priority="high")
+
+    reason: Annotated[
+        Annotated[str, Field(min_length=1, max_length=200)] | None,
+        Field(description="Why, for whoever looks at it."),
+    ] = None
+
+
+_SHOWN_WAITS: Final = 10
+"""A schedule has up to a thousand, and a custom status little room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(JsonShape):
+    """What changes of an operation while it is paused; None leaves what it has.
+
+    Attributes:
+        retry: Keys of a `retry` table, as they were written.
+        limits: The policy of the dependency, or of the handler, at that time.
+        deadline_seconds: From the change on; 0 means none.
+    """
+
+    retry: Mapping[str, Any] | None = None
+    limits: RetryPolicy | None = None
+    deadline_seconds: float | None = None
+    priority: PriorityName | None = None
+
+    @classmethod
+    def of(cls, request: Any) -> Self | None:
+        """Read the data of an external event; None where it has no change that anybody can read."""
+        try:
+            change = cls.from_json(request["change"])
+            return replace(change, retry=change.retry and validated(RetryOverride, change.retry).written())
+        except (InvalidInputError, KeyError, TypeError, ValueError):
+            return None
+
+    def policy(self, present: RetryPolicy) -> RetryPolicy:
+        """Return a policy as it is after the change."""
+        return overridden(self.limits or present, self.retry or {}, present)
+
+    def applied(self, operation: OperationInput, now: datetime) -> OperationInput:
+        """Return an operation as it is after the change."""
+        operation = replace(operation, policy=self.policy(operation.policy))
+        if self.priority is not None:
+            priority = Priority(self.priority)
+            operation = replace(operation, priority=None if priority is Priority.NORMAL else priority)
+        if self.deadline_seconds is None:
+            return operation
+        timeouts = replace(operation.timeouts, deadline_seconds=self.deadline_seconds)
+        return replace(operation, timeouts=timeouts).with_time_from(now)
+
+    def told(self, operation: OperationInput) -> dict[str, Any]:
+        """Return what an operation has of what changes, for a person."""
+        shown: dict[str, Any] = {}
+        if self.retry is not None:
+            policy = RetryOverride.model_construct(**operation.policy.to_json()).model_dump(
+                exclude={"preset"}
+            )
+            keys = policy if "preset" in self.retry else self.retry
+            shown["retry"] = {key: _brief(policy[key]) for key in keys}
+        if self.deadline_seconds is not None:
+            shown["deadline_seconds"] = operation.timeouts.deadline_seconds
+        if self.priority is not None:
+            shown["priority"] = operation.priority or Priority.NORMAL
+        return shown
+
+
+def _brief(value: Any) -> Any:
+    return f"{len(value)} waits" if isinstance(value, list) and len(value) > _SHOWN_WAITS else value
 
 
 def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:

@@ -104,12 +104,12 @@ class _AppliedPolicy:
 def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutcome) -> _AppliedPolicy:
     """Return the policy that decides about a failure: that of the failed step, or else the operation's.
 
-    Attempts that ended by a step with a policy of its own do not count for the operation's.
+    Attempts that ended by a step with a policy of its own, or are forgiven, do not count for the operation's.
     """
     if (step := outcome.step) is not None:
         seed = f"{operation.operation_id}/{step.step}"
         return _AppliedPolicy(step.policy, seed, step.attempt, f"step {step.step}: attempt")
-    number = outcome.number - (history.step_failures or 0)
+    number = outcome.number - (history.step_failures or 0) - (history.forgiven or 0)
     return _AppliedPolicy(operation.policy, operation.operation_id, number, "attempt")
 
 

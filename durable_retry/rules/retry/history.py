@@ -1,5 +1,6 @@
 """The attempts and waits of one operation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -96,7 +97,7 @@ class PastAction(JsonShape):
     Attributes:
         action: `cancel`, `retry_now`, `try`, `pause` or `resume`.
         at: When it took effect.
-        by: Name of the person or of the key; None when it is not known.
+        by: Name of the person or of the key, or `the policy`; None when it is not known.
         reason: In the words of whoever did it; None when there are none.
     """
 
@@ -104,6 +105,10 @@ class PastAction(JsonShape):
     at: datetime
     by: str | None = None
     reason: str | None = None
+    before: Annotated[
+        Mapping[str, Any] | None, left_out("What it changed, as it was. Left out where it changed nothing.")
+    ] = None
+    after: Annotated[Mapping[str, Any] | None, left_out("The same, as it is since.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +298,8 @@ class History(JsonShape):
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.
     step_failures: int | None = None
+    # Attempts before somebody let it go on that had none or no time left: they use up nothing; None for none.
+    forgiven: int | None = None
     # Whether an attempt so far ended without a clear refusal, so that the dependency may have acted; None for
     # not.
     may_have_acted: bool | None = None
@@ -336,6 +343,10 @@ class History(JsonShape):
     def with_step_failure(self) -> Self:
         """Note that the latest attempt ended by a step with a policy of its own."""
         return replace(self, step_failures=(self.step_failures or 0) + 1)
+
+    def forgiven_so_far(self) -> Self:
+        """Return the history of an operation that has all its attempts again."""
+        return replace(self, own_failures=0, step_failures=None, forgiven=self.attempt_count or None)
 
     def with_action(self, action: PastAction) -> Self:
         """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""

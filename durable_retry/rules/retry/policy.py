@@ -6,9 +6,9 @@ of the host.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.text import seconds_text
@@ -17,9 +17,13 @@ from durable_retry.base.validation import PositiveSeconds, Problem, Seconds, Str
 type Strategy = Literal["exponential", "linear", "fixed", "schedule"]
 type Jitter = Literal["full", "equal", "none"]
 type PresetName = Literal["standard", "rate_limited", "critical", "webhook", "fixed", "none"]
+type OnExhausted = Literal["dead_letter", "hold"]
 
 UNLIMITED: Final = -1
 """`max_attempts` that means: until the deadline, for ever where there is none."""
+
+HOLD_SECONDS: Final = 604_800.0
+"""A week: whoever was away comes back within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,9 @@ class RetryPolicy(JsonShape):
             cap.
         respect_retry_after: Whether the wait that the dependency asks for is a lower bound.
         max_retry_after_seconds: The longest wait that the dependency can ask for.
+        on_exhausted: What becomes of an operation without attempts or time left: a `dead_letter`, or it is
+            paused (`hold`). None is `dead_letter`.
+        hold_seconds: How long it is paused before it is a dead letter. None is a week.
     """
 
     strategy: Strategy = "exponential"
@@ -50,10 +57,22 @@ class RetryPolicy(JsonShape):
     jitter: Jitter = "full"
     respect_retry_after: bool = True
     max_retry_after_seconds: float = 300.0
+    on_exhausted: Annotated[
+        OnExhausted | None, PlainSerializer(lambda word: word or "dead_letter", return_type=OnExhausted)
+    ] = None
+    hold_seconds: Annotated[
+        float | None, PlainSerializer(lambda seconds: seconds or HOLD_SECONDS, return_type=float)
+    ] = None
 
     def allows_another(self, attempts_made: int) -> bool:
         """Return whether another attempt may follow after so many counted ones."""
         return self.max_attempts == UNLIMITED or attempts_made < self.max_attempts
+
+    def with_more_attempts(self, count: int) -> Self:
+        """Return the policy with so many more attempts."""
+        return (
+            self if self.max_attempts == UNLIMITED else replace(self, max_attempts=self.max_attempts + count)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +165,14 @@ def policy_from(settings: Mapping[str, Any], base: RetryPolicy | None = None) ->
     Without a base it is the `standard` preset.
     """
     preset: PresetName | None = settings.get("preset")
-    start = base if preset is None else PRESETS[preset].policy
-    changes = {key: value for key, value in settings.items() if key != "preset"}
-    return replace(start or PRESETS["standard"].policy, **_with_tuples(changes))
+    start = base or RetryPolicy()
+    return replace(start if preset is None else _preset(preset, start), **_with_tuples(settings))
+
+
+def _preset(name: PresetName, base: RetryPolicy) -> RetryPolicy:
+    """Return a preset; none says what becomes of an operation in the end."""
+    policy = PRESETS[name].policy
+    return replace(policy, on_exhausted=base.on_exhausted, hold_seconds=base.hold_seconds)
 
 
 def policy_problems(policy: RetryPolicy) -> list[tuple[str, str]]:
@@ -169,14 +193,21 @@ def policy_warnings(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[
     return []
 
 
-def overridden(limits: RetryPolicy, settings: Mapping[str, Any]) -> RetryPolicy:
+def overridden(
+    limits: RetryPolicy, settings: Mapping[str, Any], present: RetryPolicy | None = None
+) -> RetryPolicy:
     """Return the policy of an operation that changes `settings`, for a dependency with the policy `limits`.
 
-    Without a preset the dependency's policy is changed key by key. A preset replaces it, lowered to what the
+    Without a preset the present policy is changed key by key. A preset replaces it, lowered to what the
     dependency allows; so only keys that are written out can exceed a limit (see `override_problems`).
+
+    Args:
+        present: The operation's; None for one that comes, which has the dependency's.
     """
     preset: PresetName | None = settings.get("preset")
-    base = limits if preset is None else _policy_within_limits(PRESETS[preset].policy, limits)
+    base = present or limits
+    if preset is not None:
+        base = _policy_within_limits(_preset(preset, base), limits)
     return replace(base, **_with_tuples(settings))
 
 
@@ -331,3 +362,5 @@ class RetryOverride(Strict):
     jitter: Jitter = "full"
     respect_retry_after: bool = True
     max_retry_after_seconds: Seconds = 300.0
+    on_exhausted: OnExhausted = "dead_letter"
+    hold_seconds: PositiveSeconds = HOLD_SECONDS

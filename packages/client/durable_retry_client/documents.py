@@ -82,6 +82,8 @@ class Action(Document):
     at: datetime
     by: str | None = None
     reason: str | None = None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
 
 
 class DeadLetterNote(Document):

@@ -73,16 +73,18 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
     """
     name = given.pop("action")
     # The reason of a pause is why it is made; elsewhere dead letters are chosen by theirs.
-    reason = {"reason": given.pop("reason")} if name == "pause" and "reason" in given else {}
+    own = {"reason": given.pop("reason")} if name in {"pause", "resume"} and "reason" in given else {}
     if name != "pause" and not given.keys().isdisjoint(("for_seconds", "stops_deadline")):
         raise UsageError("--for-seconds and --stop-deadline are of a pause")
+    if "new_priority" in given:
+        own["priority"] = given.pop("new_priority")
     filter_ = {each: given.pop(each) for each in _FILTERS if each in given}
     is_all = given.pop("all", False)
     if sum(map(bool, (filter_, is_all, given.get("ids"), given.get("batch_id")))) != 1:
         raise UsageError("give filters, or ids, or --batch, or --all")
     if filter_ or is_all:
         given["filter"] = filter_
-    given |= {"action": name.replace("-", "_"), **reason}
+    given |= {"action": name.replace("-", "_"), **own}
     ask = Ask("POST bulk-actions", f"{{action_id}}  {name} of {{matched}}", _WATCH)
     if not given.setdefault("dry_run", False):
         return ask(api, given, screen)
@@ -106,7 +108,7 @@ COMMANDS: Final = (
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
         _start,
-        "action many all batch any_status letters pause pace",
+        "action many all batch any_status letters pause change new_priority pace",
     ),
     Command(
         "bulk list",

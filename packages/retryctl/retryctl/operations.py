@@ -41,13 +41,19 @@ def operation_view(document: Any) -> Iterator[RenderableType]:
         yield fill("step {name}  {status}  attempts: {attempts}", step).append(result)
     for act in document.get("actions", ()):
         reason = f": {act['reason']}" if act.get("reason") else ""
-        yield f"{act['action']}  {instant(act['at'])}{by(act)}{reason}"
+        yield f"{act['action']}  {instant(act['at'])}{by(act)}{reason}{_changed(act)}"
     for replay in document.get("replays", ()):
         when = f"{instant(replay['requested_at'])}{by(replay)}"
         yield Text.assemble(
             f"replay of {replay['dead_letter_id']}  {when}: ", state(replay["status"] or "not known")
         )
     yield from _end(document)
+
+
+def _changed(act: Mapping[str, Any]) -> str:
+    """Return what somebody changed of an operation; nothing where that was not."""
+    before, after = act.get("before"), act.get("after")
+    return f"  {cell(json.dumps(before))} to {cell(json.dumps(after))}" if after else ""
 
 
 def by(act: Mapping[str, Any]) -> str:
@@ -274,7 +280,7 @@ COMMANDS: Final = (
             ("retry-now", "let a waiting operation make its next attempt at once", "id"),
             ("try", "send one attempt past an open circuit, which does not count it", "id reason"),
             ("pause", "let an operation do nothing for a while", "id reason pause"),
-            ("resume", "let a paused operation go on", "id"),
+            ("resume", "let a paused operation go on, changed or not", "id reason change priority"),
         )
     ),
 )

@@ -163,7 +163,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "created_after": _option("--created-after", _INSTANT, "INSTANT"),
     "created_before": _option("--created-before", _INSTANT, "INSTANT"),
     "letters": "letter_reason category group app_version turn dependency times",
-    "letter_reason": _option("--reason", "such as RetriesExhausted; of a pause, why"),
+    "letter_reason": _option("--reason", "such as RetriesExhausted; of a pause or a resume, why"),
     "category": _option("--category", "of the failure, such as transient"),
     "app_version": _option("--app-version", "the app's version that gave it up", "VERSION"),
     "group": _option("--group", "root cause, from `dead-letters groups`"),
@@ -214,6 +214,9 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "stuck": _flag("--stuck", "list what should have gone on and has not"),
     "pause": "for_seconds stop_deadline",
     "for_seconds": _option("--for-seconds", "default: until it is changed again", "SECONDS"),
+    "change": "retry deadline at_once",
+    "at_once": _flag("--at-once", "also one that is not paused: pause, change and resume it"),
+    "new_priority": _choice("--new-priority", "high normal low", "; of a resume"),
     "stop_deadline": _flag("--stop-deadline", "add the time of waiting to deadlines", dest="stops_deadline"),
     # dead letters, causes, many at once
     "edit": "set patch from_step downstream_key note",

@@ -30,6 +30,25 @@ from tests.support.retryctl import Run, answers
             },
         ),
         (["resume", "--all"], {"action": "resume", "filter": {}}),
+        (
+            ["resume", "--priority", "low", "--reason", "back", "--retry", "max_attempts=3"],
+            {
+                "action": "resume",
+                "filter": {"priority": "low"},
+                "reason": "back",
+                "retry": {"max_attempts": 3},
+            },
+        ),
+        (
+            ["resume", "op-1", "--at-once", "--new-priority", "high", "--deadline-seconds", "60"],
+            {
+                "action": "resume",
+                "ids": ["op-1"],
+                "at_once": True,
+                "priority": "high",
+                "deadline_seconds": 60.0,
+            },
+        ),
         (["archive", "--reason", "Poison"], {"action": "archive", "filter": {"reason": "Poison"}}),
     ],
 )

@@ -1,7 +1,9 @@
 """Acting on one operation, whoever asks; the task hub is replaced."""
 
-from typing import Any
-from unittest.mock import AsyncMock
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from azure.core.exceptions import ServiceRequestError
@@ -18,16 +20,19 @@ from durable_retry.operations import actions as operations
 from durable_retry.operations.routes import (
     cancel_operation,
     pause_operation,
+    resume_operation,
     retry_operation_now,
     try_operation,
 )
+from durable_retry.rules.config.dependency import Targets
 from durable_retry.rules.facts import ActedOn
+from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import items
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.items import do_some
 from durable_retry_console.bulk.shapes import BatchInput, BulkAction
-from tests.support.builders import NOON
+from tests.support.builders import NOON, PAYMENTS, an_operation
 from tests.support.http import call
 
 HUB = TaskHub("{}")
@@ -186,6 +191,90 @@ async def test_many_are_resumed_and_one_that_is_not_paused_is_left_alone(hub: Hu
     hub.document = WAITING | {"status": "paused", "actions": [paused]}
     assert (await bulk(BulkAction.RESUME)).detail is None
     assert hub.raised == [("op-1", "resume", {"paused_at": to_rfc3339(NOON), "by": "ada"})]
+
+
+PAUSED: Final = WAITING | {
+    "status": "paused",
+    "dependency": "payments",
+    "actions": [{"action": "pause", "at": to_rfc3339(NOON), "by": "bob"}],
+}
+CHANGED: Final = {"retry": {"max_attempts": 3}, "priority": "high"}
+
+
+@pytest.fixture
+def changeable(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The operation, paused, with what it was accepted with."""
+    hub.document = PAUSED
+    instance = SimpleNamespace(input={"operation": an_operation().to_json()})
+    monkeypatch.setattr(TaskHub, "read_instance", AsyncMock(return_value=instance))
+    handler = Mock(limits_at=lambda dependency: replace(dependency, retry=RetryPolicy(max_attempts=2)))
+    known = Targets({"payments": PAYMENTS}, {"charge": handler}, ())
+    monkeypatch.setattr(operations, "targets", lambda: known)
+    return hub
+
+
+async def test_one_and_many_are_changed_alike_when_they_go_on(changeable: Hub) -> None:
+    answer = await call(resume_operation, TaskHub("{}"), CHANGED | {"reason": "back"}, operation_id="op-1")
+    assert answer.status == 202
+    assert (await bulk(BulkAction.RESUME, reason="back", **CHANGED)).detail is None
+    (_, event, of_one), (_, _, of_many) = changeable.raised
+    assert event == "resume"
+    assert of_one == {
+        "paused_at": to_rfc3339(NOON),
+        "by": None,
+        "reason": "back",
+        "change": {**CHANGED, "limits": PAYMENTS.retry.to_json()},
+    }
+    assert of_many == of_one | {"by": "ada"}
+
+
+async def test_a_change_at_once_is_one_event(changeable: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable_retry.operations.actions.clock.now", lambda: NOON)
+    changeable.document = PAUSED | {"status": "waiting_retry"}
+    body = {"at_once": True, "deadline_seconds": 0}
+    assert (await call(resume_operation, TaskHub("{}"), body, operation_id="op-1")).status == 202
+    change = {"at_once": True, "asked_at": to_rfc3339(NOON), "by": None, "change": {"deadline_seconds": 0.0}}
+    assert changeable.raised == [("op-1", "pause", change)]
+    assert [fact.action for fact in changeable.acted_on] == ["resume"]
+
+
+@pytest.mark.parametrize(("status", "body"), [("running", {}), ("succeeded", {"at_once": True})])
+async def test_what_is_not_paused_is_changed_at_once_alone_and_what_ended_never(
+    changeable: Hub, status: str, body: dict[str, Any]
+) -> None:
+    changeable.document = PAUSED | {"status": status}
+    answer = await call(resume_operation, TaskHub("{}"), body, operation_id="op-1")
+    assert (answer.status, changeable.raised) == (409, [])
+    assert answer.body["detail"] == f"The operation is not paused: its status is {status}."
+
+
+@pytest.mark.parametrize(
+    ("more", "retry", "pointers"),
+    [
+        ({}, {"max_attempts": 6, "respect_retry_after": False}, ["max_attempts", "respect_retry_after"]),
+        ({}, {"strategy": "schedule"}, ["schedule_seconds"]),
+        ({}, {"max_attempts": 0, "jitter": "some"}, ["max_attempts", "jitter"]),
+        ({"handler": "charge"}, {"max_attempts": 3}, ["max_attempts"]),
+    ],
+)
+async def test_a_policy_that_it_may_not_have_is_refused_and_nothing_is_sent(
+    changeable: Hub, more: dict[str, Any], retry: dict[str, Any], pointers: list[str]
+) -> None:
+    changeable.document = PAUSED | more
+    body = {"retry": retry, "priority": "high"}
+    answer = await call(resume_operation, TaskHub("{}"), body, operation_id="op-1")
+    assert (answer.status, changeable.raised) == (400, [])
+    assert [error["pointer"] for error in answer.body["errors"]] == [f"/retry/{name}" for name in pointers]
+
+
+async def test_what_is_not_configured_any_more_has_no_limits_for_a_policy(changeable: Hub) -> None:
+    for gone in ({"dependency": "gone"}, {"handler": "gone"}):
+        changeable.document = PAUSED | gone
+        answer = await call(resume_operation, TaskHub("{}"), CHANGED, operation_id="op-1")
+        ((pointer, detail),) = ((each["pointer"], each["detail"]) for each in answer.body["errors"])
+        assert (answer.status, pointer) == (400, "/retry")
+        assert "has the name gone" in detail
+    assert (await call(resume_operation, TaskHub("{}"), None, operation_id="op-1")).status == 202
 
 
 async def test_a_batch_that_runs_again_counts_what_it_has_paused_before(hub: Hub) -> None:

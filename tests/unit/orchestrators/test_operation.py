@@ -646,6 +646,55 @@ def test_the_deadline_stops_during_a_pause_that_says_so() -> None:
     assert stage.run()["deadline_at"] == "2026-11-21T14:00:00Z"
 
 
+CHANGE: Final = {
+    "retry": {"max_attempts": 3, "initial_seconds": 1.0},
+    "deadline_seconds": 60.0,
+    "priority": "high",
+}
+
+
+def test_what_a_resume_changes_applies_and_is_kept() -> None:
+    stage = paused(failing(99))
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "grace", "change": CHANGE})
+    shown = stage.run_until_waiting()
+    assert (shown["deadline_at"], shown["priority"]) == ("2026-11-21T12:01:00Z", "high")
+    document = stage.run()
+    assert (document["dead_letter"]["detail"][:22], document["priority"]) == (
+        "attempt 3 of 3 failed:",
+        "high",
+    )
+    assert [each["next_delay_seconds"] for each in document["attempts"]] == [10.0, 1.0, None]
+    _, resumed = document["actions"]
+    assert resumed["before"] == {
+        "retry": {"max_attempts": 5, "initial_seconds": 10.0},
+        "deadline_seconds": 3600.0,
+        "priority": "normal",
+    }
+    assert (resumed["by"], resumed["after"]) == ("grace", CHANGE)
+
+
+def test_a_change_at_once_pauses_and_resumes() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event("pause", {"by": "ada", "at_once": True, "reason": "it is back", "change": CHANGE})
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["deadline_at"]) == ("waiting_retry", "2026-11-21T12:01:00Z")
+    assert [(each["action"], each["reason"]) for each in shown["actions"]] == [
+        ("pause", "it is back"),
+        ("resume", "it is back"),
+    ]
+    assert stage.run()["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("change", [None, 7, {"retry": {"max_attempts": "many"}}, {"priority": "first"}, {}])
+def test_a_change_in_an_odd_form_changes_nothing(change: Any) -> None:
+    stage = paused()
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "grace", "change": change})
+    document = stage.run()
+    assert (document["status"], document["deadline_at"]) == ("succeeded", "2026-11-21T13:00:00Z")
+    assert "priority" not in document
+
+
 def test_a_pause_in_an_odd_form_has_no_end_of_its_own() -> None:
     stage = paused(for_seconds="soon", reason=7)
     assert stage.custom_status["next_attempt_at"] is None

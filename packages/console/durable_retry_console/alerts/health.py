@@ -1,7 +1,7 @@
 """The health metrics that alerts are about, and the gauges that show them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from durable_retry_console.alerts.rules import (
     CREDENTIAL_REFUSED,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    HELD,
     LANE_BLOCKED,
     NOT_STARTING,
     OUTBOX_LAG,
@@ -87,6 +88,7 @@ class HealthMetrics:
             answers.
         blocked_lanes: Lanes of order keys that a dead letter blocks.
         stuck: The orchestrations that no nudge moves, the first that was due first.
+        held: Since when its policy holds each operation, the first first.
     """
 
     dead_letters: DeadLetterSummary | None
@@ -98,6 +100,7 @@ class HealthMetrics:
     outbox_lag_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
     stuck: "Stuck | None" = ()
+    held: Mapping[str, datetime] | None = field(default_factory=dict)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
@@ -110,8 +113,12 @@ class HealthMetrics:
             STUCK: self.stuck_seconds,
             LANE_BLOCKED: self.lane_blocked_seconds,
             TASK_HUB_AWAY: self.task_hub_away_seconds,
+            HELD: self.held_seconds,
         }
-        names = {STUCK: tuple(each.instance_id for each in self.stuck or ()) or None}
+        names = {
+            STUCK: tuple(each.instance_id for each in self.stuck or ()) or None,
+            HELD: (f"{len(self.held)}",) if self.held else None,
+        }
         for name, circuits in self.circuits.items():
             refused = None if circuits is None else circuits.without_credential
             for kind, concerned in ((CIRCUIT_OPEN, circuits), (CREDENTIAL_REFUSED, refused)):
@@ -149,6 +156,11 @@ class HealthMetrics:
         """For how long what stands still the longest has done so; 0 when nothing does."""
         stuck = self.stuck
         return None if stuck is None else seconds_since(stuck[0].since if stuck else None, self.now)
+
+    @property
+    def held_seconds(self) -> float | None:
+        """For how long the operation that is held the longest is so; 0 when none is."""
+        return None if self.held is None else seconds_since(next(iter(self.held.values()), None), self.now)
 
     @property
     def lane_blocked_seconds(self) -> float | None:

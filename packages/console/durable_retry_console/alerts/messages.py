@@ -8,6 +8,7 @@ from durable_retry_console.alerts.rules import (
     CREDENTIAL_REFUSED,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    HELD,
     LANE_BLOCKED,
     OUTBOX_LAG,
     RETRIES_EXHAUSTED,
@@ -22,6 +23,7 @@ _VIEWS: Final = {
     CIRCUIT_OPEN: "circuits",
     CREDENTIAL_REFUSED: "circuits",
     LANE_BLOCKED: "lanes?blocked=true",
+    HELD: "operations?status=paused",
 }
 """The view of the dashboard about a condition; that of alerts for others."""
 PAGE_URL: Final = "page_url"

@@ -24,6 +24,7 @@ STUCK: Final = "stuck_seconds"
 LANE_BLOCKED: Final = "lane_blocked_seconds"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
+HELD: Final = "held"
 TEST: Final = "test"
 """The condition of a message that somebody sends to try the receivers."""
 
@@ -38,10 +39,12 @@ _TITLES: Final[Mapping[str, str]] = {
     LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
     NOT_STARTING: "Accepted operations do not begin",
     TASK_HUB_AWAY: "The task hub does not answer",
+    HELD: "Operations held by their policies",
     TEST: "Test",
 }
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
     CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it works.",
+    HELD: " Resume them once their dependency works; else they become dead letters.",
     STUCK: " Restart the host, and terminate what still stands: what had begun becomes a dead letter.",
 }
 _OVER: Final = {
@@ -65,7 +68,8 @@ class HealthMetric:
         condition: One of `CONDITIONS`; of a circuit or a credential with `:` and the dependency.
         value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
         threshold: Above this value the alert is raised; 0 is off.
-        names: The limit keys whose circuits are not closed, or what stands still; None for none.
+        names: The limit keys whose circuits are not closed, what stands still, or how many are held; None for
+            none.
     """
 
     condition: str
@@ -298,7 +302,8 @@ _HOUR_SECONDS: Final = 3_600
 
 
 def _value_text(kind: str, value: float) -> str:
-    return duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:,.12g}"
+    is_time = kind.endswith("_seconds") or kind in {NOT_STARTING, HELD}
+    return duration_text(value) if is_time else f"{value:,.12g}"
 
 
 def duration_text(seconds: float) -> str:

@@ -138,6 +138,9 @@ class AlertSettings(SettingsGroup):
         "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.",
         30.0,
     )
+    alert_held_seconds: float = seconds(
+        "Alert when its policy has held an operation for longer; 0 = off.", 60.0
+    )
     alert_webhook_url: Annotated[Secret | None, BeforeValidator(_secret_url)] = setting(
         "https URL that receives alerts as JSON, signed. Not set: none.", None, secret=True
     )
@@ -182,6 +185,7 @@ class AlertSettings(SettingsGroup):
             "stuck_seconds": sum(read() for read in of_features(_STUCK_AFTER).values()),
             "lane_blocked_seconds": self.alert_lane_blocked_seconds,
             "task_hub_away_seconds": self.alert_task_hub_away_seconds,
+            "held": self.alert_held_seconds,
         }
 
     @property

@@ -41,6 +41,7 @@ from durable_retry_console.index.health import seconds_without_a_start
 from durable_retry_console.optional import of_features
 
 _OF_FEATURES: Final = {
+    "holding": "durable_retry_console.alerts.holding:held",
     "order": "durable_retry_console.alerts.lanes:blocked_lanes",
     "outbox": "durable_retry_console.alerts.outbox:outbox_lag_seconds",
     "standstill": "durable_retry_console.alerts.standstill:stuck",

@@ -19,7 +19,7 @@ from durable_retry.base.validation import (
 )
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.replay import ReplayOptions
-from durable_retry.rules.operations.waits import PauseOptions
+from durable_retry.rules.operations.waits import PauseOptions, Resume, ResumeOptions
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 
 
@@ -83,12 +83,18 @@ class BulkFilter(Strict):
             if getattr(self, name) is not None
         )
 
-    def wanted(self, action: BulkAction, now: datetime) -> DeadLetterFilter | UnfinishedFilter:
-        """Return what the action meets, limited to what exists now: a replay never meets its own failures."""
+    def wanted(
+        self, action: BulkAction, now: datetime, *, of_all: bool = False
+    ) -> DeadLetterFilter | UnfinishedFilter:
+        """Return what the action meets, limited to what exists now: a replay never meets its own failures.
+
+        Args:
+            of_all: Whether a resume meets those that are not paused, too.
+        """
         given = self.model_dump()
         if action.is_of_dead_letters:
             return DeadLetterFilter.from_json(given | {"status": _OPEN}).until(now)
-        if action is BulkAction.RESUME and self.status is None:
+        if action is BulkAction.RESUME and self.status is None and not of_all:
             given["status"] = OperationState.PAUSED
         return UnfinishedFilter.from_json(given).until(now)
 
@@ -98,10 +104,14 @@ MAX_SELECTED: Final = 200
 type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-_OF_PAUSES: Final = frozenset(PauseOptions.model_fields)
+_OF_STEERING: Final = {
+    BulkAction.PAUSE: frozenset(PauseOptions.model_fields),
+    BulkAction.RESUME: frozenset(Resume.model_fields),
+}
+_STEERING: Final = frozenset().union(*_OF_STEERING.values())
 
 
-class BulkActionBody(ReplayOptions, PauseOptions):
+class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
     """What is done to many, and to which: by a filter, a selection or a batch.
 
     Attributes:
@@ -141,7 +151,7 @@ class BulkActionBody(ReplayOptions, PauseOptions):
     @override
     def options(self) -> dict[str, Any]:
         return super().options | self.model_dump(
-            include=set(_OF_PAUSES), exclude_unset=True, exclude_none=True
+            include=set(_STEERING), exclude_unset=True, exclude_none=True
         )
 
     def wanted(self, now: datetime) -> DeadLetterFilter | UnfinishedFilter | None:
@@ -154,7 +164,7 @@ class BulkActionBody(ReplayOptions, PauseOptions):
             raise InvalidInputError([Problem("", "needs a filter, ids or batch_id, and one of them only")])
         if misfits := list(self._misfits()):
             raise InvalidInputError(misfits)
-        return None if self.filter is None else self.filter.wanted(self.what, now)
+        return None if self.filter is None else self.filter.wanted(self.what, now, of_all=self.at_once)
 
     def _misfits(self) -> Iterator[Problem]:
         """Yield what is of other actions."""
@@ -167,5 +177,8 @@ class BulkActionBody(ReplayOptions, PauseOptions):
             if name == "note":
                 if not is_of_letters:
                     yield Problem("/note", "is kept with dead letters only")
-            elif self.what is not (BulkAction.PAUSE if name in _OF_PAUSES else BulkAction.REPLAY):
-                yield Problem(f"/{name}", f"is of {'pauses' if name in _OF_PAUSES else 'replays'} only")
+            elif name not in _OF_STEERING.get(self.what, ()) and (
+                name in _STEERING or self.what is not BulkAction.REPLAY
+            ):
+                owners = [f"{action}s" for action, own in _OF_STEERING.items() if name in own]
+                yield Problem(f"/{name}", f"is of {' and '.join(owners) or 'replays'} only")

@@ -18,7 +18,7 @@ from durable_retry.operations import actions as operations
 from durable_retry.operations.status import find_status
 from durable_retry.rules.circuit.snapshot import CLOCKS_APART
 from durable_retry.rules.dead_letters.record import WrongStatusError
-from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.operations.waits import Pause, Resume
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.document import GONE, BulkItem, ItemOutcome
 from durable_retry_console.bulk.replay import apart, replay_some
@@ -124,5 +124,5 @@ def _function_by_action(hub: TaskHub, given: BatchInput) -> dict[BulkAction, _Ac
         BulkAction.CANCEL: steered(operations.cancel),
         BulkAction.RETRY_NOW: steered(operations.retry_now),
         BulkAction.PAUSE: steered(partial(operations.pause, request=Pause.of(given.options))),
-        BulkAction.RESUME: steered(operations.resume),
+        BulkAction.RESUME: steered(partial(operations.resume, request=Resume.of(given.options))),
     }

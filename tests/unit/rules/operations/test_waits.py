@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category, OperationState
+from durable_retry.base.names import Category, OperationState, Priority
+from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.rules.operations.status import OperationStatus
-from durable_retry.rules.operations.waits import waits_of
+from durable_retry.rules.operations.waits import Change, Resume, waits_of
 from durable_retry.rules.retry.history import History, PastAttempt, PastWait, WaitKind
+from durable_retry.rules.retry.policy import RetryPolicy
 from tests.support.builders import NOON, an_operation
 
 
@@ -90,3 +92,48 @@ def test_an_operation_waits_because_of_what_failed_last_and_since_that_failed_so
     before = (attempt(1, 0, 500), attempt(2, 120))
     shown = document(OperationState.WAITING_RETRY, *before, last, handler=handler)
     assert shown["waits"][-1]["delay_reasons"][0] == why
+
+
+def change(body: dict[str, Any], present: RetryPolicy, limits: RetryPolicy | None = None) -> Change:
+    return validated(Resume, body).change(limits or RetryPolicy(), present)
+
+
+def test_a_resume_without_a_change_says_nothing() -> None:
+    assert Change.of({"change": {}}) == Change()
+    assert Change().applied(an_operation(), NOON) == an_operation()
+
+
+def test_a_change_is_read_as_it_was_written() -> None:
+    body = {"retry": {"max_attempts": 3}, "deadline_seconds": 0, "priority": "normal"}
+    made = change(body, RetryPolicy())
+    assert Change.of({"change": made.to_json()}) == made
+    changed = made.applied(an_operation(priority=Priority.HIGH), NOON)
+    assert (changed.policy.max_attempts, changed.deadline_at, changed.priority) == (3, None, None)
+    assert made.told(changed) == body
+
+
+def test_what_the_dependency_does_not_allow_is_refused_with_its_place() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        change({"retry": {"max_attempts": 6, "respect_retry_after": False}}, RetryPolicy())
+    pointers = [problem.pointer for problem in refused.value.problems]
+    assert pointers == ["/retry/max_attempts", "/retry/respect_retry_after"]
+
+
+def test_what_was_beyond_the_limits_before_is_no_mistake_of_a_change() -> None:
+    present, limits = RetryPolicy(max_attempts=9), RetryPolicy(max_attempts=5)
+    made = change({"retry": {"initial_seconds": 1.0}}, present, limits)
+    assert made.policy(present) == RetryPolicy(max_attempts=9, initial_seconds=1.0)
+    with pytest.raises(InvalidInputError):
+        change({"retry": {"max_attempts": 8}}, present, limits)
+
+
+def test_a_preset_is_told_as_all_that_it_says() -> None:
+    made = change({"retry": {"preset": "none"}}, RetryPolicy())
+    told = made.told(made.applied(an_operation(), NOON))["retry"]
+    assert (told["max_attempts"], told["on_exhausted"]) == (1, "dead_letter")
+
+
+def test_a_long_schedule_is_told_in_two_words() -> None:
+    made = change({"retry": {"strategy": "schedule", "schedule_seconds": [1.0] * 11}}, RetryPolicy())
+    told = made.told(made.applied(an_operation(), NOON))["retry"]
+    assert told == {"strategy": "schedule", "schedule_seconds": "11 waits"}

@@ -1,8 +1,10 @@
 from typing import Any, get_args
 
 import pytest
+from pydantic import TypeAdapter
 
 from durable_retry.rules.retry.policy import (
+    HOLD_SECONDS,
     PRESETS,
     UNLIMITED,
     Jitter,
@@ -59,8 +61,30 @@ def test_the_defaults_are_those_of_the_contract() -> None:
 
 
 def test_the_written_form_of_a_policy_has_the_same_keys_and_defaults() -> None:
+    """An operation carries nothing of a hold that it does not have."""
     written = RetryOverride().model_dump()
-    assert written == STANDARD.to_json() | {"preset": "standard"}
+    end = {"on_exhausted": "dead_letter", "hold_seconds": HOLD_SECONDS}
+    assert written == STANDARD.to_json() | {"preset": "standard", **end}
+    assert TypeAdapter(RetryPolicy).dump_python(STANDARD, mode="json") == STANDARD.to_json() | end
+
+
+def test_a_preset_leaves_what_becomes_of_an_operation_in_the_end() -> None:
+    holding = policy_from({"preset": "webhook", "on_exhausted": "hold", "hold_seconds": 60.0})
+    assert (holding.on_exhausted, holding.hold_seconds, holding.max_attempts) == ("hold", 60.0, 10)
+    for policy in (policy_from({"preset": "none"}, holding), overridden(holding, {"preset": "none"})):
+        assert (policy.on_exhausted, policy.hold_seconds, policy.max_attempts) == ("hold", 60.0, 1)
+    assert overridden(holding, {"on_exhausted": "dead_letter"}).on_exhausted == "dead_letter"
+
+
+def test_what_an_operation_has_is_changed_key_by_key() -> None:
+    present = RetryPolicy(max_attempts=3)
+    changed = overridden(STANDARD, {"initial_seconds": 1.0}, present)
+    assert changed == RetryPolicy(max_attempts=3, initial_seconds=1.0)
+
+
+def test_more_attempts_are_no_more_than_without_a_limit() -> None:
+    assert STANDARD.with_more_attempts(2).max_attempts == 7
+    assert UNTIL_DEADLINE.with_more_attempts(2) == UNTIL_DEADLINE
 
 
 def test_json_round_trips() -> None:

@@ -110,6 +110,7 @@ UNKNOWN = HealthMetrics(
     not_starting_seconds=None,
     blocked_lanes=None,
     stuck=None,
+    held=None,
 )
 
 
@@ -146,9 +147,21 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "stuck_seconds": 0.0,
         "lane_blocked_seconds": 600.0,
         "task_hub_away_seconds": 0.0,
+        "held": 0.0,
         "circuit_open_seconds:payments": 30.0,
         "credential_refused_seconds:payments": 0.0,
     }
+
+
+def test_operations_that_are_held_are_counted_by_the_first_of_them() -> None:
+    health = replace(METRICS, held={"op-1": after(-90), "op-2": after(-5)})
+    thresholds = {"held": 60.0} | dict.fromkeys(AlertSettings().thresholds, 0.0)
+    metrics = health.with_thresholds(thresholds | {"held": 60.0})
+    (alert,) = alert_changes({}, metrics, NOON)
+    assert alert.text == (
+        "Operations held by their policies (2): 1 min, over the threshold of 1 min. "
+        "Resume them once their dependency works; else they become dead letters."
+    )
 
 
 OWN = (

@@ -23,6 +23,7 @@ def raised(condition: str = "dead_letters") -> Alert:
         ("circuit_open_seconds:payments", "circuits/payments"),
         ("lane_blocked_seconds", "lanes?blocked=true"),
         ("not_starting", "alerts"),
+        ("held", "operations?status=paused"),
     ],
 )
 def test_an_alert_leads_to_the_view_of_its_condition_and_to_the_runbook(condition: str, view: str) -> None:

@@ -98,6 +98,12 @@ def test_a_resume_of_all_meets_those_that_are_paused() -> None:
     assert running.status is OperationState.RUNNING
 
 
+def test_a_resume_at_once_meets_those_that_are_not_paused_too() -> None:
+    assert an_action(action="resume", filter={}, at_once=True).wanted(NOON) == UnfinishedFilter(
+        created_before=NOON
+    )
+
+
 def test_a_selection_has_no_filter() -> None:
     assert an_action(action="replay", ids=["dl-1"]).wanted(NOON) is None
 
@@ -124,6 +130,8 @@ def test_a_selection_has_no_filter() -> None:
             ["/for_seconds", "/from_step", "/note"],
         ),
         ({"action": "pause", "ids": ["op-1"], "reason": "why", "downstream_key": "new"}, ["/downstream_key"]),
+        ({"action": "pause", "ids": ["op-1"], "priority": "high"}, ["/priority"]),
+        ({"action": "replay", "ids": ["dl-1"], "retry": {}, "at_once": True}, ["/at_once", "/retry"]),
         (
             {"action": "replay", "filter": {"status": "running", "dependency": "x"}, "reason": "why"},
             ["/filter/status", "/reason"],
@@ -152,3 +160,13 @@ def test_a_pause_of_many_keeps_why_and_for_how_long() -> None:
     body = an_action(action="pause", ids=["op-1"], reason="moving", for_seconds=60, stops_deadline=True)
     assert body.options == {"reason": "moving", "for_seconds": 60.0, "stops_deadline": True}
     assert an_action(action="pause", ids=["op-1"]).options == {}
+
+
+def test_a_resume_of_many_keeps_what_it_changes() -> None:
+    change = {
+        "retry": {"max_attempts": 3},
+        "deadline_seconds": 60.0,
+        "priority": "high",
+        "reason": "it is back",
+    }
+    assert an_action(action="resume", ids=["op-1"], **change).options == change

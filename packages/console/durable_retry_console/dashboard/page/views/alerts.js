@@ -17,6 +17,7 @@ const NAMES = {
   stuck_seconds: "Orchestrations do not go on",
   lane_blocked_seconds: "Lane of an order key blocked by a dead letter",
   not_starting: "Accepted operations do not begin",
+  held: "Operations held by their policies",
   task_hub_away_seconds: "The task hub does not answer",
 };
 
@@ -41,6 +42,7 @@ function raised({ items, receivers }) {
 /** Where a person looks next. */
 export function place(one) {
   if (one.dependency) return circuitLink(one.dependency);
+  if (one.condition === "held") return h("a", { href: link("operations", { status: "paused" }) }, "Look at them");
   if (one.condition === "not_starting") return h("a", { href: link("operations", { status: "pending" }) }, "Look at them");
   if (one.condition === "lane_blocked_seconds") return h("a", { href: link("lanes", { blocked: "true" }) }, "Look at them");
   if (["task_hub_away_seconds", "stuck_seconds"].includes(one.condition)) return null;
@@ -82,7 +84,7 @@ const TRY = { what: "test", label: "Send a test", kind: "quiet", done: ({ items 
 } };
 
 /** Whether the value of a condition is a time; that of one dependency is as its kind. */
-const isTime = (condition) => condition.split(":")[0].endsWith("_seconds") || condition === "not_starting";
+const isTime = (condition) => condition.split(":")[0].endsWith("_seconds") || ["not_starting", "held"].includes(condition);
 
 function settings({ thresholds, receivers }, reload) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : isTime(condition) ? `over ${duration(limit)}` : `over ${number(limit)}`);

@@ -131,9 +131,12 @@ function dead(one) {
 
 const DONE = { cancel: "Cancelled", retry_now: "Retried now", try: "Tried past the circuit", pause: "Paused", resume: "Resumed" };
 
+/** What somebody changed of it; nothing where that was not. */
+const changed = ({ before, after }) => (after ? ` (${JSON.stringify(before)} to ${JSON.stringify(after)})` : "");
+
 /** Who did what to it. */
 function actions(one) {
-  const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : "", each.reason ? `: ${each.reason}` : ""), h("span", { class: "spread" }), ago(each.at));
+  const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : "", each.reason ? `: ${each.reason}` : "", changed(each)), h("span", { class: "spread" }), ago(each.at));
   return linesCard("Actions", one.actions, line, { key: "actions" });
 }
 
