@@ -11,7 +11,7 @@ however many come.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
@@ -118,9 +118,6 @@ type PriorityName = Literal["high", "normal", "low"]
 """A `Priority` as people write it."""
 
 
-type OrderOnFailureName = Literal["block", "skip"]
-"""An `OrderOnFailure` as people write it."""
-
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 """States that an operation never leaves by itself."""
 
@@ -134,18 +131,6 @@ WAITING = frozenset(
     }
 )
 """States that `retry_now` ends."""
-
-HELD_UP = WAITING | {OperationState.PAUSED}
-"""States in which nothing happens until a time, a signal or a person ends them."""
-
-
-class OrderOnFailure(StrEnum):
-    """What becomes of those behind an operation of their order key that ends as a dead letter."""
-
-    BLOCK = "block"
-    """They wait until it is replayed to its end, or archived."""
-    SKIP = "skip"
-    """They go on."""
 
 
 class DeadLetterReason(StrEnum):
@@ -174,12 +159,6 @@ class EventState(StrEnum):
 
 
 TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")
-
-
-def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a status document has for each of `TURN_NAMES`, "" for a key that it has not."""
-    names = {name: document.get(name) or "" for name in TURN_NAMES}
-    return names | {"priority": names["priority"] or Priority.NORMAL.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

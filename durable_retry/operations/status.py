@@ -27,8 +27,8 @@ from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.entities import read_record
 from durable_retry.plugins import plugins
-from durable_retry.rules.operations.completion import unreadable_document, written_operation, written_run
-from durable_retry.rules.operations.keys import is_live, is_operation_id
+from durable_retry.rules.operations.completion import unreadable_document, written_run
+from durable_retry.rules.operations.keys import is_operation_id
 from durable_retry.rules.operations.operation import OperationInput, content_of
 from durable_retry.rules.operations.status import STEPS_RUN, checked_document, is_finished, running_document
 from durable_retry.rules.operations.waits import waits_of
@@ -86,19 +86,6 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
 def run_of_instance(instance: Instance) -> int:
     """Return the number of the run that an instance is."""
     return written_run(instance.input, instance.created_at)
-
-
-async def fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
-    """Return the fingerprint for which a key stands, by its operation's instance, else by its record.
-
-    It is None where it stands for none, and where that is not known.
-    """
-    instance = await hub.read_instance(operation_id)
-    if instance is not None:
-        written = written_operation(instance.input).get("fingerprint")
-        return written if isinstance(written, str) else None
-    record = await read_record(hub, operation_id)
-    return record.fingerprint or None if record is not None and is_live(record, clock.now()) else None
 
 
 async def has_ended(hub: TaskHub, operation_id: str) -> bool:

@@ -132,21 +132,6 @@ def function_timeout_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float | 
     return None if text == "-1" else _seconds_of(text, "functionTimeout")
 
 
-_REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")
-
-
-def redelivery_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float:
-    """Return for how long, by host.json, messages rest that a host had taken which died.
-
-    Raises:
-        SettingsError: One of the two is not a time span.
-    """
-    return max(
-        host_time_span("durableTask", "storageProvider", name, default="00:05:00", host_json=host_json)
-        for name in _REDELIVERY
-    )
-
-
 def host_time_span(*path: str, default: str, host_json: Path = APP_ROOT / HOST_JSON) -> float:
     """Return a time span of host.json's `extensions`, in seconds.
 

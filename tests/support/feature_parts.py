@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from durable_retry.base.names import OrderOnFailure
-from durable_retry.features.order.names import ORDER
+from durable_retry.features.order.names import ORDER, OrderOnFailure
 from durable_retry.features.order.rules.members import Order
 from durable_retry.features.outbox.names import OUTBOX
 

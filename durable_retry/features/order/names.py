@@ -1,6 +1,7 @@
 """Names that histories see: never rename one."""
 
-from typing import Final
+from enum import StrEnum
+from typing import Final, Literal
 
 ORDER: Final = "order"
 """The feature, as the parts of operations have it."""
@@ -23,3 +24,16 @@ RELEASE: Final = "release"
 
 TURN_EVENT: Final = "turn"
 """Event that ends the wait in a lane."""
+
+
+type OrderOnFailureName = Literal["block", "skip"]
+"""An `OrderOnFailure` as people write it."""
+
+
+class OrderOnFailure(StrEnum):
+    """What becomes of those behind an operation of their order key that ends as a dead letter."""
+
+    BLOCK = "block"
+    """They wait until it is replayed to its end, or archived."""
+    SKIP = "skip"
+    """They go on."""

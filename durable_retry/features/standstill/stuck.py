@@ -48,7 +48,7 @@ from durable_retry.hub.orchestrations import orchestrations
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, operation_of, restarts_of
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.settings.configuration import function_timeout_seconds, redelivery_seconds
+from durable_retry.settings.configuration import function_timeout_seconds, host_time_span
 
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 
@@ -93,6 +93,20 @@ def expected_turn(name: str, state: pb.OrchestrationState) -> Expected | None:
 
 def _has_not_begun(state: pb.OrchestrationState) -> bool:
     return OrchestrationStatus(state.orchestrationStatus) is OrchestrationStatus.PENDING
+
+
+_REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")
+
+
+def redelivery_seconds() -> float:
+    """Return for how long, by host.json, messages rest that a host had taken which died.
+
+    Raises:
+        SettingsError: One of the two is not a time span.
+    """
+    return max(
+        host_time_span("durableTask", "storageProvider", name, default="00:05:00") for name in _REDELIVERY
+    )
 
 
 def _late_after() -> timedelta:

@@ -58,11 +58,12 @@ from durable_retry.features.workflows.saga_store import (
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import http_admission
-from durable_retry.operations.status import find_status, fingerprint_of
+from durable_retry.operations.entities import read_record
+from durable_retry.operations.status import find_status
 from durable_retry.rules.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
 from durable_retry.rules.facts import SubmissionOutcome
-from durable_retry.rules.operations.completion import Completion, values_at
-from durable_retry.rules.operations.keys import workflow_id_for
+from durable_retry.rules.operations.completion import Completion, values_at, written_operation
+from durable_retry.rules.operations.keys import is_live, workflow_id_for
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
@@ -282,7 +283,7 @@ async def _look(
     if operation is None or end is None:
         return None
     try:
-        fingerprint = await fingerprint_of(hub, operation.operation_id)
+        fingerprint = await _fingerprint_of(hub, operation.operation_id)
     except UnreadableRecordError as error:
         raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
     # One whose key was taken never ran: what has its id is another request.
@@ -389,3 +390,16 @@ async def _start(hub: TaskHub, saga: Saga, token: str) -> None:
 
 
 _BY_SOMEBODY_ELSE: Final = "somebody else restarted the saga at this moment"
+
+
+async def _fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
+    """Return the fingerprint for which a key stands, by its operation's instance, else by its record.
+
+    It is None where it stands for none, and where that is not known.
+    """
+    instance = await hub.read_instance(operation_id)
+    if instance is not None:
+        written = written_operation(instance.input).get("fingerprint")
+        return written if isinstance(written, str) else None
+    record = await read_record(hub, operation_id)
+    return record.fingerprint or None if record is not None and is_live(record, clock.now()) else None

@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from durable_retry.base.documents import is_longer_than
 from durable_retry.base.json_forms import NOT_STORED, JsonShape, from_rfc3339, to_ms
 from durable_retry.base.masking import Masking
-from durable_retry.base.names import OrderOnFailure, Priority
+from durable_retry.base.names import Priority
 from durable_retry.base.text import MASK
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
@@ -184,10 +184,9 @@ class OperationInput(JsonShape):
         return self._part("order", "key")
 
     @property
-    def order_on_failure(self) -> OrderOnFailure | None:
+    def order_on_failure(self) -> str | None:
         """What becomes of those behind it when it ends as a dead letter; None without an order key."""
-        on_failure = self._part("order", "on_failure")
-        return None if on_failure is None else OrderOnFailure(on_failure)
+        return self._part("order", "on_failure")
 
     @property
     def submitted_to(self) -> str:

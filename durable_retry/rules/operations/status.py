@@ -7,11 +7,10 @@ input, and what changes is in the custom status: together they are the status do
 
 import json
 import operator
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -23,7 +22,6 @@ from durable_retry.base.names import (
     DeadLetterReason,
     EventState,
     OperationState,
-    OrderOnFailure,
     Priority,
 )
 from durable_retry.base.text import CUT_MARK, cut_text
@@ -109,7 +107,7 @@ class ListedOperation(Answer):
         str | None, left_out("Operations of one order key run one after the other. Left out without one.")
     ] = None
     order_on_failure: Annotated[
-        OrderOnFailure | None,
+        Literal["block", "skip"] | None,
         left_out("What becomes of those behind it when it ends as a dead letter."),
     ] = None
     priority: Annotated[
@@ -381,14 +379,6 @@ def running_document(
     return begun.to_json() | moved
 
 
-def last_error(document: Mapping[str, Any]) -> str:
-    """Return why an operation last failed, by its latest failed attempt and its dead letter, or ""."""
-    errors = [attempt["error"] for attempt in document.get("attempts", ()) if attempt.get("error")]
-    dead_letter = document.get("dead_letter") or {}
-    texts = [*errors[-1:], dead_letter.get("reason"), dead_letter.get("detail")]
-    return "\n".join(text for text in texts if text)
-
-
 def is_finished(document: Mapping[str, Any]) -> bool:
     return OperationState(document["status"]) in FINISHED
 
@@ -398,13 +388,3 @@ def lasted_seconds(document: Mapping[str, Any]) -> float:
     begins_at = document.get("start_at") or document["created_at"]
     # Somebody may have started it earlier, or cancelled it before.
     return max(0.0, (from_rfc3339(document["updated_at"]) - from_rfc3339(begins_at)).total_seconds())
-
-
-UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)
-
-
-def by_status(
-    states: Counter[str], shown: tuple[OperationState, ...] = tuple(OperationState)
-) -> dict[str, int]:
-    """Return a count for each state, zeros included."""
-    return {state.value: states[state] for state in shown}

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category, OrderOnFailure
+from durable_retry.base.names import Category
+from durable_retry.features.order.names import OrderOnFailure
 from durable_retry.features.order.rules.lane import Lane, LaneMessage
 from durable_retry.rules.facts import WaitEnded
 from orchestrators import run

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import OrderOnFailure, OrderOnFailureName
 from durable_retry.base.validation import Label, Problem, Strict
-from durable_retry.features.order.names import ORDER
+from durable_retry.features.order.names import ORDER, OrderOnFailure, OrderOnFailureName
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.request import Members, Part

@@ -17,7 +17,6 @@ from durabletask.client import OrchestrationStatus
 from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import turn_names_of
 from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.instances import ENDED_BADLY, Instance
@@ -30,6 +29,7 @@ from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
 from durable_retry_console.index.preview import preview_of
+from durable_retry_console.states import turn_names_of
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
 

@@ -11,9 +11,9 @@ from durable_retry.base.json_forms import from_rfc3339, is_none, optional_from_r
 from durable_retry.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.facts import TargetType
-from durable_retry.rules.operations.status import last_error
 from durable_retry.rules.retry.history import PastAction
 from durable_retry_console.activity.shapes import ActivityItem
+from durable_retry_console.states import last_error
 
 NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)
 """What operations and dead letters are asked by; each the whole of it."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from durable_retry.base.answers import UNREADABLE
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import from_microseconds, from_rfc3339, to_rfc3339
-from durable_retry.base.names import FINISHED, HELD_UP, OperationState
+from durable_retry.base.names import FINISHED, OperationState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.operations.status import find_status
@@ -37,6 +37,7 @@ from durable_retry_console.finding.question import (
 )
 from durable_retry_console.index.notes import write_noted
 from durable_retry_console.index.store import NAMED, OperationEntry, OperationList, buckets, ids_of_name
+from durable_retry_console.states import HELD_UP
 
 MAX_READ: Final = 20_000
 """Entries of the index per page."""

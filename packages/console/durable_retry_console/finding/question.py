@@ -14,9 +14,9 @@ from durable_retry.base.documents import read_json
 from durable_retry.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.base.names import OperationState, TurnNames
 from durable_retry.base.text import mentions
-from durable_retry.rules.operations.status import last_error
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
 from durable_retry_console.index.store import NAMED, OperationEntry
+from durable_retry_console.states import last_error
 
 _SEARCHED: Final = ("operation_id", "key", *NAMED)
 

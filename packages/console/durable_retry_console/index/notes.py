@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.base.json_forms import from_rfc3339, microseconds
-from durable_retry.base.names import FINISHED, HELD_UP, PAUSE_EVENT, TURN_NAMES, OperationState
+from durable_retry.base.names import FINISHED, PAUSE_EVENT, TURN_NAMES, OperationState
 from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
@@ -30,7 +30,6 @@ from durable_retry.rules.facts import (
     WaitBegun,
 )
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.status import last_error
 from durable_retry.rules.retry.history import WaitKind, kind_after
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
@@ -43,6 +42,7 @@ from durable_retry_console.index.store import (
     write_entries_at_end,
     write_since,
 )
+from durable_retry_console.states import HELD_UP, last_error
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""

@@ -9,8 +9,9 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry.base.answers import read_or
 from durable_retry.base.documents import json_object
-from durable_retry.base.names import OperationState, turn_names_of
+from durable_retry.base.names import OperationState
 from durable_retry.operations.status import ACTIVE
+from durable_retry_console.states import turn_names_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

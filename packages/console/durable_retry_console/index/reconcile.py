@@ -34,7 +34,7 @@ from durable_retry.operations.lone_records import let_answer_alone
 from durable_retry.operations.status import find_status
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import unreadable_completion, unreadable_document
-from durable_retry.rules.operations.status import checked_document, last_error
+from durable_retry.rules.operations.status import checked_document
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.app import retention_settings
@@ -44,6 +44,7 @@ from durable_retry.upkeep.rounds import STEP_SECONDS
 from durable_retry_console.index.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry_console.index.preview import preview_of
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets, close_gap, gaps
+from durable_retry_console.states import last_error
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds unwritten entries renews its row more often than this."""

@@ -23,13 +23,7 @@ from durable_retry.base.json_forms import optional_from_rfc3339
 from durable_retry.base.names import FINISHED, OperationState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import document_of
-from durable_retry.rules.operations.status import (
-    UNFINISHED,
-    StatusCounts,
-    UnfinishedCounts,
-    by_status,
-    is_finished,
-)
+from durable_retry.rules.operations.status import StatusCounts, UnfinishedCounts, is_finished
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
@@ -42,6 +36,7 @@ from durable_retry_console.limit_keys import LimitKeyCounts
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER
+from durable_retry_console.states import UNFINISHED, by_status
 
 
 class OperationShare(Answer):

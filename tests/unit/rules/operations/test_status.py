@@ -1,7 +1,6 @@
 """The status document, and how it is cut to fit."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,12 +11,9 @@ from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.rules.operations.status import (
     MAX_BYTES,
-    UNFINISHED,
     OperationStatus,
-    by_status,
     fitted_status,
     is_finished,
-    last_error,
     moving_parts,
     running_document,
     size_bytes,
@@ -213,35 +209,6 @@ def test_the_handler_is_named_where_there_is_one() -> None:
     assert moving_parts(running.to_json())["handler"] == "ship"
 
 
-@pytest.mark.parametrize(
-    ("shown", "error"),
-    [
-        ({}, ""),
-        ({"attempts": [{"error": None}], "dead_letter": None}, ""),
-        ({"attempts": [{"error": "first"}, {"error": "second"}, {"error": None}]}, "second"),
-        ({"attempts": [], "dead_letter": {"reason": "PoisonMessage", "detail": "x"}}, "PoisonMessage\nx"),
-        ({"attempts": [{"error": "no"}], "dead_letter": {"reason": "PoisonMessage"}}, "no\nPoisonMessage"),
-    ],
-)
-def test_the_last_error_is_that_of_the_latest_failed_attempt_and_of_the_dead_letter(
-    shown: dict[str, Any], error: str
-) -> None:
-    assert last_error(shown) == error
-
-
 def test_three_states_are_the_end() -> None:
     ended = {state.value for state in OperationState if is_finished({"status": state.value})}
     assert ended == {"succeeded", "dead_lettered", "cancelled"}
-
-
-def test_states_without_operations_are_shown_as_zero() -> None:
-    assert by_status(Counter({"running": 2}), UNFINISHED) == {
-        "pending": 0,
-        "scheduled": 0,
-        "waiting_order": 0,
-        "paused": 0,
-        "running": 2,
-        "waiting_retry": 0,
-        "waiting_throttle": 0,
-        "waiting_circuit": 0,
-    }

@@ -14,7 +14,7 @@ from durable_retry.base.names import OperationState, Priority
 from durable_retry.features.in_process.names import CALL_SOURCE
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
-from durable_retry.rules.operations.status import ListedOperation, last_error
+from durable_retry.rules.operations.status import ListedOperation
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
@@ -22,6 +22,7 @@ from durable_retry_console.finding import operations as operation_search
 from durable_retry_console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
+from durable_retry_console.states import last_error
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import OrderOnFailure
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.order.names import OrderOnFailure
 from durable_retry.features.order.rules.members import Order, OrderKeys, blocks_its_order, order_of
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Dependency
