@@ -15,7 +15,7 @@ An `update` of a handler is made in the version of the row that was read here, a
 it. Where it is not so, nothing is committed (`ConflictError`).
 
 A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
-in the table `Outbox`. A commit to which no feature adds rows is in a list of `OutboxIndex`, so that retention
+in the table `Commits`. A commit to which no feature adds rows is in a list of `CommitIndex`, so that retention
 finds it:
 
     PK `committed`  RK <newest first><run id>
@@ -42,8 +42,8 @@ from durable_retry.runtime.deferred import imported
 from durable_retry.storage import contents, tables
 from durable_retry.storage.lists import partition_of, partitions
 
-TABLE: Final = "Outbox"
-INDEX_TABLE: Final = "OutboxIndex"
+TABLE: Final = "Commits"
+INDEX_TABLE: Final = "CommitIndex"
 
 COMMITTED: Final = "committed"
 
@@ -68,7 +68,7 @@ def location_in(row: tables.Row, run_id: str) -> CommitLocation:
 
 @dataclass(frozen=True, slots=True)
 class OldEntry:
-    """The entry of a list of `OutboxIndex`; its keys."""
+    """The entry of a list of `CommitIndex`; its keys."""
 
     partition: str
     row_key: str

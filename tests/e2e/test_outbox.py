@@ -154,7 +154,7 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
         lambda: system.client.get(instance).json()["runtimeStatus"] == "Terminated",
         "the outbox is terminated",
     )
-    with TableClient.from_connection_string(storage.connection_string, "OutboxIndex") as index:
+    with TableClient.from_connection_string(storage.connection_string, "CommitIndex") as index:
         (note,) = index.query_entities(f"PartitionKey lt 'q' and RowKey eq '{outbox_id}'")
         index.update_entity({**note, "noted_at": "2026-01-01T00:00:00Z"})
     swept = system.client.post("/admin/functions/watch", json={"input": ""})

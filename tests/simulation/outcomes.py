@@ -405,7 +405,7 @@ def nothing_is_left(story: Story) -> Iterator[str]:
     yield from (f"{each.instance_id} still runs" for each in hub.instances.values() if each.is_running)
     if hub.under_way:
         yield f"{hub.under_way} messages are under way"
-    index = story.app.tables.rows("OutboxIndex")
+    index = story.app.tables.rows("CommitIndex")
     notes = [row for row in index if row["PartitionKey"].startswith("pending")]
     # The note of a commit that was not made stays for an hour.
     not_made = {end.operation.run_id for end in story.ends if not end.succeeded}

@@ -202,7 +202,7 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (markers.TABLE, results.STEPS_TABLE) == ("AttemptMarkers", "HandlerSteps")
     assert (results.TABLE_PREFIX, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
-    assert (commits.TABLE, commits.INDEX_TABLE) == ("Outbox", "OutboxIndex")
+    assert (commits.TABLE, commits.INDEX_TABLE) == ("Commits", "CommitIndex")
     assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert outbox_instance("op-1") == "outbox-op-1"

@@ -1,7 +1,7 @@
 """Locations and index of outbox rows.
 
 A transaction cannot span partitions, so the events of a handler with table writes are in the partition of its
-writes. All others are in the table `Outbox`, partition = outbox id (the operation's id, and its run's number
+writes. All others are in the table `Commits`, partition = outbox id (the operation's id, and its run's number
 behind a dot). For events elsewhere that partition holds one row with their location, so that an event is
 found by its id alone.
 

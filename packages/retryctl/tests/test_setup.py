@@ -9,7 +9,7 @@ from retryctl.doctor import REMEDIES
 from tests.support.retryctl import Run, answers
 
 QUEUE: Final = {"kind": "queue", "name": "operations", "state": "made"}
-TABLE: Final = {"kind": "table", "name": "Outbox", "state": "present"}
+TABLE: Final = {"kind": "table", "name": "Commits", "state": "present"}
 REFUSED: Final = {
     "kind": "queue",
     "name": "operations-poison",
@@ -28,7 +28,7 @@ def test_it_says_what_was_made_and_what_was_there() -> None:
     assert run.code == 0
     assert run.out.splitlines() == [
         "queue  made     operations",
-        "table  present  Outbox",
+        "table  present  Commits",
         "1 made, 1 present",
     ]
 

@@ -137,7 +137,7 @@ def contradictions(world: World, stages: list[Stage]) -> Iterator[str]:
         yield "none succeeded"
     if len({json.dumps(each["events"]) for each in succeeded}) > 1:
         yield "they show different events"
-    sent = [row["RowKey"] for name in (TABLE, "Outbox") for row in world.tables.rows(name)]
+    sent = [row["RowKey"] for name in (TABLE, "Commits") for row in world.tables.rows(name)]
     events = [name for name in sent if name.startswith("outbox-")]
     wanted = len(succeeded[0]["events"]) if succeeded else 0
     if succeeded and len(events) != wanted:

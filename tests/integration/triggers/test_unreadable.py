@@ -313,9 +313,9 @@ def ids_of(items: list[dict[str, Any]]) -> list[str]:
     [
         ("dead letters", "DeadLetters", "document_0"),
         ("dead letters of words", "DeadLetters", "document_0"),
-        ("pending events", "Outbox", "event_0"),
-        ("sent events", "OutboxIndex", "document_0"),
-        ("failed events", "OutboxIndex", "document_0"),
+        ("pending events", "Commits", "event_0"),
+        ("sent events", "CommitIndex", "document_0"),
+        ("failed events", "CommitIndex", "document_0"),
         ("batches", "Batches", "created_at"),
     ],
 )
