@@ -15,8 +15,8 @@ An `update` of a handler is made in the version of the row that was read here, a
 it. Where it is not so, nothing is committed (`ConflictError`).
 
 A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
-in the table `Commits`. A commit to which no feature adds rows is in a list of `CommitIndex`, so that retention
-finds it:
+in the table `Commits`. A commit to which no feature adds rows is in a list of `CommitIndex`, by which
+retention finds it:
 
     PK `committed`  RK <newest first><run id>
 
