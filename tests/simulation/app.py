@@ -347,6 +347,8 @@ class App:
                 stack.enter_context(each)
             operation_notes.record_facts()
             self.world.on_birth.append(self._introduce)
+            # A worker takes the places along in which it held submissions.
+            self.world.on_death.append(lambda _worker: intake.http_admission.cache_clear())
             yield
 
     def _read_input(self, given: dict[str, Any]) -> Any:

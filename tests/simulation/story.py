@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from durable_retry.attempt.http_client import close_clients
@@ -23,6 +24,7 @@ from durable_retry.circuit.cache import close_circuits
 from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.debounce.names import DEBOUNCE
+from durable_retry.features.order.lanes import LOOKED_AT
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import lane_of_state
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
@@ -110,7 +112,7 @@ class Story:
         lost_results: Operations whose result was stored apart, and is not there.
         left_results: Tables of results that are left when the time of all is over.
         lanes: What was seen of order lanes.
-        left_in_lanes: Who is in a lane at rest, and has no open dead letter.
+        left_in_lanes: Who is near the front of a lane at rest, and has no open dead letter.
         slots_left: Slots that are lent when the world is at rest.
         debounces: What was seen of the entities of debounce keys.
         debounced_left: Entities of debounce keys that are there when the time of every record is over.
@@ -211,8 +213,10 @@ class Story:
             self.slots_left += [f"{name} has lent {each}" for each in self.slots.lent_at(limiter)]
         for name, state in self._states(ORDER_LANE).items():
             lane = lane_of_state(name, state)
+            # Nobody looks further along a lane before those in front are gone.
             letters = {
-                place.operation_id: lane.dead_letters.get(place.operation_id) for place in lane.places()
+                place.operation_id: lane.dead_letters.get(place.operation_id)
+                for place in islice(lane.places(), LOOKED_AT)
             }
             self.left_in_lanes += [
                 f"{operation_id} is left in the lane {lane.order_key}"
