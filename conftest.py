@@ -16,7 +16,7 @@ from durable_retry_console.index import notes as operation_notes
 from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN
 from tests.support.azurite import Storage, use_account
-from tests.support.semantics import reason_for_own_terms
+from tests.support.semantics import be_on_azures_terms, reason_for_own_terms
 from tests.support.tables import TablesInMemory, use_own_tables
 from tests.support.target import Target
 
@@ -41,14 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
     vars(configuration)["check_later_ones"] = lambda _check: None
     semantics = config.getoption("--semantics")
     if semantics:
-        # What host.json hides from the start after a kill, a minute, is more than tests wait for.
-        os.environ["ONEBOX_SEMANTICS"] = semantics if "hidden=" in semantics else f"{semantics},hidden=0.5"
+        be_on_azures_terms(semantics)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what holds with onebox, or with its task hub's own terms, only."""
     for item in items:
-        reason = reason_for_own_terms(item) if config.getoption("--semantics") else None
+        reason = None
+        if config.getoption("--semantics"):
+            reason = reason_for_own_terms(item)
+            item.add_marker(pytest.mark.timeout(1_800), append=False)  # what it waits for takes longer
         if HOSTED_URL and "system" not in getattr(item, "fixturenames", ()):
             reason = "is not about the app at E2E_URL"
         if reason is not None:

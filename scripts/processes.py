@@ -24,6 +24,7 @@ LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 0.5
 FIRST_PORT, LAST_PORT = 11_000, 32_000
 NEIGHBOURS = 64  # processes that can run side by side, each with 328 ports of its own
+PATIENCE = "PATIENCE"  # an environment variable, by which tests on a slow host wait longer
 FIRST_SERVER_ERROR = 500
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """`verify` for clients of loopback servers without TLS: it has no certificates. By default each client loads
@@ -74,7 +75,7 @@ def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: fl
     Args:
         look: Called up to 20 times a second at first, and twice a second in the end.
         what: What is waited for, for the message.
-        within_seconds: How long to go on, above 0.
+        within_seconds: How long to go on, above 0; `PATIENCE` times as long where the environment has that.
 
     Returns:
         The first answer that is neither None nor False.
@@ -82,6 +83,7 @@ def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: fl
     Raises:
         TimeoutError: There was none in time.
     """
+    within_seconds *= float(os.environ.get(PATIENCE, "1"))
     deadline = time.monotonic() + within_seconds
     while True:
         found = look()

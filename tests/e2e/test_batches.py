@@ -8,6 +8,7 @@ import pytest
 
 from scripts.processes import eventually
 from tests.support.app import RUN, System, operation
+from tests.support.semantics import Calls
 
 OF_ANOTHER = f"of-another-{RUN}"
 
@@ -73,7 +74,7 @@ def test_a_repeated_batch_redoes_nothing(system: System, key: str) -> None:
         item["operation_id"] for item in second["items"]
     ]
     assert second["status"] == "succeeded"
-    assert {system.target.totals()[f"{key}-{number}"] for number in range(5)} == {1}
+    assert [system.target.totals()[f"{key}-{number}"] for number in range(5)] == [Calls(1)] * 5
 
 
 def test_a_batch_with_a_key_is_one_batch_and_items_without_keys_get_theirs_from_it(
@@ -85,7 +86,7 @@ def test_a_batch_with_a_key_is_one_batch_and_items_without_keys_get_theirs_from_
     again = submitted(system, [item, item], key)
     assert (again.status_code, again.json()["batch_id"]) == (202, document["batch_id"])
     assert again.headers["idempotent-replayed"] == "true"
-    assert [system.target.totals()[each["key"]] for each in document["items"]] == [1, 1]
+    assert [system.target.totals()[each["key"]] for each in document["items"]] == [Calls(1)] * 2
     assert submitted(system, [item], key).status_code == 422
     # The same key in the body is the same batch, which shows it and is found by it.
     posted = system.client.post("/api/batches", json={"key": key, "items": [item, item]})
@@ -123,7 +124,8 @@ def test_a_large_batch_with_3_bad_items_finishes_all_others(system: System, key:
     assert document["status"] == "succeeded"
     assert (document["counts"]["succeeded"], document["counts"]["dead_lettered"]) == (size - 3, 3)
     totals = system.target.totals()
-    assert {totals[f"{key}-{number}"] for number in range(size) if number not in bad} == {1}
+    called = [totals[f"{key}-{number}"] for number in range(size) if number not in bad]
+    assert called == [Calls(1)] * (size - 3)
 
 
 def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System, of_another: str) -> None:
