@@ -103,8 +103,8 @@ class CircuitCache:
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
-        while admission.turn_at is not None and (seconds := self._seconds_until_turn(admission)) > 0:
-            await self.sleep(seconds)
+        if admission.turn_at is not None:
+            await self._wait_for_turn(admission.turn_at)
         await self.refresh_snapshot()
         limit = self.share.settings.max_concurrency
         if limit and admission.slot is None and self.share.may_wait(self._part, admission.ahead):
@@ -257,9 +257,18 @@ class CircuitCache:
         if not opened.is_set():
             self.share.door.remove(opened.set)
 
-    def _seconds_until_turn(self, admission: AdmissionState) -> float:
-        turn_at, now = admission.turn_at, self.now()
-        return self.share.seconds_until(turn_at, now) if is_valid(turn_at, now) else 0.0
+    async def _wait_for_turn(self, turn_at: datetime) -> None:
+        """Wait until an attempt has its turn, and this worker may start one more, with the circuit read.
+
+        Those that are late may wait for the same read: so each looks after it whether it still may start.
+        """
+        while is_valid(turn_at, now := self.now()):
+            if (seconds := self.share.seconds_until(turn_at, now)) > 0:
+                await self.sleep(seconds)
+            elif self._is_fresh():
+                return
+            else:
+                await self.refresh_snapshot()
 
     def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""

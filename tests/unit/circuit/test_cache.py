@@ -703,6 +703,24 @@ async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
         slept.clear()
 
 
+async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate() -> None:
+    stage, slept = Copies(limits=LimitSettings(rate_per_second=1)), list[float]()
+    stage.shared.reads_may_go = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stage.moment.pass_(seconds)
+
+    stage.copy.sleep = sleep
+    turn = replace(FIRST, turn_at=stage.moment.now() - timedelta(seconds=1))
+    asking = [asyncio.create_task(ask(stage, f"op-{number}", turn)) for number in range(4)]
+    await asyncio.sleep(0)
+    stage.shared.reads_may_go.set()
+    answers = await asyncio.gather(*asking)
+    assert {type(answer) for answer in answers} == {Permitted}
+    assert slept == pytest.approx([1.0]), "two start in a second"
+
+
 async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=2))
     await known(stage)
