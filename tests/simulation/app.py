@@ -19,6 +19,7 @@ from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
 from activities import calls as call_steps
+from activities import fallback as fallback_steps
 from activities import lookup as lookup_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_steps
@@ -33,6 +34,7 @@ from durable_retry.attempt import http_client as downstream
 from durable_retry.base import names
 from durable_retry.base.names import WAKE_WAITING
 from durable_retry.dead_letters import index as dead_letter_index
+from durable_retry.features.fallback.names import LEAVE_DEPENDENCY
 from durable_retry.features.in_process import names as call_names
 from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
@@ -62,7 +64,7 @@ from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
 from tests.simulation.regulars import REGULAR, regular
-from tests.simulation.targets import BANK, REPORTS, TENANTS, Network, Queues, Target
+from tests.simulation.targets import BANK, MODEL, REPORTS, SPARE, TENANTS, Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -116,6 +118,16 @@ circuit = { by = "limit_key", consecutive_failures = 2 }
 base_url = "http://reports/v1"
 retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = 6 }
 poll = { location = "/job", every_seconds = 5 }
+[dependencies.model]
+base_url = "http://model/v1"
+retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = 6 }
+circuit = { consecutive_failures = 1 }
+fallback = "spare"
+[dependencies.spare]
+base_url = "http://spare/v1"
+retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = 6 }
+circuit = { consecutive_failures = 2 }
+idempotency = { header = "" }
 [dependencies.hooks]
 base_url = "http://hooks/v1"
 retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
@@ -300,6 +312,7 @@ class App:
         headers |= {REPORTS: "Idempotency-Key"} if self.world.chances.polled else {}
         balance = {"PartitionKey": BALANCE, "RowKey": BALANCE, "number": 0}
         self.tables.get_table_client(WRITES).create_entity(balance)
+        headers |= {MODEL: "Idempotency-Key", SPARE: ""} if self.world.chances.falling else {}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(
             world=self.world,
@@ -437,6 +450,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
     LOOK_AT_LANE: order_steps.look_at_lane,
+    LEAVE_DEPENDENCY: fallback_steps.leave_dependency,
     LOOK_UP: lookup_steps.look_up,
     POLL: polling_steps.poll,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),

@@ -19,7 +19,7 @@ from durable_retry.rules.retry.policy import HOLD_SECONDS
 from durable_retry.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
-from tests.simulation.targets import BANK, REPORTS, Call, operation_in
+from tests.simulation.targets import BANK, MODEL, REPORTS, SPARE, Call, operation_in
 
 type RunKey = tuple[str, datetime]
 
@@ -28,7 +28,7 @@ _BREATH: Final = timedelta(milliseconds=5)
 
 _EARLY: Final = timedelta(seconds=1)
 
-_UNSAFE: Final = frozenset({"ledger", "depot", BANK})
+_UNSAFE: Final = frozenset({"ledger", "depot", BANK, SPARE})
 """They do not deduplicate."""
 
 _OF_STEPS: Final = "depot"
@@ -60,7 +60,7 @@ def one_effect_per_key(story: Story) -> Iterator[str]:
 
 def nothing_unsafe_twice(story: Story) -> Iterator[str]:
     """What may have taken effect at a dependency that does not deduplicate is not sent again by its run."""
-    for target in sorted(_UNSAFE - {BANK}):
+    for target in sorted((_UNSAFE - {BANK}) & story.app.targets.keys()):
         for run, calls in _calls_by_run(story, target).items():
             arrived = [call for call in calls if call.arrived and not call.path.endswith(_REPEATABLE)]
             for before, after in pairwise(arrived):
@@ -107,10 +107,23 @@ def accepted_work_is_followed(story: Story) -> Iterator[str]:
             yield f"{end.operation.run_id} was not asked for: {end.document['dead_letter']['detail']}"
 
 
+def one_place_has_the_effect(story: Story) -> Iterator[str]:
+    """An operation has an effect at its dependency or at the fallback, never at both: at who answered."""
+    places: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for target in sorted({MODEL, SPARE} & story.app.targets.keys()):
+        for call in story.app.targets[target].calls:
+            places[_life(story, call.operation)] |= {target} if call.effect else set()
+    yield from (f"{name} took effect at both" for (name, _), at in places.items() if len(at) > 1)
+    for end in story.ends:
+        answered_by = (end.document["result"] or {}).get("dependency", end.document["dependency"])
+        if end.succeeded and answered_by in {MODEL, SPARE} - places[_life(story, end.operation)]:
+            yield f"{end.operation.run_id} succeeded at {answered_by} without an effect there"
+
+
 def ambiguity_is_real(story: Story) -> Iterator[str]:
     """A run ends as ambiguous only when something was sent, or when an execution was repeated or died."""
     sent: dict[RunKey, list[Call]] = {}
-    for target in _UNSAFE:
+    for target in _UNSAFE & story.app.targets.keys():
         sent |= _calls_by_run(story, target)
     executed = Counter(_execution_keys(story))
     for end in story.ends:
@@ -157,6 +170,8 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
     for end in story.ends:
         run, count = end.operation, end.document["attempt_count"]
         seen = calls[run.dependency].get(_run(run), [])
+        if run.submitted_to != run.dependency:
+            seen = [*calls[run.submitted_to].get(_run(run), []), *seen]
         # One whose credential was refused costs no attempt.
         counted = [call for call in seen if call.execution.counts and call.status != httpx.codes.UNAUTHORIZED]
         numbers = {call.attempt for call in counted}

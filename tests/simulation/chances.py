@@ -24,6 +24,8 @@ POLLED_EVERY: Final = 11
 _POLLED: Final = 5
 SWAPPING_EVERY: Final = 11
 _SWAPPING: Final = 9
+FALLING_EVERY: Final = 10
+_FALLING: Final = 5
 
 _LOST: Final = 0.03
 
@@ -75,6 +77,8 @@ class Chances:
             world, but for crowded and keyed ones.
         swapping: Most operations are handlers that change one row by compare-and-swap. In every eleventh
             world, but for crowded ones.
+        falling: Most operations are of a dependency that has a fallback, which does not deduplicate. In every
+            tenth world, but for polled and swapping ones.
         lost: The message of a timer, an activity or an entity's call is lost, for good. In worlds of
             `losing` alone, where `watch` runs.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
@@ -114,6 +118,7 @@ class Chances:
     keyed: float = 1.0
     polled: float = 1.0
     swapping: float = 1.0
+    falling: float = 1.0
     lost: float = 0.0
 
     @classmethod
@@ -144,6 +149,7 @@ class Chances:
             *(["watched"] if seed % KEYED_EVERY == 0 else ["keyed"]),
             *([] if _is_polled(seed) else ["polled"]),
             *([] if _is_swapping(seed) else ["swapping"]),
+            *([] if _is_falling(seed) else ["falling"]),
             *(["hub_fails", "late", "unstored", "dead_batch"] if _has_steady_hub(seed) else []),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             # What is late at most says little of pauses, so in half of these worlds nothing is.
@@ -174,6 +180,10 @@ def _is_swapping(seed: int) -> bool:
     return seed % SWAPPING_EVERY == _SWAPPING and bool(seed % CROWDED_EVERY)
 
 
+def _is_falling(seed: int) -> bool:
+    return seed % FALLING_EVERY == _FALLING and not (_is_polled(seed) or _is_swapping(seed))
+
+
 def _is_ordered(seed: int) -> bool:
     return seed % ORDERED_EVERY == _ORDERED
 
@@ -188,7 +198,7 @@ _CROWDS: Final = (4, 5, 6)
 
 def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
-    is_of_some = seed % BOUNCING_EVERY == _BOUNCING or seed % KEYED_EVERY == 0
+    is_of_some = seed % BOUNCING_EVERY == _BOUNCING or seed % KEYED_EVERY in {0, _FALLING}
     sizes: tuple[int, ...] = _SERIES if is_of_some else _SIZES
     if seed % CROWDED_EVERY == 0 or _is_ordered(seed) or _is_swapping(seed):
         sizes = _CROWDS

@@ -14,6 +14,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.nothing_unsafe_twice,
     calls.asking_spares_a_second_effect,
     calls.accepted_work_is_followed,
+    calls.one_place_has_the_effect,
     calls.ambiguity_is_real,
     calls.attempts_leave_nothing,
     calls.attempts_are_counted,

@@ -33,7 +33,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, DEBIT, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
-from tests.simulation.targets import BANK, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
+from tests.simulation.targets import BANK, MODEL, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
 CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
@@ -346,6 +346,8 @@ class People:
             return {"dependency": TENANTS, "limit_key": f"customer-{number % 2}"}
         if self.world.chances.polled and self.world.rng.random() < _MOST:
             return {"dependency": REPORTS}
+        if self.world.chances.falling and self.world.rng.random() < _MOST:
+            return {"dependency": MODEL}
         return {}
 
     def _order_of(self, number: int) -> dict[str, Any]:
@@ -498,7 +500,8 @@ class People:
         while self.world.seconds < self.world.storm_ends - self.world.scale.storm_seconds * 0.1:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
             of_tenants = (TENANTS,) * 3 if self.world.chances.keyed else ()
-            dependency = self.world.rng.choice(DEPENDENCIES_HELD + of_tenants)
+            of_model = (MODEL,) * 3 if self.world.chances.falling else ()
+            dependency = self.world.rng.choice(DEPENDENCIES_HELD + of_tenants + of_model)
             is_of_key = dependency == TENANTS and self.world.happens(0.5)
             key = {"limit_key": REVOKED} if is_of_key else {}
             stops = not stops

@@ -54,6 +54,10 @@ REPORTS: Final = "reports"
 """A dependency that accepts with 202, and works for a while on what it is asked for."""
 _WORKS: Final = (0.0, 90.0)
 _WORK_FAILS: Final = 0.1
+MODEL: Final = "model"
+"""A dependency with a fallback."""
+SPARE: Final = "spare"
+"""That fallback, which does not deduplicate."""
 
 _TROUBLES: Final = (Mood.REFUSING, Mood.ERRING, Mood.HANGING, Mood.THROTTLING)
 
