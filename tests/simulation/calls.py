@@ -169,9 +169,8 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
         run, count = end.operation, end.document["attempt_count"]
-        seen = calls[run.dependency].get(_run(run), [])
-        if run.submitted_to != run.dependency:
-            seen = [*calls[run.submitted_to].get(_run(run), []), *seen]
+        places = [MODEL, SPARE] if run.submitted_to == MODEL else [run.dependency]
+        seen = [call for place in places for call in calls[place].get(_run(run), [])]
         # One whose credential was refused costs no attempt.
         counted = [call for call in seen if call.execution.counts and call.status != httpx.codes.UNAUTHORIZED]
         numbers = {call.attempt for call in counted}

@@ -23,59 +23,60 @@ What holds then, each a function of its own:
  3. nothing_unsafe_twice        what may have taken effect is not sent again where it is not deduplicated
  4. asking_spares_a_second_effect  nor, where it can be asked, what shows to have taken effect
  5. accepted_work_is_followed   what was accepted with 202 is not sent again, and succeeds once it is done
- 6. ambiguity_is_real           said only of what was sent, or whose execution was repeated or died
- 7. attempts_leave_nothing      an attempt that is over has no call under way
- 8. attempts_are_counted        the count is that of attempts that left this side, within the policy
- 9. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
-10. not_now_is_not_never        no refusal that asks for a wait is final, nor a conflict with oneself
-11. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
-12. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
-13. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
-14. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
-15. keys_are_forgotten          nothing is left of a debounce key in the end
-16. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
-17. pauses_are_noted            who looks at an operation that was paused sees that
-18. holds_are_kept              what is to be held is given up only after it was held long enough
-19. nothing_after_the_deadline  no attempt but the first begins after the deadline
-20. steps_run_once              a step whose result is remembered is not run again
-21. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
-22. events_arrive               every event of a success at least once, under one id; none of anything else
-23. events_are_complete         as many as were asked for; a handler's writes are there just for successes
-24. swaps_commit_once           a compare-and-swap commits once, from the state that it names
-25. failures_are_told           every dead letter by the events that were asked for, and none of anything else
-26. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
-27. lineage_is_recorded         what became of a replay is written down at what was replayed
-28. messages_are_kept           a message that is no operation is exactly one dead letter
-29. lists_agree                 the lists and counts of dead letters say what the dead letters say
-30. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-31. reports_count_once          a circuit counts a report once, however often it comes
-32. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
-33. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
-34. keys_recover                what waited for a key's circuit succeeds when its calls do
-35. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
-36. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-37. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
-38. attempts_are_within_limits  never are more attempts under way than the dependency's limit
-39. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
-40. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
-41. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
-42. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
-43. refusals_are_final          what storage refuses for good is a dead letter that says why
-44. answers_are_true            who waits for an end is answered with one that the operation has
-45. records_agree               the record of a key answers what the last run ended with
-46. records_expire              and goes when its time is over
-47. batches_are_whole           every item ended as its operation did, never too many at once
-48. sagas_are_undone            a step follows success only; what was done is undone in reverse
-49. restarts_are_true           what a restarted saga says of a step is what the dependency did last
-50. references_are_filled_in    a step that refers to an answer is sent what that was
-51. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-52. index_has_all               what has ended is in the index once upkeep ran
-53. index_needs_no_mending      and lacks nothing before, where no worker died
-54. ends_are_listed             and in the list of its state, where it ended otherwise than well
-55. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-56. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-57. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-58. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+ 6. one_place_has_the_effect    an effect at the dependency or at its fallback, never at both
+ 7. ambiguity_is_real           said only of what was sent, or whose execution was repeated or died
+ 8. attempts_leave_nothing      an attempt that is over has no call under way
+ 9. attempts_are_counted        the count is that of attempts that left this side, within the policy
+10. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
+11. not_now_is_not_never        no refusal that asks for a wait is final, nor a conflict with oneself
+12. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
+13. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
+14. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
+15. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
+16. keys_are_forgotten          nothing is left of a debounce key in the end
+17. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
+18. pauses_are_noted            who looks at an operation that was paused sees that
+19. holds_are_kept              what is to be held is given up only after it was held long enough
+20. nothing_after_the_deadline  no attempt but the first begins after the deadline
+21. steps_run_once              a step whose result is remembered is not run again
+22. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
+23. events_arrive               every event of a success at least once, under one id; none of anything else
+24. events_are_complete         as many as were asked for; a handler's writes are there just for successes
+25. swaps_commit_once           a compare-and-swap commits once, from the state that it names
+26. failures_are_told           every dead letter by the events that were asked for, and none of anything else
+27. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
+28. lineage_is_recorded         what became of a replay is written down at what was replayed
+29. messages_are_kept           a message that is no operation is exactly one dead letter
+30. lists_agree                 the lists and counts of dead letters say what the dead letters say
+31. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+32. reports_count_once          a circuit counts a report once, however often it comes
+33. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
+34. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
+35. keys_recover                what waited for a key's circuit succeeds when its calls do
+36. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
+37. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+38. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
+39. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+40. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+41. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+42. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+43. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+44. refusals_are_final          what storage refuses for good is a dead letter that says why
+45. answers_are_true            who waits for an end is answered with one that the operation has
+46. records_agree               the record of a key answers what the last run ended with
+47. records_expire              and goes when its time is over
+48. batches_are_whole           every item ended as its operation did, never too many at once
+49. sagas_are_undone            a step follows success only; what was done is undone in reverse
+50. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+51. references_are_filled_in    a step that refers to an answer is sent what that was
+52. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+53. index_has_all               what has ended is in the index once upkeep ran
+54. index_needs_no_mending      and lacks nothing before, where no worker died
+55. ends_are_listed             and in the list of its state, where it ended otherwise than well
+56. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+57. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+58. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+59. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.
