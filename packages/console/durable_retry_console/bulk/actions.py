@@ -16,7 +16,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import InstanceEndedError
-from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.instances import ENDED_BADLY, Instance
@@ -26,7 +26,7 @@ from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime import clock
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
-from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT
+from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
 from durable_retry_console.index.preview import preview_of
 from durable_retry_console.states import turn_names_of
@@ -69,28 +69,44 @@ async def start_bulk_action(
         by=by,
         options={name: value for name, value in body.options.items() if name != "note"},
         ids=body.selection,
+        progress=BulkProgress(proof=body.proof(now)),
     )
     await note_created(BULK_ACTION, given.action_id, to_rfc3339(now))
     await hub.start_instance(BULK_ACTION, given.action_id, given.to_json(), again=False)
     return given.action_id
 
 
-class BulkActionEndedError(Exception):
-    """A bulk action takes no cancel any more; the text is a clause that says so."""
+class BulkActionStatusError(Exception):
+    """The status of a bulk action does not allow what is asked; the text is a clause that says so."""
 
 
 async def cancel_bulk_action(hub: TaskHub, document: BulkActionDocument) -> None:
     """Cancel what `document` shows. What was done stays done, and the batch under way ends first.
 
     Raises:
-        BulkActionEndedError: It has ended.
+        BulkActionStatusError: It has ended.
     """
-    if document.status is not BulkState.RUNNING:
-        raise BulkActionEndedError(f"the bulk action is {document.status}")
+    await _signal(hub, document, CANCEL_BULK_EVENT, BulkState.RUNNING, BulkState.STOPPED)
+
+
+async def resume_bulk_action(hub: TaskHub, document: BulkActionDocument) -> None:
+    """Let go on what `document` shows to be stopped. It proves itself again.
+
+    Raises:
+        BulkActionStatusError: It is not stopped, or was for too long.
+    """
+    await _signal(hub, document, RESUME_BULK_EVENT, BulkState.STOPPED)
+
+
+async def _signal(hub: TaskHub, document: BulkActionDocument, event: str, *allowed: BulkState) -> None:
+    if document.status not in allowed:
+        raise BulkActionStatusError(f"the bulk action is {document.status}")
+    # A resume that comes twice must not end a later stop.
+    stop = {"stopped_at": optional_to_rfc3339(document.stopped_at)}
     try:
-        await hub.raise_event(document.action_id, CANCEL_BULK_EVENT, {})
+        await hub.raise_event(document.action_id, event, stop)
     except InstanceEndedError:
-        raise BulkActionEndedError("the bulk action has ended meanwhile") from None
+        raise BulkActionStatusError("the bulk action has ended meanwhile") from None
 
 
 async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:
@@ -115,7 +131,7 @@ def _read_action(instance: Instance) -> BulkActionDocument:
     given = BulkInput.from_json(instance.input)
     shown = instance.custom_status if instance.output is None else instance.output
     progress = given.progress if shown is None else BulkProgress.from_json(shown)
-    if _is_stopped(instance):
+    if _is_terminated(instance):
         progress = replace(progress, status=BulkState.CANCELLED)
     return BulkActionDocument.of(given, progress, error=instance.failure)
 
@@ -129,13 +145,13 @@ def _unreadable_action(instance: Instance, reason: str) -> BulkActionDocument:
         created_at=instance.created_at,
     )
     given = read_or(lambda: BulkInput.from_json(instance.input), lambda _: unknown)
-    status = BulkState.CANCELLED if _is_stopped(instance) else BulkState.RUNNING
+    status = BulkState.CANCELLED if _is_terminated(instance) else BulkState.RUNNING
     if instance.runtime_status is OrchestrationStatus.COMPLETED:
         status = BulkState.COMPLETED
     return BulkActionDocument.of(given, BulkProgress(status=status), unreadable=reason)
 
 
-def _is_stopped(instance: Instance) -> bool:
+def _is_terminated(instance: Instance) -> bool:
     """Whether the platform ended it: `upkeep.failures` starts one anew that failed."""
     is_given_up = restarts_of(instance) >= MOST_RESTARTS
     return instance.runtime_status in ENDED_BADLY and (

@@ -32,9 +32,10 @@ async def bulk_ends(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Count how a part of what a bulk action started has ended. Idempotent.
 
     Args:
-        request: `action_id`, `action` and `cursor`.
+        request: `action_id`, `action`, `cursor`, and of a replay that proves itself `resumes`.
 
     Returns:
-        `succeeded`, `failed_again`, `under_way`, and `cursor`: None at the end.
+        As `count_ends`.
     """
-    return await count_ends(hub, request["action_id"], BulkAction(request["action"]), request["cursor"])
+    action, resumes = BulkAction(request["action"]), request.get("resumes")
+    return await count_ends(hub, request["action_id"], action, request["cursor"], resumes)

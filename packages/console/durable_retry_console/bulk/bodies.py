@@ -20,6 +20,7 @@ from durable_retry.base.validation import (
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.replay import ReplayOptions
 from durable_retry.rules.operations.waits import PauseOptions, Resume, ResumeOptions
+from durable_retry_console.bulk.proof import Proof
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 
 
@@ -109,6 +110,7 @@ _OF_STEERING: Final = {
     BulkAction.RESUME: frozenset(Resume.model_fields),
 }
 _STEERING: Final = frozenset().union(*_OF_STEERING.values())
+_OF_PROBES: Final = frozenset({"probe", "stop_at_failed"})
 
 
 class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
@@ -120,6 +122,8 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
         ids: Which, in place of a filter.
         batch_id: The dead letters of the operations of this batch, in place of a filter.
         rate_per_second: The most per second, on average.
+        probe: Whether a replay proves itself: it sends 1, waits for its end, sends 5, then the rest.
+        stop_at_failed: Above which share of the last 20 that ended it stops, where they failed again.
         dry_run: Whether to count only, and to preview what a replay would do to the first three.
     """
 
@@ -130,6 +134,8 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
     batch_id: SelectedId | None = None
     rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    probe: bool = True
+    stop_at_failed: Annotated[float, Field(ge=0, le=1)] = 0.5
     dry_run: bool = False
 
     @property
@@ -146,6 +152,11 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
     def selection(self) -> tuple[str, ...]:
         """The ids that are meant, each once; none where a filter says which."""
         return tuple(dict.fromkeys(self.ids or ()))
+
+    def proof(self, now: datetime) -> Proof | None:
+        """Return how it begins to prove itself; None for what does all."""
+        is_probed = self.what is BulkAction.REPLAY and self.probe
+        return Proof(stop_at_failed=self.stop_at_failed, since=now) if is_probed else None
 
     @property
     @override
@@ -173,7 +184,7 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
             yield Problem("/batch_id", "is for dead letters: replay or archive them")
         if self.filter is not None:
             yield from self.filter.misfits(self.what)
-        for name in sorted(self.options):
+        for name in sorted(self.options.keys() | _OF_PROBES & self.model_fields_set):
             if name == "note":
                 if not is_of_letters:
                     yield Problem("/note", "is kept with dead letters only")

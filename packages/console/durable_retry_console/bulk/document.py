@@ -57,6 +57,12 @@ class BulkActionDocument(Answer):
     waiting_until: Annotated[
         Instant | None, Field(description="When it next checks the circuit that it waits for.")
     ]
+    stop_at_failed: Annotated[
+        float | None,
+        Field(description="The share of failures above which it stops; null where it does all."),
+    ]
+    reason: Annotated[str | None, Field(description="Why it stopped; null unless it is stopped.")]
+    stopped_at: Annotated[Instant | None, Field(description="When it stopped; null unless it is stopped.")]
     created_at: Instant
     by: Annotated[str | None, Field(description="Who began it; null where it is not known.")]
     patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
@@ -76,6 +82,7 @@ class BulkActionDocument(Answer):
             **done,
             refused=progress.refused,
             remaining=max(0, left),
+            stop_at_failed=None if progress.proof is None else progress.proof.stop_at_failed,
             patch=read_or(lambda: [_shown_step(step) for step in given.options["patch"]], lambda _: None),
             pause=_pause_of(given),
             **more,
@@ -129,6 +136,10 @@ class BulkItem(Answer):
         Field(description="Of the operation or the event now; null when there is none, or none any more."),
     ] = None
     failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")] = None
+    ended_at: Annotated[Instant | None, left_out("When what it started ended, once that was seen.")] = None
+    resumes: Annotated[
+        int | None, left_out("How often the replay had been resumed by then, where it proves itself.")
+    ] = None
     errors: Annotated[
         tuple[Problem, ...] | None, left_out("What is wrong with the content of one that failed.")
     ] = None

@@ -5,16 +5,23 @@ kept with the item, so that it is looked up once, and outlives the operation's r
 """
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from heapq import nlargest
 from typing import Any, Final
 
 from durable_retry.base.answers import Page
+from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import FINISHED, EventState, OperationState
 from durable_retry.dead_letters.records import find_dead_letters
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import find_status
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
+from durable_retry_console.bulk.proof import LATEST, End, failure_text
 from durable_retry_console.bulk.replay import part_of
 from durable_retry_console.bulk.shapes import BulkAction
 from durable_retry_console.bulk.store import keep_items, list_items
@@ -39,13 +46,20 @@ async def items_page(
     return Page[BulkItem](items=tuple(items), next_cursor=following)
 
 
-async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: str | None) -> dict[str, Any]:
+async def count_ends(
+    hub: TaskHub, action_id: str, action: BulkAction, cursor: str | None, resumes: int | None
+) -> dict[str, Any]:
     """Count the ends of a part of what was started, and keep those that are new.
 
+    Args:
+        resumes: Of the replay's `Proof`; None without one.
+
     Returns:
-        `succeeded`, `failed_again`, `under_way`, and the `cursor` of the next part; None at the end.
+        `succeeded`, `failed_again`, `under_way`, and the `cursor` of the next part; None at the end. With
+        `resumes` also `ended` as in the `Proof`, and `latest`: an `End` each.
     """
     counts: Counter[str] = Counter(succeeded=0, failed_again=0, under_way=0)
+    proving: list[BulkItem] = []
     look = partial(_seen_item, hub, action_id, action)
     for _ in range(_PAGES_AT_ONCE):
         kept, cursor = await list_items(action_id, limit=_PAGE, cursor=cursor)
@@ -55,20 +69,63 @@ async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: s
         await keep_items(action_id, ended)
         over = [item for _, item in kept if item.outcome is ItemOutcome.DONE and not item.is_under_way]
         counts.update(_COUNTS[item.succeeded] for item in (*over, *seen))
+        proving += (item for item in (*over, *seen) if item.resumes == resumes)
         if cursor is None:
             break
-    return {**counts, "cursor": cursor}
+    proof = {} if resumes is None else await _proof_by(proving)
+    return {**counts, **proof, "cursor": cursor}
+
+
+async def _proof_by(items: Iterable[BulkItem]) -> dict[str, Any]:
+    """Return what items say of a proof: `ended` and `latest`."""
+    waiting, ended = 0, list[tuple[End, BulkItem]]()
+    for item in items:
+        if item.succeeded is not None and item.ended_at is not None:
+            ended.append((End(at=item.ended_at, failed=not item.succeeded), item))
+        elif item.status is OperationState.WAITING_ORDER:
+            waiting += 1
+    latest = nlargest(LATEST, ended, key=lambda pair: pair[0].at)
+    newest = next((item for end, item in latest if end.failed), None)
+    why = None if newest is None else await _why_failed(newest)
+    ends = [replace(end, why=why if item is newest else None).to_json() for end, item in latest]
+    return {"ended": waiting + len(ended), "latest": ends}
+
+
+async def _why_failed(item: BulkItem) -> str:
+    """Return what a replay failed with again: `still 422 at /amount`, or `now 500` where that is new."""
+    ids = [each for each in (item.failed_again, item.id) if each is not None]
+    after, before = (*await find_dead_letters(ids), None)[:2]
+    if item.failed_again is None or after is None:
+        return f"now {item.status or 'gone'}"
+    is_same = before is not None and before.group == after.group
+    return f"{'still' if is_same else 'now'} {failure_text(after)}"
 
 
 _COUNTS: Final = {None: "under_way", True: "succeeded", False: "failed_again"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where the operation or the event of an item stands; None for what is not known.
+
+    Attributes:
+        failed_again: The dead letter that the replay ended as.
+        since: When it came there.
+    """
+
+    status: OperationState | EventState | None = None
+    key: str | None = None
+    failed_again: str | None = None
+    since: datetime | None = None
 
 
 async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> BulkItem:
     """Return an item with where it stands now, unless its end was seen before."""
     if item.status is not None:
         return item
-    status, dead_letter_id, key = await _standing_of_item(hub, action_id, action, item)
-    named = {"status": status, "key": item.key or key}
+    stands = await _standing_of_item(hub, action_id, action, item)
+    status = stands.status
+    named = {"status": status, "key": item.key or stands.key}
     if not item.is_under_way:
         return item.model_copy(update=named)
     succeeded = None
@@ -78,29 +135,31 @@ async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: Bul
         succeeded = True
     elif status in FINISHED or status is EventState.FAILED:
         succeeded = False
-    return item.model_copy(update=named | {"succeeded": succeeded, "failed_again": dead_letter_id})
+    ended_at = None if succeeded is None else stands.since or clock.now()
+    ended = {"succeeded": succeeded, "failed_again": stands.failed_again, "ended_at": ended_at}
+    return item.model_copy(update=named | ended)
 
 
-async def _standing_of_item(
-    hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem
-) -> tuple[OperationState | EventState | None, str | None, str | None]:
-    """Return where the operation or the event stands, the dead letter that a replay ended as, and the key."""
+async def _standing_of_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> _Standing:
     if item.event_id is not None:
         places = {"outbox": "durable_retry.features.outbox.event_store:find_event"}
         found = [await find(item.event_id) for find in of_features(places).values()]
-        return next((event.event.state for event in found if event is not None), None), None, None
+        return _Standing(next((event.event.state for event in found if event is not None), None))
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
-    status, key = (
-        (None, None) if document is None else (OperationState(document["status"]), document.get("key"))
-    )
+    stands = _Standing()
+    if document is not None:
+        since = from_rfc3339(document["updated_at"])
+        stands = _Standing(OperationState(document["status"]), document.get("key"), since=since)
     if item.operation_id is None or action is not BulkAction.REPLAY:
-        return status, None, key
+        return stands
     dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
     if document is not None and document.get("replay_of") == item.id:
-        return status, dead_letter_id, key
+        return replace(stands, failed_again=dead_letter_id)
     # It was replayed again meanwhile, or its history was purged.
     mine = await part_of(action_id, item.id)
     if mine is not None and mine.dead_letter_id is not None:
-        return OperationState.DEAD_LETTERED, mine.dead_letter_id, key
+        return replace(
+            stands, status=OperationState.DEAD_LETTERED, failed_again=mine.dead_letter_id, since=None
+        )
     # The run that the dead letter came from shows until that of the replay does.
-    return (OperationState.PENDING if dead_letter_id == item.id else status), None, key
+    return replace(stands, status=OperationState.PENDING) if dead_letter_id == item.id else stands

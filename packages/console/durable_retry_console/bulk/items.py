@@ -38,13 +38,11 @@ async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
         items, left, held_until = await replay_some(hub, given)
     else:
         items, left, held_until = await do_some(hub, given), (), None
+    turn = {"at": given.now, "resumes": given.resumes}
     places = {item_id: place for place, item_id in enumerate(given.ids)}
     await keep_items(
         given.action_id,
-        [
-            (key_of_item(given.now, places[item.id]), item.model_copy(update={"at": given.now}))
-            for item in items
-        ],
+        [(key_of_item(given.now, places[item.id]), item.model_copy(update=turn)) for item in items],
     )
     outcomes = Counter(item.outcome for item in items)
     failed = (item for item in items if item.outcome is ItemOutcome.FAILED)

@@ -12,3 +12,6 @@ BULK_ENDS: Final = "bulk_ends"
 
 CANCEL_BULK_EVENT: Final = "cancel_bulk"
 """Event that cancels a bulk action."""
+
+RESUME_BULK_EVENT: Final = "resume_bulk"
+"""Event that lets a stopped one go on; its `stopped_at` says after which stop."""

@@ -1,6 +1,7 @@
 """The orchestration of a bulk action: page by page, batch by batch, at a rate.
 
-Then it has the ends of what it started counted, until nothing is under way.
+A replay proves itself meanwhile (`proof`). Then it has the ends of what it started counted, until nothing is
+under way.
 """
 
 from collections import Counter
@@ -12,10 +13,8 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import (
-    DUE_AT,
-)
+from durable_retry.base.json_forms import instant_in, to_rfc3339
+from durable_retry.base.names import DUE_AT
 from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success, wait_out
 from durable_retry_console.bulk.names import (
     BULK_ACTION,
@@ -23,8 +22,11 @@ from durable_retry_console.bulk.names import (
     BULK_ENDS,
     BULK_PAGE,
     CANCEL_BULK_EVENT,
+    RESUME_BULK_EVENT,
 )
+from durable_retry_console.bulk.proof import LATEST, End, latest_of, stop_reason
 from durable_retry_console.bulk.shapes import (
+    BATCHES_PER_PAGE,
     BatchInput,
     BatchPace,
     BatchResult,
@@ -35,9 +37,12 @@ from durable_retry_console.bulk.shapes import (
 
 blueprint = df.Blueprint()
 
-LOOKS_PER_HISTORY: Final = 20
-"""Looks at an open circuit after which the orchestration continues as new: it may stay open for days, and is
-looked at every few seconds."""
+STEPS_PER_HISTORY: Final = BATCHES_PER_PAGE
+"""Batches, or looks at ends or an open circuit, after which the orchestration continues as new: what it waits
+for may take days, and is looked at every few seconds."""
+
+RESUMABLE_FOR: Final = timedelta(days=30)
+"""How long a stopped one can be resumed."""
 
 _FIRST_COUNT: Final = timedelta(seconds=2)
 _LONGEST_COUNT: Final = timedelta(minutes=15)
@@ -76,6 +81,28 @@ class _Execution:
         return (self.progress.counted_at or began_at) + wait
 
     @property
+    def next_look_at(self) -> datetime:
+        """When ends are to be looked at again while more is begun."""
+        proof = self.progress.proof
+        return self.next_count_at if proof is None else proof.next_look_at(self.progress.started)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled it."""
+        return self.cancel.is_complete
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it waits for somebody to resume it."""
+        return self.progress.status is BulkState.STOPPED
+
+    @property
+    def resumable_until(self) -> datetime:
+        """Until when somebody can resume it: this instant, unless it is stopped."""
+        stopped_at = self.progress.stopped_at if self.is_stopped else None
+        return self.now if stopped_at is None else stopped_at + RESUMABLE_FOR
+
+    @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
@@ -104,12 +131,19 @@ class _Execution:
             raise _CancelledError
 
     def wait(self, until: datetime) -> Turns[None]:
-        """Wait for an instant, unless someone cancels what is not cancelled yet."""
+        """Wait for an instant, unless someone cancels what is not cancelled yet, or resumes what stopped."""
         if until <= self.now:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
-        yield from Alarm(self.signals, until).event(*self.ends)
+        resume = (RESUME_BULK_EVENT,) if self.is_stopped else ()
+        yield from Alarm(self.signals, until).event(*self.ends, *resume)
         self.show(self.progress)
+
+    def takes_resume(self) -> bool:
+        """Whether somebody has resumed it since it stopped; one that means an earlier stop came late."""
+        if not self.is_stopped or not self.signals.has_come(RESUME_BULK_EVENT):
+            return False
+        return instant_in(self.signals.take(RESUME_BULK_EVENT), "stopped_at") == self.progress.stopped_at
 
     def continue_with(self, **changes: Any) -> None:
         """Continue as new."""
@@ -129,6 +163,8 @@ def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[
     run = _Execution.begin(ctx, BulkInput.from_json(given))
     run.show(run.progress)
     try:
+        if run.given.is_over or run.is_stopped:
+            return (yield from _count_until_over(run))
         return (yield from _act_on_page(run))
     except _CancelledError:
         return (yield from _end_as_cancelled(run))
@@ -140,19 +176,16 @@ def _end_as_cancelled(run: _Execution) -> Turns[dict[str, Any] | None]:
 
 
 def _act_on_page(run: _Execution) -> Turns[dict[str, Any] | None]:
-    if run.given.is_over:
-        return (yield from _count_until_over(run))
-    ids, cursor, held, page = run.given.ids, run.given.cursor, run.given.held, run.pace.page
+    ids, cursor, held = run.given.ids, run.given.cursor, run.given.held
     # What is held must not keep back what is not; beyond a page it does.
-    if not ids and (not held or (cursor is not None and len(held) < page)):
+    if not ids and (not held or (cursor is not None and len(held) < run.pace.page)):
         ids, cursor = yield from _next_page(run)
     if ids:
-        # Pages of operations may be longer than a short history can take.
-        held += yield from _act_on_all(run, ids[:page], -(-len(ids[:page]) // run.pace.batch))
+        ids, held_now = yield from _act_on_all(run, ids)
+        held += held_now
     else:
-        held = yield from _act_on_all(run, held, LOOKS_PER_HISTORY, are_held=True)
-    ids = ids[page:]
-    if run.cancel.is_complete:
+        held = sum((yield from _act_on_all(run, held, are_held=True)), ())
+    if run.is_cancelled:
         return (yield from _end_as_cancelled(run))
     if not ids and not held and cursor is None:
         return (yield from _count_until_over(run))
@@ -173,73 +206,123 @@ def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
 
 
 def _act_on_all(
-    run: _Execution, ids: tuple[str, ...], batches: int, *, are_held: bool = False
-) -> Turns[tuple[str, ...]]:
-    """Act on so many batches; return those that are left, such as those whose circuits are open.
+    run: _Execution, ids: tuple[str, ...], *, are_held: bool = False
+) -> Turns[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Act on some, in as many steps as a short history can take.
 
     Args:
         are_held: Whether all were held before: a batch that is so again waits for a circuit.
+
+    Returns:
+        Those whose turn has not come, and those whose circuits are open.
     """
-    left, given = ids, run.given
-    for _ in range(batches):
-        if not left or run.cancel.is_complete:
+    left, held = ids, tuple[str, ...]()
+    for _ in range(STEPS_PER_HISTORY):
+        if are_held and not left:
+            left, held = held, left
+        if not left:
             break
-        batch, left = left[: run.pace.batch], left[run.pace.batch :]
+        may_start = yield from _count_that_may_start(run)
+        if run.is_cancelled or run.is_stopped:
+            break
+        batch, left = left[:may_start], left[may_start:]
+        if not batch:
+            continue
         began = run.now
-        request = BatchInput(
-            action_id=given.action_id,
-            action=given.action,
-            ids=batch,
-            note=given.note,
-            by=given.by,
-            options=given.options,
-            now=began,
-        )
-        answer = yield from run.call(BULK_BATCH, request.to_json())
-        result = BatchResult.from_json(answer)
-        run.show(run.progress.plus(result))
-        left += result.left
+        result = yield from _act_on_batch(run, batch)
+        held += result.left
         if are_held and result.held_until is not None and len(result.left) == len(batch):
             run.show(replace(run.progress, waiting_until=result.held_until))
             yield from run.wait(result.held_until)
             run.show(replace(run.progress, waiting_until=None))
-        if run.next_count_at <= run.now:
-            yield from _count_ends(run)
         yield from run.wait(began + run.pace.interval)
-    return left
+    return left, held
+
+
+def _act_on_batch(run: _Execution, batch: tuple[str, ...]) -> Turns[BatchResult]:
+    given, proof = run.given, run.progress.proof
+    request = BatchInput(
+        action_id=given.action_id,
+        action=given.action,
+        ids=batch,
+        note=given.note,
+        by=given.by,
+        options=given.options,
+        now=run.now,
+        resumes=None if proof is None else proof.resumes,
+    )
+    answer = yield from run.call(BULK_BATCH, request.to_json())
+    result = BatchResult.from_json(answer)
+    run.show(run.progress.plus(result))
+    return result
+
+
+def _count_that_may_start(run: _Execution) -> Turns[int]:
+    """Return how many may begin next; 0 where more has to end first, or too much has failed again."""
+    if not run.progress.may_start(run.pace.batch):
+        yield from run.wait(run.next_look_at)
+    if not run.is_cancelled and run.next_look_at <= run.now:
+        latest = yield from _count_ends(run, is_whole=run.next_count_at <= run.now)
+        proof = run.progress.proof
+        if proof is not None and proof.is_failing(latest):
+            reason = stop_reason(run.progress.started, run.given.matched, latest)
+            run.show(run.progress.stopped(reason, run.now))
+    return run.progress.may_start(run.pace.batch)
 
 
 def _count_until_over(run: _Execution) -> Turns[dict[str, Any] | None]:
-    """Count the ends of what was started until nothing is under way; None to continue as new."""
-    for _ in range(LOOKS_PER_HISTORY):
+    """Count the ends of what was started until nothing is under way; None to continue as new.
+
+    One that is stopped waits then for somebody to resume it.
+    """
+    for _ in range(STEPS_PER_HISTORY):
         yield from _count_ends(run)
-        is_cancelled = run.progress.status is BulkState.CANCELLED
-        if not run.progress.under_way:
-            return run.show(
-                run.progress if is_cancelled else replace(run.progress, status=BulkState.COMPLETED)
-            )
-        yield from run.wait(run.next_count_at)
-        if run.cancel.is_complete and not is_cancelled:
+        until = run.next_count_at if run.progress.under_way else run.resumable_until
+        if until <= run.now:
+            is_running = run.progress.status is BulkState.RUNNING
+            return run.show(replace(run.progress, status=BulkState.COMPLETED) if is_running else run.progress)
+        yield from run.wait(until)
+        if run.is_cancelled:
             run.show(replace(run.progress, status=BulkState.CANCELLED))
-    run.continue_with(ids=(), cursor=None, is_over=True)
+        elif run.takes_resume():
+            run.show(run.progress.resumed(run.now))
+            run.continue_with()
+            return None
+    if run.is_stopped:
+        run.continue_with()
+    else:
+        run.continue_with(ids=(), cursor=None, held=(), is_over=True)
     return None
 
 
-def _count_ends(run: _Execution) -> Turns[None]:
-    sums: Counter[str] = Counter()
-    cursor, is_more = None, True
-    while is_more:
+def _count_ends(run: _Execution, *, is_whole: bool = True) -> Turns[tuple[End, ...]]:
+    """Have ends counted.
+
+    Args:
+        is_whole: Whether of all that was started; else of the newest part.
+
+    Returns:
+        The last that ended, where the replay proves itself; none where a part does not show them.
+    """
+    sums, latest, cursor, proof = Counter[str](), tuple[End, ...](), None, run.progress.proof
+    while True:
         request = {
             "action_id": run.given.action_id,
             "action": run.given.action.value,
             "cursor": cursor,
+            **({} if proof is None else {"resumes": proof.resumes}),
         }
         part = yield from run.call(BULK_ENDS, request)
         cursor = part.pop("cursor")
+        latest = latest_of([*latest, *map(End.from_json, part.pop("latest", ()))])
         sums.update(part)
-        is_more = cursor is not None
-    ends: dict[str, Any] = dict(sums)
-    run.show(replace(run.progress, **ends, counted_at=run.now))
+        if cursor is None or not is_whole:
+            break
+    if proof is not None:
+        proof = replace(proof, ended=sums.pop("ended"), looked_at=run.now)
+    counts: dict[str, Any] = {**sums, "counted_at": run.now} if cursor is None else {}
+    run.show(replace(run.progress, proof=proof, **counts))
+    return latest if cursor is None or len(latest) == LATEST else ()
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=BULK_ACTION)(bulk_action)

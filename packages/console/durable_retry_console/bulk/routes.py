@@ -1,4 +1,4 @@
-"""HTTP: replay, archive, cancel, retry now, pause or resume many; see how far it is, and cancel it."""
+"""HTTP: replay, archive, cancel, retry now, pause or resume many; see how far it is; cancel or resume it."""
 
 from http import HTTPStatus
 from typing import Final
@@ -15,11 +15,12 @@ from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
 from durable_retry_console.bulk.actions import (
-    BulkActionEndedError,
+    BulkActionStatusError,
     cancel_bulk_action,
     count_matches,
     find_bulk_action,
     list_bulk_actions,
+    resume_bulk_action,
     start_bulk_action,
 )
 from durable_retry_console.bulk.batches import with_batch
@@ -29,9 +30,9 @@ from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import preview_replay
 from durable_retry_console.bulk.shapes import BulkAction
 
-_ENDED: Final[Refusals] = {BulkActionEndedError: lambda error: ConflictError(sentence(error))}
+_REFUSALS: Final[Refusals] = {BulkActionStatusError: lambda error: ConflictError(sentence(error))}
 
-routes = Routes("bulk actions", _ENDED)
+routes = Routes("bulk actions", _REFUSALS)
 
 _POLL_SECONDS: Final = 2
 
@@ -108,6 +109,18 @@ async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpRespon
     """
     document = await _required_action(hub, action_id)
     await cancel_bulk_action(hub, document)
+    return json_answer(document, HTTPStatus.ACCEPTED)
+
+
+@routes.post(
+    "bulk-actions/{action_id}/resume",
+    act=Act("resumed the bulk action", TargetType.BULK_ACTION),
+    answers=accepted(BulkActionDocument, "It was signalled."),
+)
+async def resume_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
+    """Let a stopped bulk action go on with what is left; it proves itself again."""
+    document = await _required_action(hub, action_id)
+    await resume_bulk_action(hub, document)
     return json_answer(document, HTTPStatus.ACCEPTED)
 
 

@@ -9,12 +9,13 @@ from typing import Any, Final, Self
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import OperationState, TurnNames
+from durable_retry_console.bulk.proof import Proof
 
 MAX_BATCH: Final = 25
 """Items that one activity acts on: far below `functionTimeout`, and the rate stays smooth."""
 
 BATCHES_PER_PAGE: Final = 20
-"""Batches per read of the list; then the orchestration continues as new, which keeps its history short."""
+"""Batches per read of the list."""
 
 KEPT_FAILURES: Final = 20
 
@@ -79,6 +80,7 @@ class BulkState(StrEnum):
 
     RUNNING = "running"
     COMPLETED = "completed"
+    STOPPED = "stopped"
     CANCELLED = "cancelled"
 
 
@@ -105,6 +107,9 @@ class BulkProgress(JsonShape):
         under_way: How many have not ended.
         counted_at: When the ends were counted; None before the first time.
         waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
+        proof: How it proves itself; None where it sends all.
+        reason: Why it stopped; None unless it is stopped.
+        stopped_at: When it did.
     """
 
     status: BulkState = BulkState.RUNNING
@@ -117,11 +122,27 @@ class BulkProgress(JsonShape):
     under_way: int = 0
     counted_at: datetime | None = None
     waiting_until: datetime | None = None
+    proof: Proof | None = None
+    reason: str | None = None
+    stopped_at: datetime | None = None
 
     @property
     def refused(self) -> int:
         """How many were skipped or failed."""
         return self.skipped + self.failed
+
+    def may_start(self, most: int) -> int:
+        """Return how many of `most` may begin."""
+        return most if self.proof is None else self.proof.may_start(self.started, most)
+
+    def stopped(self, reason: str, now: datetime) -> Self:
+        """Stop: what it sends fails again."""
+        return replace(self, status=BulkState.STOPPED, reason=reason, stopped_at=now)
+
+    def resumed(self, now: datetime) -> Self:
+        """Go on after a stop, and prove itself again."""
+        proof = None if self.proof is None else self.proof.resumed(self.started, now)
+        return replace(self, status=BulkState.RUNNING, reason=None, stopped_at=None, proof=proof)
 
     def plus(self, batch: "BatchResult") -> Self:
         """Add the result of one batch."""
@@ -177,6 +198,7 @@ class BatchInput(JsonShape):
     by: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     now: datetime
+    resumes: int | None = None  # of its `Proof`; None without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
