@@ -1,13 +1,16 @@
 """Shapes to record of an outbox, a batch, a saga, a bulk action, a release, a call and retention."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import (
+    DUE_AT,
     ENDED_EVENT,
     RELEASE_WAITING,
     REMOVE_PAST,
@@ -37,8 +40,15 @@ from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.runtime import clock
-from durable_retry_console.bulk.names import BULK_ACTION, BULK_ENDS, BULK_PAGE, CANCEL_BULK_EVENT
-from durable_retry_console.bulk.shapes import BatchResult, BulkAction, BulkInput
+from durable_retry_console.bulk.names import (
+    BULK_ACTION,
+    BULK_ENDS,
+    BULK_PAGE,
+    CANCEL_BULK_EVENT,
+    RESUME_BULK_EVENT,
+)
+from durable_retry_console.bulk.proof import End, Proof
+from durable_retry_console.bulk.shapes import BatchResult, BulkAction, BulkInput, BulkProgress, BulkState
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
 from tests.support.hub import TaskHubStage
@@ -323,7 +333,20 @@ def _bulk_actions() -> dict[str, Shape]:
             await asyncio.sleep(0.02)
         await stage.binding.raise_event("bulk-1", CANCEL_BULK_EVENT, {})
 
+    async def once_stopped(event: str, stage: TaskHubStage) -> None:
+        shown: dict[str, Any] = {}
+        # The wait has an end that is shown.
+        while shown.get("status") != BulkState.STOPPED or DUE_AT not in shown:
+            await asyncio.sleep(0.02)
+            instance = await stage.binding.read_instance("bulk-1")
+            shown = (instance and instance.custom_status) or {}
+        await stage.binding.raise_event("bulk-1", event, {"stopped_at": shown["stopped_at"]})
+
     selected: dict[str, Any] = {"filter": None, "ids": ("dl-0", "dl-1")}
+    proving: dict[str, Any] = {
+        "rate": 25,
+        "progress": BulkProgress(proof=Proof(stop_at_failed=0.5, since=clock.now())),
+    }
     return {
         "completed": _bulk_action(4, rate=2),
         "cancelled": _bulk_action(4, rate=0.1, steer=cancel),
@@ -331,6 +354,9 @@ def _bulk_actions() -> dict[str, Shape]:
         "second_page": _bulk_action(2, rate=1, per_page=1),
         "filtered": _bulk_action(4, rate=2, per_page=2, action=BulkAction.ARCHIVE),
         "selected": _bulk_action(2, rate=2, action=BulkAction.CANCEL, by=None, **selected),
+        "proved": _bulk_action(8, **proving),
+        "stopped": _bulk_action(8, fails=True, steer=partial(once_stopped, CANCEL_BULK_EVENT), **proving),
+        "resumed": _bulk_action(8, fails=True, steer=partial(once_stopped, RESUME_BULK_EVENT), **proving),
     }
 
 
@@ -339,12 +365,14 @@ def _bulk_action(
     *,
     rate: float,
     held: int = 0,
+    fails: bool = False,
     steer: Steer | None = None,
     per_page: int | None = None,
     **more: Any,
 ) -> Shape:
-    """Act on dead letters, of which one is held up in so many batches."""
+    """Act on dead letters; so many batches hold one up, and what begins before a resume may fail again."""
     holds = iter([True] * held)
+    started: Counter[int] = Counter()
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == BULK_PAGE:
@@ -353,7 +381,14 @@ def _bulk_action(
             ids = [f"dl-{number}" for number in range(first, last)]
             return {"ids": ids, "cursor": None if last == count else str(last)}
         if name == BULK_ENDS:
-            return {"succeeded": count, "failed_again": 0, "under_way": 0, "cursor": None}
+            counts = {"succeeded": count, "failed_again": 0, "under_way": 0, "cursor": None}
+            if "resumes" not in given:
+                return counts
+            ended = started[given["resumes"]]
+            failed = fails and not given["resumes"]
+            end = End(at=clock.now(), failed=failed, why="still 422 at /amount" if failed else None)
+            return {**counts, "ended": ended, "latest": [end.to_json()] * min(ended, 20)}
+        started[given.get("resumes", 0)] += len(given["ids"])
         left = tuple(given["ids"][:1]) if next(holds, False) else ()
         return BatchResult(
             started=len(given["ids"]) - len(left),

@@ -206,4 +206,5 @@ def test_events_and_tables_keep_their_names() -> None:
     assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert outbox_instance("op-1") == "outbox-op-1"
-    assert (alerts.TABLE, bulk_names.CANCEL_BULK_EVENT) == ("Alerts", "cancel_bulk")
+    assert alerts.TABLE == "Alerts"
+    assert (bulk_names.CANCEL_BULK_EVENT, bulk_names.RESUME_BULK_EVENT) == ("cancel_bulk", "resume_bulk")

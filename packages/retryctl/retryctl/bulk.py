@@ -12,7 +12,7 @@ from retryctl.dead_letters import change_text
 from retryctl.errors import UsageError
 from retryctl.output import Screen, bar, cell, fill
 
-_FINISHED: Final = frozenset({"completed", "cancelled"})
+_FINISHED: Final = frozenset({"completed", "stopped", "cancelled"})
 _FILTERS: Final = (
     *("status", "reason", "category", "dependency", "group", "app_version"),
     *("order_key", "limit_key", "debounce_key", "priority", "created_after", "created_before"),
@@ -22,12 +22,14 @@ _ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 
 
 def _text(document: Any) -> Iterator[RenderableType]:
-    """Yield how far it is, and what failed."""
+    """Yield how far it is, why it stopped, and what failed."""
     counts = ", ".join(
         f"{document[name]} {name.replace('_', ' ')}"
         for name in ("matched", "started", *_ENDS[:-1], "skipped", "failed", "remaining")
     )
     yield fill("{action_id}  {action} {status}: {counts}", document | {"counts": counts})
+    if document["reason"]:
+        yield f"  {cell(document['reason'])}"
     yield from (f"  {failure['id']}: {cell(failure['detail'])}" for failure in document["failures"])
 
 
@@ -108,7 +110,7 @@ COMMANDS: Final = (
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
         _start,
-        "action many all batch any_status letters pause change new_priority pace",
+        "action many all batch any_status letters pause change new_priority pace proof",
     ),
     Command(
         "bulk list",
@@ -119,6 +121,12 @@ COMMANDS: Final = (
     Command("bulk show", "show how far a bulk action is", Ask("GET bulk-actions/{id}", _text), "id"),
     Command("bulk items", "list what became of each item, the latest first", _ITEMS, "id list"),
     Command("bulk watch", "follow a bulk action until it ends", _WATCH, "id"),
+    Command(
+        "bulk resume",
+        "let one go on that has stopped; it proves itself again",
+        Ask("POST bulk-actions/{id}/resume", "{given.id}  resume requested"),
+        "id",
+    ),
     Command(
         "bulk cancel",
         "cancel a bulk action; what was done stays done",

@@ -95,7 +95,7 @@ class _Gathered(Action):
 
 
 _TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("SECONDS", "MINUTES", "PER_SECOND"), float),
+    **dict.fromkeys(("SECONDS", "MINUTES", "PER_SECOND", "SHARE"), float),
     "N": int,
     "JSON": _json,
 }
@@ -236,6 +236,14 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "message": _option("--message", "in place of a message that became no operation", "TEXT"),
     "text": _option("text", "of the note"),
     "pace": "edit rate dry_run watch",
+    "proof": OneOf(
+        (
+            _flag(
+                "--no-probe", "send all at the rate, in place of 1, 5 and the rest", value=False, dest="probe"
+            ),
+            _option("--stop-at-failed", "stop where more of the last 20 fail again (default: 0.5)", "SHARE"),
+        )
+    ),
     "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
     "dry_run": _flag("--dry-run", "only count what matches, and preview a change"),
     "action": _choice("action", "replay archive cancel retry-now pause resume"),

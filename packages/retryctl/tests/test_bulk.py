@@ -50,6 +50,11 @@ from tests.support.retryctl import Run, answers
             },
         ),
         (["archive", "--reason", "Poison"], {"action": "archive", "filter": {"reason": "Poison"}}),
+        (["replay", "--all", "--no-probe"], {"action": "replay", "filter": {}, "probe": False}),
+        (
+            ["replay", "dl-1", "--stop-at-failed", "0.2"],
+            {"action": "replay", "ids": ["dl-1"], "stop_at_failed": 0.2},
+        ),
     ],
 )
 def test_many_are_chosen_paused_and_resumed(argv: list[str], sent: dict[str, Any]) -> None:
@@ -80,3 +85,30 @@ def test_a_dry_run_says_once_that_nothing_changes(preview: list[dict[str, Any]],
     counted = {"matched": 2, "complete": True, "preview": letters}
     run = Run(answers(counted), "bulk", "start", "replay", "--all", "--dry-run")
     assert run.out.splitlines() == ["replay would meet 2", *lines]
+
+
+COUNTS = dict.fromkeys(("succeeded", "under_way", "skipped", "failed"), 0) | {"matched": 4_000, "started": 1}
+STOPPED = COUNTS | {
+    "action_id": "bulk-1",
+    "action": "replay",
+    "status": "stopped",
+    "reason": "1 of 4,000 replayed: still 422 at /amount",
+    "failed_again": 1,
+    "remaining": 3_999,
+    "waiting_until": None,
+    "failures": [],
+}
+
+
+@pytest.mark.parametrize(("command", "code"), [("show", 0), ("watch", 1)])
+def test_a_stopped_one_says_why(command: str, code: int) -> None:
+    run = Run(answers(STOPPED), "bulk", command, "bulk-1")
+    assert run.code == code
+    assert "replay stopped: 4000 matched, 1 started, 0 succeeded, 1 failed again" in run.out
+    assert "\n  1 of 4,000 replayed: still 422 at /amount\n" in run.out
+
+
+def test_a_stopped_one_is_resumed() -> None:
+    run = Run(answers(STOPPED, 202), "bulk", "resume", "bulk-1")
+    assert (run.requests[0].method, run.requests[0].url.path) == ("POST", "/api/bulk-actions/bulk-1/resume")
+    assert run.out == "bulk-1  resume requested\n"

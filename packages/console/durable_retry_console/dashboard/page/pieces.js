@@ -198,7 +198,7 @@ export function ask({ title, words = null, fields = [], action, kind = "" }) {
 /** What was filled in, as the API takes it. */
 function typedIn(form, fields) {
   const typed = new FormData(form);
-  const valueOf = ({ type, choices }, text) => (type === "number" ? Number(text) : choices && text === "true" ? true : text);
+  const valueOf = ({ type, choices }, text) => (type === "number" ? Number(text) : choices && ["true", "false"].includes(text) ? text === "true" : text);
   return Object.fromEntries(fields.filter(({ name }) => typed.get(name)).map((field) => [field.name, valueOf(field, typed.get(field.name))]));
 }
 

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -8,9 +9,10 @@ import pytest
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import NUDGE_EVENT
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
-from durable_retry_console.bulk.names import BULK_PAGE, CANCEL_BULK_EVENT
-from durable_retry_console.bulk.orchestration import bulk_action
-from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput
+from durable_retry_console.bulk.names import BULK_PAGE, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
+from durable_retry_console.bulk.orchestration import RESUMABLE_FOR, bulk_action
+from durable_retry_console.bulk.proof import Proof
+from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput, BulkProgress
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage
 
@@ -25,7 +27,8 @@ class Letters:
         self.held: dict[str, datetime] = {}
         self.broken = 0
         self.failing_again: set[str] = set()
-        self.minutes_under_way = 0
+        self.minutes_under_way = 0.0
+        self.resumes: dict[str, int] = {}
         self.stage: Stage | None = None
 
     def __call__(self, name: str, given: dict[str, Any]) -> Any:
@@ -33,22 +36,40 @@ class Letters:
             self.broken -= 1
             return ConnectionError("storage is gone")
         if name == "bulk_ends":
-            return self._ends(given["cursor"])
+            counts = self._ends(given["cursor"])
+            return counts if "resumes" not in given else counts | self._proof(given)
+        if name == "bulk_batch":
+            self.resumes |= dict.fromkeys(given["ids"], given.get("resumes", 0))
         return self._page(given) if name == "bulk_page" else self._batch(given["ids"])
 
     def _ends(self, cursor: str | None) -> dict[str, Any]:
-        """Count those replayed: the first three at once, the others in a second part."""
-        assert self.stage is not None
-        since = self.stage.now - timedelta(minutes=self.minutes_under_way)
-        parts = self.replayed[:3] if cursor is None else self.replayed[3:]
-        ended = [one for at, batch in parts if at <= since for one in batch]
+        """Count those replayed: the latest five batches at once, the others in a second part."""
+        parts = self._part(cursor)
+        ended = [one for at, batch in parts if self._has_ended(at) for one in batch]
         failed = len([one for one in ended if one in self.failing_again])
         return {
             "succeeded": len(ended) - failed,
             "failed_again": failed,
             "under_way": sum(len(batch) for _, batch in parts) - len(ended),
-            "cursor": "3" if cursor is None and self.replayed[3:] else None,
+            "cursor": "5" if cursor is None and self.replayed[:-5] else None,
         }
+
+    def _part(self, cursor: str | None) -> list[tuple[datetime, list[str]]]:
+        return self.replayed[-5:] if cursor is None else self.replayed[:-5]
+
+    def _has_ended(self, at: datetime) -> bool:
+        assert self.stage is not None
+        return at <= self.stage.now - timedelta(minutes=self.minutes_under_way)
+
+    def _proof(self, given: dict[str, Any]) -> dict[str, Any]:
+        parts = [(at, batch) for at, batch in self._part(given["cursor"]) if self._has_ended(at)]
+        ended = [
+            {"at": to_rfc3339(at), "failed": one in self.failing_again, "why": "still 422 at /amount"}
+            for at, batch in reversed(parts)
+            for one in batch
+            if self.resumes[one] == given["resumes"]
+        ]
+        return {"ended": len(ended), "latest": ended[:20]}
 
     def _page(self, given: dict[str, Any]) -> dict[str, Any]:
         first = 0 if given["cursor"] is None else int(given["cursor"])
@@ -74,7 +95,8 @@ class Letters:
         return [one for _, batch in self.replayed for one in batch]
 
 
-def staged(letters: Letters, rate: float = 5) -> Stage:
+def staged(letters: Letters, rate: float = 5, stop_at_failed: float | None = None) -> Stage:
+    proof = None if stop_at_failed is None else Proof(stop_at_failed=stop_at_failed, since=NOON)
     given = BulkInput(
         action_id="bulk-1",
         action=BulkAction.REPLAY,
@@ -82,6 +104,7 @@ def staged(letters: Letters, rate: float = 5) -> Stage:
         rate_per_second=rate,
         matched=len(letters.ids),
         created_at=NOON,
+        progress=BulkProgress(proof=proof),
     )
     stage = Stage(an_operation(), letters, orchestrator=bulk_action)
     stage._begin(json.dumps(given.to_json()))
@@ -343,3 +366,170 @@ def test_a_cancellation_while_it_only_counts_is_shown() -> None:
     stage.raise_event(CANCEL_BULK_EVENT, {})
     assert counts(stage.run_until_waiting()) == ("cancelled", 5, 0, 0, 5)
     assert counts(stage.run()) == ("cancelled", 5, 5, 0, 0)
+
+
+def play(stage: Stage, until: Callable[[], bool]) -> None:
+    """Play until something is so, which it must be within an hour of the stage's time."""
+    ends = stage.now + timedelta(hours=1)
+    while not until():
+        assert stage.now < ends
+        if not stage.inbox:
+            stage._fire_next_timer()
+        stage.turn()
+    stage.run_until_waiting()
+
+
+def has_stopped(stage: Stage) -> bool:
+    return bool((stage.custom_status or {}).get("status") == "stopped")
+
+
+def played_to_stop(letters: Letters, rate: float = 5, stop_at_failed: float = 0.5) -> Stage:
+    stage = staged(letters, rate, stop_at_failed)
+    play(stage, lambda: has_stopped(stage))
+    return stage
+
+
+def resume(stage: Stage, stopped_at: str | None = None) -> None:
+    stage.raise_event(RESUME_BULK_EVENT, {"stopped_at": stopped_at or stage.custom_status["stopped_at"]})
+
+
+def test_a_replay_that_proves_itself_sends_one_then_five_then_the_rest() -> None:
+    letters = Letters(40)
+    letters.minutes_under_way = 1
+    document = staged(letters, 10, stop_at_failed=0.5).run()
+    assert counts(document) == ("completed", 40, 40, 0, 0)
+    assert [len(batch) for _, batch in letters.replayed] == [1, 5, 10, 10, 10, 4]
+    assert letters.all_replayed == letters.ids
+    first, five, ten, *_ = (at for at, _ in letters.replayed)
+    minute = timedelta(minutes=1)
+    assert minute <= five - first < minute * 1.1
+    assert minute <= ten - five < minute * 1.1
+
+
+def test_what_cannot_be_replayed_proves_nothing() -> None:
+    letters = Letters(9)
+    letters.failing = {"dl-0", "dl-3"}
+    staged(letters, stop_at_failed=0.5).run()
+    assert [batch for _, batch in letters.replayed] == [
+        ["dl-1"],
+        ["dl-2", "dl-4", "dl-5", "dl-6"],
+        ["dl-7"],
+        ["dl-8"],
+    ]
+
+
+def test_it_stops_where_the_first_fails_again() -> None:
+    letters = Letters(4_000)
+    letters.failing_again = set(letters.ids)
+    stage = played_to_stop(letters)
+    assert stage.custom_status["reason"] == "1 of 4,000 replayed: still 422 at /amount"
+    assert counts(stage.custom_status) == ("stopped", 1, 0, 1, 0)
+    assert letters.all_replayed == ["dl-0"]
+
+
+@pytest.mark.parametrize(("failing", "started"), [(3, 40), (4, 6)], ids=["half", "more"])
+def test_it_stops_where_more_than_the_share_of_the_first_six_fails_again(failing: int, started: int) -> None:
+    letters = Letters(40)
+    letters.failing_again = {f"dl-{number}" for number in range(1, failing + 1)}
+    stage = staged(letters, stop_at_failed=0.5)
+    play(stage, lambda: stage.ended or has_stopped(stage))
+    assert len(letters.all_replayed) == started
+
+
+def test_it_stops_while_it_sends_where_the_last_twenty_fail_again() -> None:
+    letters = Letters(4_000)
+    letters.failing_again = set(letters.ids[1_000:])
+    stage = played_to_stop(letters)
+    assert 1_010 < len(letters.all_replayed) < 1_060
+    assert "of the last 20 failed again: still 422" in stage.custom_status["reason"]
+    assert stage.longest_history < 250
+
+
+@pytest.mark.parametrize("stop_at_failed", [0.5, 1.0])
+def test_one_that_bears_it_does_not_stop(stop_at_failed: float) -> None:
+    letters = Letters(60)
+    letters.failing_again = set(letters.ids if stop_at_failed == 1 else letters.ids[1::2])
+    document = staged(letters, stop_at_failed=stop_at_failed).run()
+    assert (document["status"], document["started"]) == ("completed", 60)
+
+
+def test_all_that_was_sent_completes_it_however_it_ended() -> None:
+    letters = Letters(1)
+    letters.failing_again = {"dl-0"}
+    assert counts(staged(letters, stop_at_failed=0.5).run()) == ("completed", 1, 0, 1, 0)
+
+
+def test_a_stopped_one_counts_what_is_under_way_and_starts_nothing_more() -> None:
+    letters = Letters(100)
+    letters.failing_again = set(letters.ids[6:])
+    stage = played_to_stop(letters)
+    started = len(letters.all_replayed)
+    document = stage.run()
+    assert counts(document) == ("stopped", started, 6, started - 6, 0)
+    assert stage.now - NOON >= RESUMABLE_FOR
+    assert stage.longest_history < 250
+
+
+def test_a_resumed_one_proves_itself_again_and_goes_on_with_the_rest() -> None:
+    letters = Letters(60)
+    letters.failing_again = set(letters.ids[:20])
+    stage = played_to_stop(letters)
+    letters.failing_again -= set(letters.ids[1:])
+    resume(stage)
+    document = stage.run()
+    assert counts(document) == ("completed", 60, 59, 1, 0)
+    assert [len(batch) for _, batch in letters.replayed[:3]] == [1, 1, 5]
+    assert letters.all_replayed == letters.ids
+    assert "reason" not in document
+
+
+def test_a_resumed_one_stops_again_and_a_resume_that_comes_twice_is_of_the_first_stop() -> None:
+    letters = Letters(60)
+    letters.failing_again = set(letters.ids)
+    stage = played_to_stop(letters)
+    first_stop = stage.custom_status["stopped_at"]
+    resume(stage)
+    resume(stage)
+    play(stage, lambda: stage.custom_status.get("stopped_at", first_stop) != first_stop)
+    resume(stage, first_stop)
+    shown = stage.run_until_waiting()
+    assert counts(shown) == ("stopped", 2, 0, 2, 0)
+    assert shown["reason"] == "2 of 60 replayed: still 422 at /amount"
+
+
+def test_a_cancellation_ends_the_wait_for_the_first_at_once() -> None:
+    letters = Letters(60)
+    letters.minutes_under_way = 30
+    stage = staged(letters, stop_at_failed=0.5)
+    play(stage, lambda: stage.now >= NOON + timedelta(minutes=5))
+    before = stage.now
+    stage.raise_event(CANCEL_BULK_EVENT, {})
+    assert counts(stage.run_until_waiting()) == ("cancelled", 1, 0, 0, 1)
+    assert stage.now == before
+    assert counts(stage.run()) == ("cancelled", 1, 1, 0, 0)
+
+
+def test_a_stopped_one_can_be_cancelled() -> None:
+    letters = Letters(60)
+    letters.failing_again = set(letters.ids)
+    stage = played_to_stop(letters)
+    stage.raise_event(CANCEL_BULK_EVENT, {})
+    assert counts(stage.run()) == ("cancelled", 1, 0, 1, 0)
+    assert letters.all_replayed == ["dl-0"]
+
+
+def test_what_waits_for_a_circuit_proves_itself_when_its_turn_comes() -> None:
+    letters = Letters(30)
+    letters.held = dict.fromkeys(letters.ids, NOON + timedelta(minutes=5))
+    stage = staged(letters, stop_at_failed=0.5)
+    assert stage.run()["started"] == 30
+    assert sorted(letters.all_replayed) == sorted(letters.ids)
+    assert [len(batch) for _, batch in letters.replayed[:3]] == [1, 5, 5]
+
+
+def test_the_history_stays_short_however_long_the_first_takes() -> None:
+    letters = Letters(10)
+    letters.minutes_under_way = 4_000
+    stage = staged(letters, stop_at_failed=0.5)
+    assert counts(stage.run()) == ("completed", 10, 10, 0, 0)
+    assert stage.longest_history < 250

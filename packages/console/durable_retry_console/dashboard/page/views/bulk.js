@@ -1,6 +1,6 @@
-// Acting on many: choose by a filter or a selection, count, start, watch, cancel.
+// Acting on many: choose by a filter or a selection, count, start, watch, cancel, resume.
 
-import { attempt } from "../acting.js";
+import { attempt, doing } from "../acting.js";
 import { get, getSeldom, post, remove, segment } from "../api.js";
 import { go, h, toast } from "../dom.js";
 import { ago, at, atLeast, coarse, number, until, when, words } from "../format.js";
@@ -9,11 +9,15 @@ import { ask, badge, batchLink, bulkActionLink, button, card, causeLink, deadLet
 import { Paced } from "../poll.js";
 import { changeCard, changeWords, patchCard, patchOf, previewCard, typedChange } from "./change.js";
 
+const NOTE = { name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." };
+
 /** What an action is called, is done to, and does. */
 export const ACTIONS = {
-  replay: { verb: "Replay", did: "Replayed", one: "open dead letter", list: "dead-letters", kind: "main",
+  replay: { verb: "Replay", did: "Replayed", one: "open dead letter", list: "dead-letters", kind: "main", fields: [
+    NOTE,
+    { name: "probe", label: "Sends", optional: true, choices: [["", "1, then 5, then the rest; stops where most fail again"], ["false", "all of them"]] }],
     says: "Every open dead letter that matches is replayed under its own key, no faster than the rate, and never through an open circuit." },
-  archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger",
+  archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger", fields: [NOTE],
     says: "Every open dead letter that matches is archived. It can be restored until it is removed." },
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",
     says: "Every operation that matches and has not ended is cancelled. An attempt under way ends first; what a dependency has done is not undone." },
@@ -135,14 +139,13 @@ function whichWords({ filter, ids, batch_id: batch }, cause) {
 }
 
 function startCard({ matched, complete, cause }, action, body, rate) {
-  const { verb, one, list, kind } = ACTIONS[action];
+  const { verb, one, list, kind, fields = [] } = ACTIONS[action];
   const many = atLeast(matched, complete);
   const start = async () => {
     const typed = action === "replay" ? typedChange() : null;
     if (typed?.wrong) return toast(typed.wrong, "bad");
     const patch = [...(body.patch ?? []), ...(typed ? [typed] : [])];
     const meant = [`${words(many)} `, whichWords(body, cause), patch.length ? [", with: ", patch.map(changeWords).join(", then ")] : "", `. At most ${rate} a second. You can cancel it while it runs.`];
-    const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: meant, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
     const started = await attempt(() => post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...given }), () => null);
@@ -209,8 +212,10 @@ function head(one, path, reload) {
     await attempt(() => remove(path), () => "Cancelling.");
     reload();
   };
-  return headline([badge(one.status), h("strong", {}, ACTIONS[one.action].verb), one.waiting_until ? h("span", { class: "countdown" }, "the circuit is open, looking again ", until(one.waiting_until)) : null],
-    ENDED.includes(one.status) ? null : button("Cancel", cancel, "danger"));
+  const resume = doing(path, reload, { what: "resume", label: "Resume", done: "Resuming.", title: "Go on with the rest?", kind: "main",
+    words: `It sends 1, then 5, then the rest of ${number(one.remaining)}, and stops again where most of them fail.` });
+  return headline([badge(one.status), h("strong", {}, ACTIONS[one.action].verb), one.reason ? h("span", {}, one.reason) : null, one.waiting_until ? h("span", { class: "countdown" }, "the circuit is open, looking again ", until(one.waiting_until)) : null],
+    ENDED.includes(one.status) ? null : [one.status === "stopped" ? resume : null, button("Cancel", cancel, "danger")]);
 }
 
 function progress(one) {
@@ -229,7 +234,7 @@ function failures(one) {
 function about(one) {
   const filter = Object.entries(one.filter ?? {});
   return card("About", facts([
-    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.filter ? null : number(one.matched)],
+    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ["Stops", one.stop_at_failed === null ? null : `where more than ${one.stop_at_failed * 100} % of the last 20 fail again`], ["Stopped", one.stopped_at ? when(one.stopped_at) : null], ...pauseFacts(one.pause), ["Selected", one.filter ? null : number(one.matched)],
     ...filter.map(([name, value]) => (name === "group" ? ["Cause", causeLink(value, one.cause)] : [words(name), name.startsWith("created_") ? at(value) : value])),
   ]));
 }
