@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, override
 from unittest.mock import patch
 
@@ -59,6 +60,7 @@ from durable_retry.storage import tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
 from durable_retry_console.bulk import names as bulk_names
+from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.index import notes as operation_notes
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
@@ -343,6 +345,8 @@ class App:
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
                 patch.object(attempt, "_MOST_READ", 0),
                 patch.object(attempt, "written_operation", self._read_input),
+                # Longer than the context here takes timers; nobody looks at a stop for as long.
+                patch.object(bulk_orchestration, "RESUMABLE_FOR", timedelta(days=1)),
                 patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
                 patch.object(dead_letter_index, "_kept", OwnedByWorkers(dead_letter_index._Kept)),
                 patch.object(facts, "_receivers", {}),

@@ -37,6 +37,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.failures_are_told,
     letters.dead_letters_are_kept,
     letters.lineage_is_recorded,
+    letters.stops_are_kept,
     letters.messages_are_kept,
     letters.lists_agree,
     calls.circuits_probe_within_limits,

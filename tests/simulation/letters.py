@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry_console.bulk.shapes import BulkState
 from tests.simulation.outcomes import saga_and_step, saga_of
 from tests.simulation.story import RunEnd, Story
 
@@ -51,6 +52,18 @@ def lineage_is_recorded(story: Story) -> Iterator[str]:
             yield f"{letter.id} replays {letter.replay_of}, which was not replayed"
         elif parent.replays[-1].dead_letter_id != letter.id:
             yield f"{parent.id} does not show that its replay became {letter.id}"
+
+
+def stops_are_kept(story: Story) -> Iterator[str]:
+    """A bulk replay stops since something failed again, and starts nothing more before it is resumed."""
+    for stop in story.people.stops:
+        shown, later = stop.stopped, stop.later
+        if not shown["failed_again"] or not shown["reason"]:
+            yield f"{shown['action_id']} stopped for nothing: {shown['reason']}"
+        if later["status"] != BulkState.STOPPED or later["started"] != shown["started"]:
+            yield f"{shown['action_id']} was {later['status']} with {later['started']} after its stop"
+        if moved := sorted(stop.left - stop.still_open):
+            yield f"{shown['action_id']} had stopped, and {moved} are open no more"
 
 
 def messages_are_kept(story: Story) -> Iterator[str]:

@@ -69,6 +69,7 @@ from durable_retry.rules.retry.loop import WorkerFailed
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
+from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.index import notes as operation_notes
 from entities import debounce as debounce_entity
 from entities import order_lane
@@ -418,6 +419,9 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     ),
     "dead_letters_are_kept": lambda: patch(
         "durable_retry.operations.actions.keep_operation", says_that_it_was_kept
+    ),
+    "stops_are_kept": lambda: patch.object(
+        bulk_orchestration._Execution, "is_stopped", property(lambda _run: False)
     ),
     "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
     "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),

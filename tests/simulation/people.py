@@ -16,6 +16,7 @@ from durable_retry.base.names import CIRCUIT_BREAKER, OperationState
 from durable_retry.circuit import routes as circuits
 from durable_retry.dead_letters import routes as dead_letters
 from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.records import find_dead_letters
 from durable_retry.features.holding.rules import BY_POLICY
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.hub.entity_ids import dependency_of
@@ -31,6 +32,7 @@ from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.intake import Arrival
 from durable_retry.settings.intake import intake_settings
 from durable_retry_console.bulk import routes as bulk_actions
+from durable_retry_console.bulk.shapes import BulkState
 from tests.simulation.app import COPY, DEBIT, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import BANK, MODEL, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
@@ -52,6 +54,9 @@ ROUTES = {
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "act on many": bulk_actions.start_action_on_many,
+    "show many": bulk_actions.get_action_on_many,
+    "resume many": bulk_actions.resume_action_on_many,
+    "cancel many": bulk_actions.cancel_action_on_many,
     "circuit": CIRCUITS["get_circuit"],
     "open": CIRCUITS["open_circuit"],
     "close": CIRCUITS["close_circuit"],
@@ -80,6 +85,23 @@ _HANDLED = 0.25
 _MENDING_SECONDS = 25.0
 
 
+@dataclass(frozen=True)
+class Stop:
+    """What was seen of a stop of a bulk replay.
+
+    Attributes:
+        stopped: The document that showed it.
+        later: The document later, before anybody resumed it.
+        left: Some dead letters that were open then.
+        still_open: Those of them that were open later.
+    """
+
+    stopped: dict[str, Any]
+    later: dict[str, Any]
+    left: frozenset[str]
+    still_open: frozenset[str]
+
+
 @dataclass
 class People:
     """All of them, and what they know of what was promised to them.
@@ -102,6 +124,7 @@ class People:
         put_away: Dead letters that somebody archived, and since when.
         all_put_away_at: When all were; None before that.
         regulars: Numbers of orchestrators of the app that call operations.
+        stops: Of bulk replays.
     """
 
     world: World
@@ -122,6 +145,7 @@ class People:
     put_away: dict[str, datetime] = field(default_factory=dict)
     all_put_away_at: datetime | None = None
     regulars: set[int] = field(default_factory=set)
+    stops: list[Stop] = field(default_factory=list)
 
     # Calling the app.
 
@@ -452,8 +476,35 @@ class People:
             await self.call("resume", operation_id=operation_id)
 
     async def replay_everything(self) -> None:
-        """Replay all open dead letters in bulk."""
-        await self.call("act on many", {"action": "replay", "filter": {}, "rate_per_second": 50})
+        """Replay all open dead letters in bulk; resume that twice where it stops, then do the rest."""
+        body = {"action": "replay", "filter": {}, "rate_per_second": 50}
+        _, started = await self.call("act on many", body | {"stop_at_failed": 0.0})
+        action_id, stopped_at = started["action_id"], None
+        for goes_on in ("resume many", "resume many", "cancel many"):
+            shown = await self.stopped_or_ended(action_id, stopped_at)
+            if shown["status"] != BulkState.STOPPED:
+                break
+            await self.look_at_stop(shown)
+            await self.call(goes_on, action_id=action_id)
+            stopped_at = shown["stopped_at"]
+        await self.call("act on many", body | {"probe": False})
+
+    async def stopped_or_ended(self, action_id: str, stopped_at: str | None) -> dict[str, Any]:
+        """Return a bulk action's document once it has stopped, after the stop at an instant, or ended."""
+        while True:
+            shown: dict[str, Any] = (await self.call("show many", action_id=action_id))[1]
+            goes_on = shown["status"] == BulkState.RUNNING or shown["stopped_at"] == stopped_at is not None
+            if not goes_on:
+                return shown
+            await asyncio.sleep(self.world.rng.uniform(1, 30))
+
+    async def look_at_stop(self, stopped: dict[str, Any]) -> None:
+        """Look for a while at what a bulk action has left that stopped."""
+        left = await self.open_letters()
+        await asyncio.sleep(self.world.rng.uniform(10, 300))
+        _, shown = await self.call("show many", action_id=stopped["action_id"])
+        still_open = await self.open_among(left)
+        self.stops.append(Stop(stopped, shown, frozenset(left), frozenset(still_open)))
 
     async def archive_everything(self) -> None:
         """Put all open dead letters away, by bulk actions until none is left."""
@@ -472,6 +523,13 @@ class People:
                 )
             )
         return [record.id for record in page.records]
+
+    async def open_among(self, ids: list[str]) -> list[str]:
+        """Return the ids of those dead letters that are open still."""
+        found = None
+        while found is None:
+            found = await self.on_some_worker(lambda _worker: _listed(find_dead_letters(ids)))
+        return [record.id for record in found if record is not None and record.status is Status.OPEN]
 
     async def close_what_is_held(self) -> None:
         """Look at the circuits when every message has arrived, and close those that are still held open.

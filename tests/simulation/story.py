@@ -337,8 +337,8 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     world.chances = CALM
     await story.people.resume_everything()
     await story.people.restart_everything()
-    await story.people.replay_everything()
-    await story.people.close_what_is_held()
+    # Replays wait for circuits that are held open.
+    await asyncio.gather(story.people.replay_everything(), story.people.close_what_is_held())
     await _quiet(story)
     for timer in timers:
         timer.cancel()

@@ -46,37 +46,38 @@ What holds then, each a function of its own:
 26. failures_are_told           every dead letter by the events that were asked for, and none of anything else
 27. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
 28. lineage_is_recorded         what became of a replay is written down at what was replayed
-29. messages_are_kept           a message that is no operation is exactly one dead letter
-30. lists_agree                 the lists and counts of dead letters say what the dead letters say
-31. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-32. reports_count_once          a circuit counts a report once, however often it comes
-33. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
-34. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
-35. keys_recover                what waited for a key's circuit succeeds when its calls do
-36. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
-37. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-38. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
-39. attempts_are_within_limits  never are more attempts under way than the dependency's limit
-40. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
-41. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
-42. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
-43. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
-44. refusals_are_final          what storage refuses for good is a dead letter that says why
-45. answers_are_true            who waits for an end is answered with one that the operation has
-46. records_agree               the record of a key answers what the last run ended with
-47. records_expire              and goes when its time is over
-48. batches_are_whole           every item ended as its operation did, never too many at once
-49. sagas_are_undone            a step follows success only; what was done is undone in reverse
-50. restarts_are_true           what a restarted saga says of a step is what the dependency did last
-51. references_are_filled_in    a step that refers to an answer is sent what that was
-52. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-53. index_has_all               what has ended is in the index once upkeep ran
-54. index_needs_no_mending      and lacks nothing before, where no worker died
-55. ends_are_listed             and in the list of its state, where it ended otherwise than well
-56. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-57. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-58. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-59. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+29. stops_are_kept          a bulk replay that has stopped starts nothing before somebody resumes it
+30. messages_are_kept           a message that is no operation is exactly one dead letter
+31. lists_agree                 the lists and counts of dead letters say what the dead letters say
+32. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+33. reports_count_once          a circuit counts a report once, however often it comes
+34. keys_stand_alone            no key's operations wait for a circuit while its calls succeed
+35. open_keys_are_left_alone    while a key's circuit is open nobody of it calls, but for tries
+36. keys_recover                what waited for a key's circuit succeeds when its calls do
+37. whoever_waits_is_woken      who waits for a circuit that is closed by hand hears of it
+38. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+39. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
+40. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+41. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+42. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+43. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+44. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+45. refusals_are_final          what storage refuses for good is a dead letter that says why
+46. answers_are_true            who waits for an end is answered with one that the operation has
+47. records_agree               the record of a key answers what the last run ended with
+48. records_expire              and goes when its time is over
+49. batches_are_whole           every item ended as its operation did, never too many at once
+50. sagas_are_undone            a step follows success only; what was done is undone in reverse
+51. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+52. references_are_filled_in    a step that refers to an answer is sent what that was
+53. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+54. index_has_all               what has ended is in the index once upkeep ran
+55. index_needs_no_mending      and lacks nothing before, where no worker died
+56. ends_are_listed             and in the list of its state, where it ended otherwise than well
+57. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+58. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+59. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+60. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.

@@ -88,7 +88,7 @@ def test_a_dry_run_says_once_that_nothing_changes(preview: list[dict[str, Any]],
 
 
 COUNTS = dict.fromkeys(("succeeded", "under_way", "skipped", "failed"), 0) | {"matched": 4_000, "started": 1}
-STOPPED = COUNTS | {
+STOPPED: dict[str, Any] = COUNTS | {
     "action_id": "bulk-1",
     "action": "replay",
     "status": "stopped",
