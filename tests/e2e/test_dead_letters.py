@@ -6,7 +6,7 @@ from typing import Any
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
-from tests.support.app import System
+from tests.support.app import System, shown
 from tests.support.azurite import Storage
 
 ONCE = {"max_attempts": 1}
@@ -87,6 +87,29 @@ def test_a_replay_of_many_counts_first_and_then_replays_what_matches(system: Sys
         system.until_replayed(letter, "succeeded")
     assert listed(system, status="open", **wanted) == []
     assert system.client.delete(url).status_code == 409
+
+
+def test_a_replay_of_many_stops_where_the_first_fails_again_and_goes_on_when_it_is_resumed(
+    system: System, key: str
+) -> None:
+    times = (2, 1, 1, 1)
+    ids = [failed(system, f"{key}-{at}", f"/fail/{n}?status=422")["id"] for at, n in enumerate(times)]
+    answer = system.client.post("/api/bulk-actions", json={"action": "replay", "ids": ids})
+    url = f"/api/bulk-actions/{answer.json()['action_id']}"
+
+    def with_status(status: str) -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == status else None
+
+    stopped = eventually(lambda: with_status("stopped"), "it stops")
+    assert stopped["reason"].startswith("1 of 4 replayed: still 422")
+    assert [stopped[name] for name in ("started", "failed_again", "remaining")] == [1, 1, 3]
+    assert [shown(system, each)["status"] for each in ids] == ["replayed", "open", "open", "open"]
+    assert system.client.post(f"{url}/resume").status_code == 202
+    completed = eventually(lambda: with_status("completed"), "it goes on to its end")
+    assert [completed[name] for name in ("started", "succeeded", "failed_again")] == [4, 3, 1]
+    assert completed["reason"] is None
+    assert system.client.post(f"{url}/resume").status_code == 409
 
 
 def test_the_timers_run_in_the_host(system: System) -> None:

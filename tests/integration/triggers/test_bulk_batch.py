@@ -1,16 +1,17 @@
 """One batch of a bulk action, with the circuits of its dependencies in a task hub."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import Category
+from durable_retry.base.names import Category, OperationState
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import list_dead_letters
@@ -33,10 +34,12 @@ from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies, using
 from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, bulk_page
+from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import RECHECK, held_until
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction
-from tests.support.builders import an_entry, an_operation, failing
+from durable_retry_console.bulk.store import keep_items, list_items
+from tests.support.builders import NOON, an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode, cut_at_the_start
 from tests.support.hub import TaskHubStage
 
@@ -233,6 +236,98 @@ async def test_ends_are_counted_as_they_come_and_outlive_the_operations(
     assert await ends(hub) == (4, 2, 0)
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """A dead letter that was replayed, as an item shows it; it failed again as another where there is one."""
+
+    id: str
+    seconds: int = 0
+    failed_again: str | None = None
+    resumes: int = 0
+    status: OperationState = OperationState.DEAD_LETTERED
+
+    @property
+    def item(self) -> BulkItem:
+        is_over = self.status is not OperationState.WAITING_ORDER
+        return BulkItem(
+            id=self.id,
+            outcome=ItemOutcome.DONE,
+            resumes=self.resumes,
+            succeeded=self.status is OperationState.SUCCEEDED if is_over else None,
+            status=self.status,
+            failed_again=self.failed_again,
+            ended_at=NOON + timedelta(seconds=self.seconds) if is_over else None,
+        )
+
+
+async def proof(hub: TaskHubStage, replayed: list[Replayed], resumes: int = 0) -> dict[str, Any]:
+    """Keep what was replayed, and return what the count says of the proof."""
+    await keep_items("bulk-1", [(f"1-{place:02d}", each.item) for place, each in enumerate(replayed)])
+    request = {"action_id": "bulk-1", "action": "replay", "cursor": None, "resumes": resumes}
+    return await bulk_ends(request, hub.binding)
+
+
+async def test_the_latest_ends_are_told_the_newest_first_and_why_the_newest_failed(hub: TaskHubStage) -> None:
+    body = json.dumps({"errors": [{"pointer": "/amount", "detail": "too much"}]})
+    first, again = [
+        await keep_operation(an_entry("op-1", **changes) | {"failure": {"body": body}}, clock.now())
+        for changes in ({}, {"replay_of": "dl-1"})
+    ]
+    good = [Replayed(f"dl-{at}", at, status=OperationState.SUCCEEDED) for at in range(20)]
+    newest = Replayed(first, 60, failed_again=again)
+    counted = await proof(hub, [*good, newest, Replayed("dl-x", 30, failed_again="dl-y")])
+    assert (counted["ended"], len(counted["latest"])) == (22, 20)
+    assert counted["latest"][:3] == [
+        {"at": "2026-11-21T12:01:00Z", "failed": True, "why": "still 422 at /amount"},
+        {"at": "2026-11-21T12:00:30Z", "failed": True},
+        {"at": "2026-11-21T12:00:19Z", "failed": False},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "why"),
+    [
+        ("no such amount 6", OperationState.DEAD_LETTERED, "still 422: no such amount 6"),
+        ("no such customer", OperationState.DEAD_LETTERED, "now 422: no such customer"),
+        (None, OperationState.CANCELLED, "now cancelled"),
+    ],
+)
+async def test_a_failure_that_is_another_one_is_told_from_the_same(
+    hub: TaskHubStage, error: str | None, status: OperationState, why: str
+) -> None:
+    (first,) = await kept(1)
+    again = None
+    if error is not None:
+        again = await keep_operation(an_entry("op-0", error=error, replay_of=first), clock.now())
+    counted = await proof(hub, [Replayed(first, failed_again=again, status=status)])
+    assert [end["why"] for end in counted["latest"]] == [why]
+
+
+async def test_a_proof_counts_what_was_sent_since_the_resume_or_waits_in_a_lane(hub: TaskHubStage) -> None:
+    before, since = Replayed("dl-1"), Replayed("dl-2", resumes=1, status=OperationState.SUCCEEDED)
+    behind = Replayed("dl-3", resumes=1, status=OperationState.WAITING_ORDER)
+    counted = await proof(hub, [before, since, behind], resumes=1)
+    assert (counted["succeeded"], counted["failed_again"], counted["under_way"]) == (1, 1, 1)
+    assert (counted["ended"], [end["failed"] for end in counted["latest"]]) == (2, [False])
+
+
+async def test_an_item_says_when_it_ended_and_after_how_many_resumes_its_turn_came(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    ids = await kept(2)
+    await act(hub, ids=ids, resumes=2)
+    began = clock.now()
+    for each in ("op-0", "op-1"):
+        await hub.binding.wait_for_end(each, 20)
+    request = {"action_id": "bulk-1", "action": "replay", "cursor": None, "resumes": 2}
+    counted = await bulk_ends(request, hub.binding)
+    assert counted["ended"] == 2
+    (items, _) = await list_items("bulk-1", limit=5, cursor=None)
+    assert {item.resumes for _, item in items} == {2}
+    for _, item in items:
+        assert item.ended_at is not None
+        assert abs(item.ended_at - began) < timedelta(minutes=1)
+
+
 async def test_a_replay_whose_run_does_not_show_yet_is_under_way(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +337,8 @@ async def test_a_replay_whose_run_does_not_show_yet_is_under_way(
     await batch(hub, [dead_letter_id])
 
     async def first_run(*_: str) -> dict[str, Any]:
-        return {"status": "dead_lettered", "dead_letter": {"id": dead_letter_id}}
+        at = to_rfc3339(clock.now())
+        return {"status": "dead_lettered", "dead_letter": {"id": dead_letter_id}, "updated_at": at}
 
     monkeypatch.setattr("durable_retry_console.bulk.ends.find_status", first_run)
     assert await ends(hub) == (0, 0, 1)

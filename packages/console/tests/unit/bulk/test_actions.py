@@ -1,18 +1,29 @@
-"""The operations that a bulk action would meet, and how many these are."""
+"""The operations that a bulk action would meet, how many these are, and when it takes a signal."""
 
 import json
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
+from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.names import Priority
 from durable_retry.hub.task_hub import InstancePage, TaskHub
 from durable_retry.runtime import clock
 from durable_retry_console.bulk import actions
-from durable_retry_console.bulk.actions import count_matches, unfinished_page
-from durable_retry_console.bulk.shapes import UnfinishedFilter
+from durable_retry_console.bulk.actions import (
+    BulkActionStatusError,
+    cancel_bulk_action,
+    count_matches,
+    resume_bulk_action,
+    unfinished_page,
+)
+from durable_retry_console.bulk.document import BulkActionDocument
+from durable_retry_console.bulk.names import CANCEL_BULK_EVENT, RESUME_BULK_EVENT
+from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
+from tests.support.builders import NOON
 
 
 class Pages:
@@ -92,3 +103,42 @@ async def test_operations_are_chosen_by_their_names(
     monkeypatch.setattr(actions, "find_status", hub.find)
     assert await unfinished_page(TaskHub("hub"), wanted, None) == (found, None)
     assert hub.read == ["op-pending", "batch-1"]
+
+
+def a_document(status: BulkState) -> BulkActionDocument:
+    given = BulkInput(
+        action_id="bulk-1", action=BulkAction.REPLAY, rate_per_second=5, matched=9, created_at=NOON
+    )
+    progress = (
+        BulkProgress().stopped("why", NOON) if status is BulkState.STOPPED else BulkProgress(status=status)
+    )
+    return BulkActionDocument.of(given, progress)
+
+
+@pytest.mark.parametrize(
+    ("signal", "event", "allowed"),
+    [
+        (cancel_bulk_action, CANCEL_BULK_EVENT, {BulkState.RUNNING, BulkState.STOPPED}),
+        (resume_bulk_action, RESUME_BULK_EVENT, {BulkState.STOPPED}),
+    ],
+)
+@pytest.mark.parametrize("status", list(BulkState))
+async def test_a_status_allows_a_cancel_or_a_resume(
+    signal: Any, event: str, allowed: set[BulkState], status: BulkState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = AsyncMock()
+    monkeypatch.setattr(TaskHub, "raise_event", raised)
+    if status in allowed:
+        await signal(TaskHub("hub"), a_document(status))
+        stopped_at = "2026-11-21T12:00:00Z" if status is BulkState.STOPPED else None
+        raised.assert_awaited_once_with("bulk-1", event, {"stopped_at": stopped_at})
+    else:
+        with pytest.raises(BulkActionStatusError, match=f"the bulk action is {status}"):
+            await signal(TaskHub("hub"), a_document(status))
+        raised.assert_not_awaited()
+
+
+async def test_what_has_ended_meanwhile_takes_no_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskHub, "raise_event", AsyncMock(side_effect=InstanceEndedError("bulk-1")))
+    with pytest.raises(BulkActionStatusError, match="has ended meanwhile"):
+        await resume_bulk_action(TaskHub("hub"), a_document(BulkState.STOPPED))

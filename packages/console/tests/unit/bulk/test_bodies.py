@@ -11,6 +11,7 @@ from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.bulk.bodies import BulkActionBody
+from durable_retry_console.bulk.proof import Proof
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 from tests.support.builders import NOON, after
 
@@ -42,6 +43,8 @@ def test_a_replay_never_meets_what_fails_after_its_start() -> None:
         ({"filter": {}, "rate_per_second": 0}, "/rate_per_second"),
         ({"filter": {}, "rate_per_second": 1000}, "/rate_per_second"),
         ({"filter": {}, "dry_run": 1}, "/dry_run"),
+        ({"filter": {}, "probe": "no"}, "/probe"),
+        ({"filter": {}, "stop_at_failed": 1.1}, "/stop_at_failed"),
     ],
 )
 def test_every_mistake_is_reported_with_its_pointer(body: dict[str, Any], pointer: str) -> None:
@@ -116,6 +119,10 @@ def test_a_selection_has_no_filter() -> None:
         ({"action": "cancel", "filter": {}, "note": "why"}, ["/note"]),
         ({"action": "archive", "filter": {}, "note": "why", "patch": [STEP]}, ["/patch"]),
         ({"action": "cancel", "filter": {}, "downstream_key": "new"}, ["/downstream_key"]),
+        (
+            {"action": "archive", "filter": {}, "probe": True, "stop_at_failed": 0.5},
+            ["/probe", "/stop_at_failed"],
+        ),
         ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
         (
             {
@@ -170,3 +177,20 @@ def test_a_resume_of_many_keeps_what_it_changes() -> None:
         "reason": "it is back",
     }
     assert an_action(action="resume", ids=["op-1"], **change).options == change
+
+
+@pytest.mark.parametrize(
+    ("body", "stop_at_failed"),
+    [
+        ({"action": "replay"}, 0.5),
+        ({"action": "replay", "stop_at_failed": 0}, 0.0),
+        ({"action": "replay", "probe": False, "stop_at_failed": 0}, None),
+        ({"action": "archive"}, None),
+    ],
+)
+def test_a_replay_proves_itself_unless_it_is_to_send_all(
+    body: dict[str, Any], stop_at_failed: float | None
+) -> None:
+    proof = an_action(**body, filter={}).proof(NOON)
+    wanted = None if stop_at_failed is None else Proof(stop_at_failed=stop_at_failed, since=NOON)
+    assert proof == wanted

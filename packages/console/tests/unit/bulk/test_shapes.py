@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, ItemOutcome
+from durable_retry_console.bulk.proof import Proof
 from durable_retry_console.bulk.shapes import (
     KEPT_FAILURES,
     BatchPace,
@@ -16,7 +17,7 @@ from durable_retry_console.bulk.shapes import (
     BulkInput,
     BulkProgress,
 )
-from tests.support.builders import NOON
+from tests.support.builders import NOON, after
 
 GIVEN: dict[str, Any] = {
     "action_id": "bulk-1",
@@ -77,6 +78,22 @@ def test_the_document_says_what_remains() -> None:
     assert (document["action"], document["by"], document["filter"]) == ("archive", "ada", None)
     assert (document["remaining"], document["refused"], document["status"]) == (5, 2, "running")
     assert document.keys().isdisjoint({"patch", "pause", "error", "unreadable"})
+
+
+def test_the_document_of_a_stopped_replay_says_why_until_it_is_resumed() -> None:
+    proof = Proof(stop_at_failed=0.2, since=NOON)
+    stopped = BulkProgress(proof=proof, started=1).stopped("1 of 10 replayed: still 422", after(5))
+    shown = BulkActionDocument.of(BulkInput(**GIVEN), stopped).to_json()
+    told = {name: shown[name] for name in ("status", "stop_at_failed", "reason", "stopped_at")}
+    assert told == {
+        "status": "stopped",
+        "stop_at_failed": 0.2,
+        "reason": "1 of 10 replayed: still 422",
+        "stopped_at": "2026-11-21T12:00:05Z",
+    }
+    again = BulkActionDocument.of(BulkInput(**GIVEN), stopped.resumed(after(9)))
+    assert (again.status, again.reason, again.stopped_at) == ("running", None, None)
+    assert BulkActionDocument.of(BulkInput(**GIVEN), BulkProgress()).stop_at_failed is None
 
 
 def test_the_document_shows_a_patch_without_its_secrets() -> None:
