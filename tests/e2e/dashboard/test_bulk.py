@@ -40,6 +40,28 @@ def test_what_failed_of_a_batch_is_replayed_from_its_page(window: Window, seen: 
     expect(window.card("Progress")).to_contain_text("1 of 1")
 
 
+def test_a_replay_that_stops_says_why_and_is_resumed_from_its_page(
+    window: Window, seen: System, key: str
+) -> None:
+    for number, times in enumerate((2, 1, 1)):
+        dead_letter(seen, f"{key}-{number}", f"/fail/{times}?status=415")
+    window.open(f"dead-letters?q={key}")
+    for number in range(3):
+        window.page.get_by_label(f"Select {key}-{number}").check()
+    window.button("Replay selected…").click()
+    window.button("Replay 3…").click()
+    expect(window.dialog().get_by_label("Sends")).to_contain_text("1, then 5, then the rest")
+    window.dialog().get_by_role("button", name="Replay 3").click()
+    headline = window.page.locator(".headline")
+    expect(headline.locator(".badge")).to_have_text("Stopped")
+    expect(headline).to_contain_text("1 of 3 replayed: still 415")
+    expect(window.card("About")).to_contain_text("where more than 50 % of the last 20 fail again")
+    window.button("Resume").click()
+    window.dialog().get_by_role("button", name="Resume").click()
+    expect(headline.locator(".badge")).to_have_text("Completed")
+    expect(window.card("Progress")).to_contain_text("3 of 3")
+
+
 def waiting_pair(seen: System, key: str) -> list[str]:
     """Two operations that wait for a retry: `KEY-0` and `KEY-1`."""
     ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
