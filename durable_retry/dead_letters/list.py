@@ -87,7 +87,7 @@ async def _matching_ids(
     Return ids of matching rows, the cursor behind them, which is a position, and which lists go on.
     """
     is_any = search == EVERY
-    rows = limit if is_any and not filter_.turn_names else _MANY_ROWS
+    rows = limit if is_any and not filter_.columns else _MANY_ROWS
     more = () if is_any else ("names", "reason")
     which = _range_of(filter_, cursor, more)
     page = await lists.merged_rows(TABLE, among, limit=rows, is_cut=False, **which)
@@ -108,14 +108,13 @@ async def _matching_ids(
 
 def _range_of(filter_: DeadLetterFilter, cursor: str | None, more: Iterable[str] = ()) -> dict[str, Any]:
     """Return what of the lists to read, of rows only what is needed: reading one costs by its properties."""
-    names = ("names",) if filter_.turn_names else ()
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
     first = "" if filter_.created_before is None else newest_first(filter_.created_before) + AFTER_ALL
     last = AFTER_ALL if filter_.created_after is None else newest_first(filter_.created_after) + AFTER_ALL
     return {
         "after": NEWEST_FIRST + max(first, "" if cursor is None else cursor + "!"),
         "before": NEWEST_FIRST + last,
-        "only": sorted({"RowKey", *more, *names}),
+        "only": sorted({"RowKey", *more, *filter_.columns}),
         "where": filter_.facets,
     }
 

@@ -22,6 +22,7 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
     status: Status | None = None
     reason: str | None = None  # a value of `DeadLetterReason`
+    reasons: tuple[str, ...] | None = None  # several of them
     category: str | None = None
     dependency: str | None = None
     group: str | None = None
@@ -39,15 +40,24 @@ class DeadLetterFilter(TurnNames, JsonShape):
         return all(value == getattr(facets, name) for name, value in self.facets.items())
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a dead letter may have the names, as far as its index row shows."""
+        """Return whether a dead letter may have the names and reasons, as far as its index row shows."""
+        if self.reasons is not None and row["reason"] not in self.reasons:
+            return False
         if not self.turn_names:
             return True
         return read_or(lambda: self.fits_names(json.loads(row["names"])), lambda _: True)
 
     def matches_record(self, record: KeptDeadLetter) -> bool:
-        """Return whether a dead letter has the status and, where it can be read, the names."""
+        """Return whether a dead letter has the status, a reason and, where it can be read, the names."""
         fits_names = record.unreadable is not None or self.fits_names(record.names)
+        fits_names = fits_names and (self.reasons is None or record.reason.value in self.reasons)
         return fits_names and self.status in (None, record.status)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What `may_match_names` reads of an index row."""
+        names = ("names",) if self.turn_names else ()
+        return names if self.reasons is None else (*names, "reason")
 
     def until(self, instant: datetime) -> Self:
         return replace(self, created_before=min(self.created_before or instant, instant))

@@ -44,6 +44,7 @@ _ACTIVITIES: Final = (
 
 _EACH_MINUTE: Final = (
     deferred("durable_retry_console.alerts.watch:check_alerts"),
+    deferred("durable_retry_console.recovery.watch:follow_outages"),
     deferred("durable_retry_console.activity.changes:note_changes"),
 )
 _EACH_ROUND: Final = (
@@ -95,7 +96,8 @@ PLUGIN: Final = Plugin(
         "durable_retry_console.alerts.settings:AlertSettings",
         "durable_retry_console.metrics.settings:MetricsSettings",
     ),
-    dependency="durable_retry_console.alerts.settings:AlertKeys",
+    dependency="durable_retry_console.recovery.keys:ConsoleKeys",
+    check="durable_retry_console.recovery.watch:problems_of",
     tables=_TABLES,
     each_minute=_EACH_MINUTE,
     each_round=_EACH_ROUND,

@@ -55,11 +55,23 @@ async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) 
 
 
 async def start_bulk_action(
-    hub: TaskHub, body: BulkActionBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
+    hub: TaskHub,
+    body: BulkActionBody,
+    wanted: Wanted,
+    *,
+    matched: int,
+    now: datetime,
+    by: str | None,
+    action_id: str | None = None,
 ) -> str:
-    """Start a bulk action and return its id; `wanted` is its filter, None for a selection."""
+    """Start a bulk action and return its id.
+
+    Args:
+        wanted: Its filter; None for a selection.
+        action_id: The id, with which it starts once; None for a new one.
+    """
     given = BulkInput(
-        action_id=f"bulk-{uuid.uuid4().hex}",
+        action_id=action_id or f"bulk-{uuid.uuid4().hex}",
         action=body.what,
         filter=None if wanted is None else wanted.to_json(),
         rate_per_second=body.rate_per_second,

@@ -24,6 +24,7 @@ from durable_retry.base.errors import (
     UnreadableDeadLetterError,
 )
 from durable_retry.base.names import DeadLetterReason
+from durable_retry.base.text import counted
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.list import list_dead_letters
@@ -91,6 +92,15 @@ async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None =
 
 _AT_ONCE: Final = 8
 
+AT_MOST: Final = "at_most"
+"""The option of a recovery's bulk action: so often it replays one operation."""
+
+RECOVERY: Final = "the recovery"
+"""Who replays the dead letters of an outage."""
+
+_MOST_REPLAYS: Final = 100
+"""So many replays of one operation are looked at."""
+
 # Errors of one item that its form or state explains.
 _REFUSALS: Final = (
     InvalidInputError,
@@ -142,7 +152,9 @@ async def replay_some(
     difference = given.now - clock.now()
     records = await find_dead_letters(given.ids)
     held = await _held_until_by_id(hub, records)
-    body = ReplayBody.model_validate({**given.options, "note": given.note})
+    options = dict(given.options)
+    at_most = options.pop(AT_MOST, None)
+    body = ReplayBody.model_validate({**options, "note": given.note})
 
     async def one(pair: tuple[str, KeptDeadLetter | None]) -> BulkItem:
         dead_letter_id, record = pair
@@ -150,6 +162,8 @@ async def replay_some(
             return BulkItem.skipped(dead_letter_id, GONE)
         if record.unreadable is not None:
             return BulkItem.failed(record.id, record.detail)
+        if at_most is not None and await _times_recovered(record, at_most) >= at_most:
+            return BulkItem.skipped(record.id, f"{RECOVERY} has replayed it {counted(at_most, 'time')}")
         return await _replay_record(hub, record, body, given)
 
     pairs = zip(given.ids, records, strict=True)
@@ -168,6 +182,19 @@ async def _held_until_by_id(hub: TaskHub, records: Iterable[KeptDeadLetter | Non
     ends = dict(zip(circuits, await map_bounded(until, circuits, _AT_ONCE), strict=True))
     found = {record.id: ends[record.dependency or "", record.limit_key] for record in waiting}
     return {dead_letter_id: end for dead_letter_id, end in found.items() if end is not None}
+
+
+async def _times_recovered(record: KeptDeadLetter, at_most: int) -> int:
+    """Count the recoveries among the replays of which a dead letter is the end, as far as they are kept."""
+    times, letter = 0, record
+    for _ in range(_MOST_REPLAYS):
+        if times == at_most or letter.replay_of is None:
+            break
+        if (before := await find_dead_letter(letter.replay_of)) is None:
+            break
+        times += any(each.by == RECOVERY and each.dead_letter_id == letter.id for each in before.replays)
+        letter = before
+    return times
 
 
 async def _replay_record(

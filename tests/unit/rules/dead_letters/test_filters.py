@@ -25,6 +25,15 @@ def test_every_facet_that_is_given_must_match() -> None:
     assert not DeadLetterFilter(dependency="another").matches(FACETS)
 
 
+def test_one_of_several_reasons_must_match_in_the_row_and_in_the_record() -> None:
+    row = {"reason": RECORD.reason.value}
+    ours = DeadLetterFilter(reasons=("RetriesExhausted", "RejectedByDependency"))
+    others = DeadLetterFilter(reasons=("RetriesExhausted",))
+    assert (ours.may_match_names(row), ours.matches_record(RECORD)) == (True, True)
+    assert (others.may_match_names(row), others.matches_record(RECORD)) == (False, False)
+    assert (others.columns, DeadLetterFilter(order_key="a").columns) == (("reason",), ("names",))
+
+
 LANE = of_operation(
     an_entry("op-2", parts=in_order("lane-7"), priority=Priority.HIGH, limit_key="c-17"), NOON
 )

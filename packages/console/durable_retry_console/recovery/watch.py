@@ -1,0 +1,104 @@
+"""Following outages: each minute the circuits of dependencies that have a `recovery` are looked at.
+
+Table `Upkeep`: PK `recovery`   RK <name of the dependency>   `outages`
+
+The bulk action has an id that follows from the outage, so that two workers, or one after a crash, start it
+once. It proves itself, waits while the circuit is open, and is cancelled as any other.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.base.answers import read_or
+from durable_retry.base.text import time_text
+from durable_retry.base.validation import Problem
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.rules.dead_letters.record import Status
+from durable_retry.rules.facts import PersonActed, TargetType
+from durable_retry.runtime.concurrency import raise_first, settle_all
+from durable_retry.settings.configuration import dependencies
+from durable_retry.storage import tables
+from durable_retry.storage.rounds import TABLE
+from durable_retry.telemetry.facts import report
+from durable_retry_console.bulk.actions import start_bulk_action
+from durable_retry_console.bulk.bodies import BulkFilter
+from durable_retry_console.bulk.replay import RECOVERY
+from durable_retry_console.recovery.keys import Recovery, recovery_of
+from durable_retry_console.recovery.rules import Outage, Outages, RecoveryBody, seen_outage
+
+_PARTITION: Final = "recovery"
+_AT_ONCE: Final = 8
+
+
+def problems_of(dependency: Dependency) -> Iterator[Problem]:
+    """List what is wrong with the recovery of a dependency where the app runs."""
+    if recovery_of(dependency) is not None and not dependency.circuit.enabled:
+        yield Problem("/recovery", "follows the circuit, which is switched off")
+
+
+async def follow_outages(hub: TaskHub, now: datetime) -> None:
+    """Begin the bulk actions that are to follow outages by now."""
+
+    async def follow(dependency: Dependency) -> None:
+        if (recovery := recovery_of(dependency)) is not None:
+            await _follow(hub, dependency, recovery, now)
+
+    raise_first((await settle_all(follow, dependencies().dependencies.values(), _AT_ONCE))[1])
+
+
+async def _follow(hub: TaskHub, dependency: Dependency, recovery: Recovery, now: datetime) -> None:
+    breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
+    if unreadable is not None:
+        return
+    known = await _read_outages(dependency.name)
+    outages, outage = seen_outage(known, breaker, dependency.circuit.window_seconds, recovery, now)
+    if outage is not None:
+        await _replay_letters(hub, dependency.name, outage, recovery, now)
+    if outages != known:
+        row = {"PartitionKey": _PARTITION, "RowKey": dependency.name}
+        await tables.merge(TABLE, row | {"outages": json.dumps(outages.to_json())})
+
+
+async def _read_outages(dependency: str) -> Outages | None:
+    row = await tables.read(TABLE, _PARTITION, dependency)
+    return None if row is None else read_or(lambda: Outages.from_json_text(row["outages"]), lambda _: None)
+
+
+async def _replay_letters(
+    hub: TaskHub, dependency: str, outage: Outage, recovery: Recovery, now: datetime
+) -> None:
+    action_id = outage.action_id(dependency)
+    wanted = DeadLetterFilter(
+        status=Status.OPEN,
+        dependency=dependency,
+        reasons=tuple(recovery.replay),
+        created_after=outage.began_at,
+        created_before=now,
+    )
+    matched = await count_dead_letters(wanted)
+    if matched == 0 or await hub.read_instance(action_id) is not None:
+        return
+    since, until = time_text(outage.began_at), time_text(outage.ended_at)
+    note = f"the circuit of {dependency} closed at {until}: its dead letters since {since}"
+    body = RecoveryBody(
+        action="replay", filter=BulkFilter(dependency=dependency), note=note, at_most=recovery.at_most
+    )
+    # The list has it under its instant, which two workers must give alike.
+    due_at = outage.ended_at + timedelta(seconds=recovery.after_closed_seconds)
+    await start_bulk_action(hub, body, wanted, matched=matched, now=due_at, by=RECOVERY, action_id=action_id)
+    report(
+        PersonActed(
+            who=RECOVERY,
+            what="began to replay the dead letters of an outage",
+            target=TargetType.BULK_ACTION,
+            target_id=action_id,
+            reason=note,
+            dependency=dependency,
+        )
+    )

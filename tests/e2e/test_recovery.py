@@ -1,0 +1,38 @@
+"""The dead letters of an outage, which a dependency's `recovery` replays once its circuit is closed."""
+
+from typing import Any
+
+from scripts.processes import eventually
+from tests.e2e.test_circuits import circuit, circuits, own_target
+from tests.support.app import System
+
+__all__ = ["circuits", "own_target"]  # fixtures
+
+
+def recoveries(system: System) -> list[dict[str, Any]]:
+    """Have the circuits looked at, and return the bulk actions that recoveries began."""
+    assert system.client.post("/admin/functions/watch", json={}).status_code == 202
+    return [action for action in system.items("bulk-actions") if action["by"] == "the recovery"]
+
+
+def test_the_dead_letters_of_an_outage_are_replayed_once(circuits: System, key: str) -> None:
+    names = [f"{key}-{number}" for number in range(2)]
+    dead = [circuits.accepted(name, "/fail/1", dependency="recovering") for name in names]
+    for operation_id in dead:
+        assert circuits.until(operation_id, "dead_lettered")["dead_letter"]["reason"] == "RetriesExhausted"
+    refused = circuits.accepted(f"{key}-refused", "/fail/1?status=422", dependency="recovering")
+    circuits.until(refused, "dead_lettered")
+    eventually(lambda: circuit(circuits, "recovering")["state"] == "closed", "its circuit is closed again")
+
+    (action,) = eventually(lambda: recoveries(circuits) or None, "a recovery has begun", within_seconds=60)
+    assert (action["action"], action["matched"]) == ("replay", 2)
+    assert action["note"].startswith("the circuit of recovering closed at 20")
+    for operation_id, name in zip(dead, names, strict=True):
+
+        def replayed(operation_id: str = operation_id) -> bool:
+            return bool(circuits.status(operation_id)["status"] == "succeeded")
+
+        eventually(replayed, f"{name} was replayed")
+        assert circuits.target.received(name)["count"] == 2
+    assert circuits.status(refused)["status"] == "dead_lettered"
+    assert [each["action_id"] for each in recoveries(circuits)] == [action["action_id"]]
