@@ -13,6 +13,7 @@ from durabletask.entities import DurableEntity
 from durable_retry.base.names import CIRCUIT_BREAKER, KEY_CHANGED
 from durable_retry.hub.entity_ids import circuit_id, dependency_of
 from durable_retry.rules.circuit.breaker import FREE, Breaker
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import KeyChange
 from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.rules.circuit.states import CircuitState
@@ -53,6 +54,11 @@ class CircuitBreaker(DurableEntity):
         """Open, close, disable or reset by hand. Input: `ManualAction`."""
         before = self._stored_breaker()
         self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
+
+    def freeze(self, message: dict[str, Any]) -> None:
+        """Hold calls as those of every dependency, or let some through. Input: `Freeze`."""
+        before = self._stored_breaker()
+        self._store_breaker(before, before.with_freeze(Freeze.from_json(message), clock.now()))
 
     def gone(self, message: dict[str, Any]) -> None:
         """Count an operation no more that will not come. Input: `Gone`."""

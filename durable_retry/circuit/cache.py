@@ -37,6 +37,7 @@ from durable_retry.rules.circuit.snapshot import (
     Permitted,
     Refused,
     Snapshot,
+    held_by_freeze,
     paused,
     permit,
 )
@@ -273,9 +274,9 @@ class CircuitCache:
     def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
         probe = admission.permit
-        if probe is None or self.pause(operation_id, now) is None:
+        if probe is None or (self.pause(operation_id, now) or self.freeze(operation_id, now)) is None:
             return probe
-        # The circuit granted it before the pause was reported.
+        # The circuit granted it before the pause was reported, or everything was held.
         self._give_back(probe, now)
         return None
 
@@ -298,9 +299,14 @@ class CircuitCache:
             return None
         return paused(self.snapshot, now, operation_id=operation_id, here=self.buffer.here)
 
+    def freeze(self, operation_id: str, now: datetime) -> Refused | None:
+        """Return the refusal while every dependency is held."""
+        settings, here = self.settings.circuit, self.buffer.here
+        return held_by_freeze(self.snapshot, now, settings=settings, operation_id=operation_id, here=here)
+
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         if not self.settings.circuit.enabled:
-            return Permitted(0)
+            return self.freeze(operation_id, now) or Permitted(0)
         return permit(
             self.snapshot,
             now,
@@ -430,12 +436,19 @@ async def refusal_of(
 
 
 async def permit_of(hub: TaskHub, dependency: Dependency, operation_id: str, limit_key: str | None) -> Permit:
-    """Return whether the circuit would let a call go now, which is not counted."""
+    """Return whether the circuit would let a call go now, which is not counted.
+
+    Where every dependency is held it says what it would without that: such a call follows what began before.
+    """
     if not dependency.circuit.enabled:
         return Permitted(0)
     circuit = circuit_of(hub, dependency, limit_key)
     await circuit.refresh_snapshot()
-    return circuit.circuit_permit(operation_id, circuit.now(), waiting=False)
+    now, snapshot = circuit.now(), circuit.snapshot
+    if snapshot is None or snapshot.frozen is None:
+        return circuit.circuit_permit(operation_id, now, waiting=False)
+    below, here = snapshot.frozen.below, circuit.buffer.here
+    return permit(below, now, settings=dependency.circuit, operation_id=operation_id, here=here)
 
 
 def close_circuits() -> None:

@@ -30,6 +30,7 @@ from durable_retry.base.names import (
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
+    FREEZE,
     GIVE_BACK,
     LEAVE,
     MANUAL_CONTROL,
@@ -43,6 +44,7 @@ from durable_retry.hub.orchestrations import orchestrations
 from durable_retry.hub.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.calls import Report
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.messages import ReportMessage
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
@@ -104,6 +106,10 @@ class CircuitEntity:
     async def control(self, action: ManualAction) -> None:
         """Signal a manual control of the circuit."""
         await self.hub.signal_entity(self.id, MANUAL_CONTROL, action.to_json())
+
+    async def freeze(self, freeze: Freeze) -> None:
+        """Signal what was said about the freeze of every dependency."""
+        await self.hub.signal_entity(self.id, FREEZE, freeze.to_json())
 
     async def forget(self) -> None:
         """Signal that its state may go, if nobody has used it meanwhile."""
@@ -259,6 +265,27 @@ async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> 
     await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
 
 
+async def calling_page(hub: TaskHub, position: str | None) -> tuple[list[OrchestrationState], str | None]:
+    """Read one page of running instances: operations, then what calls dependencies besides.
+
+    With it where the next page begins; None after the last one.
+    """
+    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
+    others = (each.prefix for each in orchestrations().values() if each.calls_dependencies)
+    return await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
+
+
+def circuits_waited_for(instance: OrchestrationState, since_before: datetime) -> tuple[str, ...]:
+    """Return the dependencies for whose circuits an instance has waited since before an instant.
+
+    None where its custom status cannot be read: its own timer wakes it.
+    """
+    status = json_object(instance.customStatus.value) or {}
+    is_operation = instance.instanceId.startswith(ID_PREFIX)
+    circuits = _circuit_of_operation if is_operation else _circuits_of_other
+    return read_or(lambda: circuits(status, since_before), lambda _: ())
+
+
 async def waiting_page(
     hub: TaskHub,
     dependency: str,
@@ -272,9 +299,7 @@ async def waiting_page(
     whose present wait began at `since_before` or later are left out. With a limit key only operations that
     have it, and all others; without one all, since a hold by hand counts for all keys.
     """
-    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
-    others = (each.prefix for each in orchestrations().values() if each.calls_dependencies)
-    instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
+    instances, following = await calling_page(hub, position)
     waiting = (
         instance.instanceId
         for instance in instances
@@ -300,24 +325,22 @@ async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -
 def _instance_waits(
     instance: OrchestrationState, dependency: str, since_before: datetime, limit_key: str | None
 ) -> bool:
-    """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
-    status = json_object(instance.customStatus.value) or {}
-    is_operation = instance.instanceId.startswith(ID_PREFIX)
     # The others do not show the keys of their calls: one more asks its circuit, and waits again.
-    if is_operation and limit_key not in {None, status.get("limit_key")}:
-        return False
-    waits_for = _operation_waits_for if is_operation else _other_waits_for
-    return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
+    if limit_key is not None and instance.instanceId.startswith(ID_PREFIX):
+        status = json_object(instance.customStatus.value) or {}
+        if status.get("limit_key") != limit_key:
+            return False
+    return dependency in circuits_waited_for(instance, since_before)
 
 
-def _other_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
-    since = status.get("held", {}).get(dependency)
-    return since is not None and from_rfc3339(since) < since_before
+def _circuits_of_other(status: Mapping[str, Any], since_before: datetime) -> tuple[str, ...]:
+    held = status.get("held", {})
+    return tuple(name for name, since in held.items() if from_rfc3339(since) < since_before)
 
 
-def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+def _circuit_of_operation(status: Mapping[str, Any], since_before: datetime) -> tuple[str, ...]:
     if status.get("status") not in {OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE}:
-        return False
+        return ()
     if from_rfc3339(status["updated_at"]) >= since_before:
-        return False
-    return present_name(status.get(WAITS_FOR, status["dependency"])) == dependency
+        return ()
+    return (present_name(status.get(WAITS_FOR, status["dependency"])),)

@@ -16,6 +16,7 @@ from durable_retry.base.asks import Ask, with_ask
 from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.base.text import failing_text, time_text
 from durable_retry.rules.circuit.calls import SlidingWindow
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import NO_KEY_CHANGES, KeyChange, KeyChanges, latest_keys
 from durable_retry.rules.circuit.reporters import Reporters
 from durable_retry.rules.circuit.retry_budget import Budget
@@ -161,6 +162,7 @@ class Breaker(JsonShape):
     # while none has one, as far as known.
     keys: tuple[str, ...] | None = None
     key_changes: KeyChanges | None = None  # of their circuits; None while none has changed
+    freeze: Freeze | None = None  # holds every dependency; kept for a moment when it is over
     version: Literal[1] = 1  # of the stored form: an engine that cannot read a later one refuses it
 
     @property
@@ -204,6 +206,19 @@ class Breaker(JsonShape):
         changes = (self.key_changes or NO_KEY_CHANGES).with_key(change.limit_key)
         return replace(self, keys=latest_keys(keys), key_changes=changes)
 
+    def with_freeze(self, freeze: Freeze, received_at: datetime) -> "Breaker":
+        """Return the circuit after the signal `freeze`. What was said before the latest word is ignored."""
+        current = advanced(self, received_at)
+        if current.freeze is not None and not current.freeze.is_before(freeze):
+            return current
+        # Operations that were released before it no longer count as waiting.
+        waiting = current.remaining_waiting(received_at)
+        return advanced(replace(current, waiting=waiting, freeze=freeze), received_at)
+
+    def is_frozen(self, now: datetime) -> bool:
+        """Whether every dependency is held."""
+        return self.freeze is not None and self.freeze.ended_at(now) is None
+
     def is_idle(self, now: datetime) -> bool:
         """Whether nobody uses it: what waits for it would have asked again."""
         current = advanced(self, now)
@@ -216,7 +231,7 @@ class Breaker(JsonShape):
     def remaining_waiting(self, now: datetime) -> int:
         """Return how many still wait: all until calls are possible, then fewer at the rate of release."""
         drained_from = [t for t in (self.draining_since, self.throttled_until) if t is not None]
-        if self.state not in FREE or not drained_from:
+        if self.state not in FREE or not drained_from or self.is_frozen(now):
             return self.waiting
         elapsed_seconds = max(0.0, (now - max(drained_from)).total_seconds())
         return max(0, self.waiting - int(elapsed_seconds * RELEASE.per_second))
@@ -322,5 +337,19 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
             breaker = freed(breaker, CircuitMove.EXPIRE, now, reason="disabling by hand is over")
         case _:
             pass
+    if breaker.freeze is not None:
+        breaker = _thawed(breaker, breaker.freeze, now)
     # The probe of a worker that died would otherwise block the half-open round for ever.
     return breaker.without_leases(lease for lease in breaker.leases if lease.expires_at <= now)
+
+
+def _thawed(breaker: Breaker, freeze: Freeze, now: datetime) -> Breaker:
+    """Release what waits after a freeze, and forget it once no late message can bring it back."""
+    ended_at = freeze.ended_at(now)
+    if ended_at is None:
+        return breaker
+    if breaker.state in FREE and (breaker.draining_since is None or breaker.draining_since < ended_at):
+        # The last wave of a thaw has released all.
+        waiting = 0 if freeze.share == 1 else breaker.waiting
+        breaker = replace(breaker, waiting=waiting, reopened_at=ended_at, draining_since=ended_at)
+    return replace(breaker, freeze=None) if ended_at < now - OVERTAKEN_WITHIN else breaker

@@ -22,10 +22,11 @@ from durable_retry.rules.circuit.breaker import (
     advanced,
 )
 from durable_retry.rules.circuit.calls import Report, SlidingWindow
+from durable_retry.rules.circuit.freeze import FreezeFigures
 from durable_retry.rules.circuit.key_changes import KEPT_KEYS, NO_KEY_CHANGES
 from durable_retry.rules.circuit.reporters import name_of
 from durable_retry.rules.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
-from durable_retry.rules.circuit.snapshot import Permitted, Refused, Snapshot
+from durable_retry.rules.circuit.snapshot import Permitted, Refused, Snapshot, frozen
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ProbeRequest, apply_report, probe_requested, probes_free
 from durable_retry.rules.circuit.trips import is_near_trip
@@ -93,7 +94,7 @@ def snapshot_of(
     is_held = current.state is CircuitState.FORCED_OPEN
     reopened_at = _reopened_at(current, clock)
     counts = current.window.totals(clock)
-    return Snapshot(
+    snapshot = Snapshot(
         taken_at=now,
         state=current.state,
         epoch=current.epoch,
@@ -122,6 +123,7 @@ def snapshot_of(
         ),
         key_changes=current.key_changes or NO_KEY_CHANGES,
     )
+    return frozen(snapshot, current.freeze) if current.freeze and current.is_frozen(clock) else snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,9 @@ class CircuitFigures(Answer):
     ] = None
     reason: str | None
     changed_by: str | None
+    hold: Annotated[
+        FreezeFigures | None, left_out("How every dependency is held. Left out while they are not.")
+    ] = None
     credential_refused_by: Annotated[
         str | None,
         left_out(
@@ -290,6 +295,7 @@ def view_of(
         why=_why(current, clock),
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by=BY_SETTINGS if is_off else current.changed_by,
+        hold=FreezeFigures.taken_from(current.freeze) if current.is_frozen(clock) else None,
         credential_refused_by=current.unauthorized_by,
         epoch=current.epoch,
         waiting=current.remaining_waiting(clock),
@@ -302,6 +308,8 @@ def view_of(
 
 def _why(breaker: Breaker, now: datetime) -> str | None:
     """Return what holds calls up, the latest first: an old outage is no reason while a pause goes on."""
+    if breaker.freeze is not None and breaker.is_frozen(now):
+        return breaker.freeze.why
     since, until = breaker.closed_to_calls_since, breaker.throttled_until
     pause = None
     if until is not None and breaker.is_throttled(now):

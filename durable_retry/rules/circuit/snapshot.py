@@ -10,6 +10,7 @@ from typing import Annotated, Literal, assert_never
 from durable_retry.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.base.text import deterministic_fraction
 from durable_retry.rules.circuit.calls import NO_CALLS, Counts
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import NO_KEY_CHANGES, KeyChanges
 from durable_retry.rules.circuit.retry_budget import BudgetSnapshot
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
@@ -92,6 +93,7 @@ class Snapshot:
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
     key_changes: KeyChanges = NO_KEY_CHANGES  # of the circuits of the dependency's limit keys
+    frozen: "Frozen | None" = None  # the circuit itself, while everything is held; None while it is not
 
     @property
     def is_calm(self) -> bool:
@@ -101,6 +103,30 @@ class Snapshot:
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""
         return now - self.taken_at <= VALID
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A freeze, and the circuit as it is without that."""
+
+    freeze: Freeze
+    below: Snapshot
+
+
+def frozen(snapshot: Snapshot, freeze: Freeze) -> Snapshot:
+    """Return the copy of a circuit that a freeze holds open, so that a call is decided as without one."""
+    below = snapshot
+    if freeze.share is not None:
+        waiting, reopened_at = freeze.part_of(snapshot.waiting), latest(snapshot.reopened_at, freeze.at)
+        below = replace(snapshot, waiting=waiting, reopened_at=reopened_at, reopened_by_pause=False)
+    return replace(
+        snapshot,
+        state=CircuitState.FORCED_OPEN,
+        retry_at=freeze.until,
+        reason=freeze.why,
+        holds_deadlines=freeze.stops_deadline is True,
+        frozen=Frozen(freeze, below),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +173,8 @@ class Refused(JsonShape):
     stops_deadline: bool | None = None
     # Whether the dependency asked for a pause; None means that the circuit refuses.
     throttled: bool | None = None
+    # Whether everything is held; None means that the dependency's own circuit refuses.
+    frozen: bool | None = None
     # How the dependency fails and since when, to stand behind its name; of a pause, what asked for it. None
     # when that is not known.
     failure: str | None = None
@@ -245,10 +273,29 @@ def held_by_hand(
         return None
     seen = _Seen(snapshot, now, settings, operation_id, here)
     if snapshot.state is CircuitState.FORCED_OPEN:
-        return seen.forced_open()
+        if (below := seen.thawed) is None:
+            return seen.forced_open()
+        return held_by_hand(
+            below.snapshot, now, settings=settings, operation_id=operation_id, waiting=waiting, here=here
+        )
     is_free = snapshot.state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
     answer = seen.released(waiting=waiting) if is_free else None
     return answer if isinstance(answer, Refused) else None
+
+
+def held_by_freeze(
+    snapshot: Snapshot | None,
+    now: datetime,
+    *,
+    settings: CircuitSettings,
+    operation_id: str,
+    here: TakenHere = NOTHING_TAKEN,
+) -> Refused | None:
+    """Return the refusal while everything is held, whatever the circuit says; None where it is not."""
+    if snapshot is None or snapshot.frozen is None:
+        return None
+    seen = _Seen(snapshot, now, settings, operation_id, here)
+    return seen.forced_open() if seen.thawed is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +319,8 @@ class _Seen:
             case CircuitState.HALF_OPEN:
                 return self.probing(self.snapshot.probes_free)
             case CircuitState.OPEN | CircuitState.FORCED_OPEN:
+                if (below := self.thawed) is not None:
+                    return below.answer(waiting=waiting)
                 # Its end has passed since the snapshot, which shows no free probe yet.
                 return self.probing(self.settings.half_open_calls)
             case _ as never:
@@ -285,15 +334,27 @@ class _Seen:
             return self.broken()
         return self.throttled()
 
+    @property
+    def thawed(self) -> "_Seen | None":
+        """What the operation sees where a freeze lets it through; None where it is held, or without one."""
+        frozen = self.snapshot.frozen
+        if frozen is None or not frozen.freeze.lets_through(self.operation_id, self.now):
+            return None
+        return replace(self, snapshot=frozen.below)
+
     def forced_open(self) -> Refused | None:
+        if (below := self.thawed) is not None:
+            return below.hold()
         longest = timedelta(seconds=self.settings.max_break_seconds)
         until = self.snapshot.retry_at or self.now + longest
         if until <= self.now:
             return None
         # The operation asks again now and then even if the end is far: a person may close the circuit early.
+        is_frozen, reason = self.snapshot.frozen is not None, self.snapshot.reason
         held = self._refuse_until(
-            min(until, self.now + longest), f"the circuit is held open: {self.snapshot.reason}"
+            min(until, self.now + longest), reason if is_frozen else f"the circuit is held open: {reason}"
         )
+        held = replace(held, frozen=True) if is_frozen else held
         return replace(held, stops_deadline=True) if self.snapshot.holds_deadlines else held
 
     def broken(self) -> Refused | None:

@@ -229,7 +229,8 @@ def probe_requested(
     now = breaker.clock or received_at
     refusal = _refusal_of_calls(breaker, request.operation_id, now, settings)
     if refusal is not None:
-        return breaker, replace(refusal, stops_deadline=breaker.holds_deadlines or None)
+        stops = refusal.stops_deadline or breaker.holds_deadlines
+        return breaker, replace(refusal, stops_deadline=stops or None)
     if breaker.state is not CircuitState.HALF_OPEN:
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
@@ -251,6 +252,10 @@ def probe_requested(
 def _refusal_of_calls(
     breaker: Breaker, operation_id: str, now: datetime, settings: CircuitSettings
 ) -> Refused | None:
+    if breaker.freeze is not None and not breaker.freeze.lets_through(operation_id, now):
+        # The worker that had not read of it yet answers the next time.
+        refusal = refused(operation_id, now + RECHECK, breaker.waiting, breaker.freeze.why)
+        return replace(refusal, frozen=True, stops_deadline=breaker.freeze.stops_deadline)
     if breaker.state is CircuitState.FORCED_OPEN:
         until = now + timedelta(seconds=settings.max_break_seconds)
         until, reason = (

@@ -177,6 +177,7 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
     reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"
+    reopens = "it asks again" if refused.frozen else reopens
     reopens += f" at {time_text(reopens_at)}"
     staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
     why = [text for text in (_failure_behind(operation, refused), refused.reason) if text]

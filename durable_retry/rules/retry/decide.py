@@ -202,6 +202,8 @@ def while_blocked(
             refusal = f"the circuit of {operation.dependency} refuses attempts"
             if blocked.throttled:
                 refusal = f"{operation.dependency} asked for a pause"
+            if blocked.frozen:
+                refusal = blocked.reason
             kind, stops = kind_of_refusal(blocked), blocked.stops_deadline is True
             return _wait_or_give_up(operation, [constraint], now, refusal, kind=kind, stops_deadline=stops)
         case BudgetPostponed():
@@ -217,7 +219,9 @@ def while_blocked(
 
 
 def kind_of_refusal(refused: Refused) -> WaitKind:
-    """Return why a refused attempt waits: for the end of a pause or for the circuit."""
+    """Return why a refused attempt waits: for the end of a pause, of a freeze, or for the circuit."""
+    if refused.frozen:
+        return WaitKind.FREEZE
     return WaitKind.THROTTLE if refused.throttled else WaitKind.CIRCUIT
 
 

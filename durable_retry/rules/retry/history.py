@@ -23,6 +23,7 @@ class WaitKind(StrEnum):
     RETRY = "retry"  # the pause after a failed attempt
     THROTTLE = "throttle"  # the dependency asked for a pause, of this operation or of everybody
     CIRCUIT = "circuit"
+    FREEZE = "freeze"  # every dependency is held
     RETRY_BUDGET = "retry_budget"
     LIMIT = "limit"
     OWN_FAILURE = "own_failure"
@@ -39,6 +40,7 @@ class WaitKind(StrEnum):
 _STATES: Final = {
     WaitKind.THROTTLE: OperationState.WAITING_THROTTLE,
     WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
+    WaitKind.FREEZE: OperationState.WAITING_CIRCUIT,
     WaitKind.ORDER: OperationState.WAITING_ORDER,
     WaitKind.ACCEPTED: OperationState.RUNNING,
 }

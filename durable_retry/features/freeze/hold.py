@@ -1,0 +1,253 @@
+"""Holding every dependency, and showing how that stands.
+
+The circuits of the dependencies have the freeze: workers read it there, and so does whoever shows it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.base.answers import read_or
+from durable_retry.base.documents import json_object
+from durable_retry.base.errors import InstanceEndedError
+from durable_retry.base.json_forms import optional_from_rfc3339
+from durable_retry.base.names import WAITING, OperationState
+from durable_retry.circuit.circuits import open_keys
+from durable_retry.circuit.entity import CircuitEntity, calling_page, circuits_waited_for, wake
+from durable_retry.features.freeze.names import FREEZE, THAW_EVENT
+from durable_retry.features.freeze.rules import (
+    Crowd,
+    Due,
+    FreezeBody,
+    HoldDocument,
+    HoldFigures,
+    HoldState,
+    HoldWave,
+    Seen,
+    StartedThaw,
+    Thaw,
+    ThawBody,
+    Wave,
+    instance_id_of,
+    opened_during,
+    preview_of,
+)
+from durable_retry.hub.task_hub import ID_PREFIX, TaskHub
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.freeze import Freeze
+from durable_retry.runtime import clock
+from durable_retry.settings.configuration import dependencies, present_name
+
+PAGES_PER_STEP: Final = 10
+"""Pages of 200 instances that an activity reads, or a preview."""
+
+_HOUR: Final = timedelta(hours=1)
+_RUNNING: Final = frozenset({OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING})
+
+
+class NothingHeldError(Exception):
+    """Nothing is held, so nothing can be thawed."""
+
+
+class ThawUnderWayError(Exception):
+    """A thaw goes on already."""
+
+
+def _held() -> list[str]:
+    """Return the dependencies whose attempts ask before they start, by name."""
+    return sorted(name for name, each in dependencies().dependencies.items() if each.needs_admission)
+
+
+def _not_held() -> tuple[str, ...]:
+    return tuple(sorted(dependencies().dependencies.keys() - set(_held())))
+
+
+async def _circuits(hub: TaskHub) -> dict[str, Breaker]:
+    names = _held()
+    read = await asyncio.gather(*(CircuitEntity(hub, name).readable() for name in names))
+    return {name: breaker for name, (breaker, _) in zip(names, read, strict=True)}
+
+
+def _latest(circuits: Mapping[str, Breaker]) -> Freeze | None:
+    """Return what was last said of the latest freeze; None without one lately."""
+    freezes = (breaker.freeze for breaker in circuits.values() if breaker.freeze is not None)
+    return max(freezes, key=lambda freeze: (freeze.since, freeze.at), default=None)
+
+
+async def _say(hub: TaskHub, freeze: Freeze, names: list[str], crowds: Mapping[str, Crowd]) -> None:
+    """Tell circuits of a freeze; in a thaw each the share of its own wave."""
+
+    def said(name: str) -> Freeze:
+        crowd = crowds.get(name)
+        if freeze.share is None or crowd is None:
+            return freeze
+        return replace(freeze, share=crowd.share(freeze.share))
+
+    await asyncio.gather(*(CircuitEntity(hub, name).freeze(said(name)) for name in names))
+
+
+async def hold_everything(hub: TaskHub, body: FreezeBody, by: str) -> HoldFigures:
+    """Let nothing start any more, at any dependency, until the freeze ends or is thawed.
+
+    Another one takes the place of one that goes on, and of its thaw.
+    """
+    freeze = body.freeze(clock.now(), by, _latest(await _circuits(hub)))
+    # It tells the circuits again where this worker dies, or one of them does not take it.
+    await hub.start_instance(FREEZE, instance_id_of(freeze), {"freeze": freeze.to_json()}, again=False)
+    await _say(hub, freeze, _held(), {})
+    return _figures(freeze)
+
+
+def _figures(freeze: Freeze) -> HoldFigures:
+    stops = freeze.stops_deadline is True
+    return HoldFigures.taken_from(freeze, stops_deadline=stops, not_held=_not_held())
+
+
+async def thaw(hub: TaskHub, body: ThawBody, by: str) -> StartedThaw:
+    """Let what waits go in waves.
+
+    Raises:
+        NothingHeldError: Nothing is held.
+        ThawUnderWayError: A thaw goes on.
+    """
+    now, freeze = clock.now(), _latest(await _circuits(hub))
+    if freeze is None or freeze.ended_at(now) is not None:
+        raise NothingHeldError("nothing is held")
+    instance_id = instance_id_of(freeze)
+    instance = await hub.read_instance(instance_id)
+    is_running = instance is not None and instance.runtime_status in _RUNNING
+    if is_running and freeze.share is not None:
+        raise ThawUnderWayError(f"a thaw goes on, by {freeze.by}")
+    asked = Thaw(by, freeze.then(now).at, tuple(body.waves), body.wave_seconds).to_json()
+    if is_running:
+        try:
+            await hub.raise_event(instance_id, THAW_EVENT, asked)
+        except InstanceEndedError:
+            is_running = False
+    if not is_running:
+        # Somebody terminated it.
+        given = {"freeze": freeze.to_json(), "thaw": asked}
+        await hub.start_instance(FREEZE, instance_id, given, again=True)
+    return StartedThaw(since=freeze.since, waves=tuple(body.waves), wave_seconds=body.wave_seconds)
+
+
+async def hold_document(hub: TaskHub) -> HoldDocument:
+    """Return whether operations start, and what would run within the hour."""
+    now, freeze = clock.now(), _latest(await _circuits(hub))
+    preview = await _preview(hub, now)
+    if freeze is None or freeze.ended_at(now) is not None:
+        nothing: dict[str, Any] = dict.fromkeys(("reason", "by", "since", "until"))
+        return HoldDocument(
+            **nothing, stops_deadline=False, not_held=_not_held(), status=HoldState.FREE, preview=preview
+        )
+    wave = None if freeze.share is None else await _wave(hub, freeze)
+    status = HoldState.HELD if freeze.share is None else HoldState.THAWING
+    return HoldDocument(**dict(_figures(freeze)), status=status, wave=wave, preview=preview)
+
+
+async def _wave(hub: TaskHub, freeze: Freeze) -> HoldWave | None:
+    instance = await hub.read_instance(instance_id_of(freeze))
+    shown = None if instance is None else (instance.custom_status or {}).get("wave")
+    return read_or(lambda: HoldWave.taken_from(Wave.from_json(shown or {})), lambda _: None)
+
+
+async def _preview(hub: TaskHub, now: datetime) -> Any:
+    until, due, position = now + _HOUR, list[Due](), None
+    for _ in range(PAGES_PER_STEP):
+        instances, position = await calling_page(hub, position)
+        due += (each for instance in instances if (each := _due(instance, until)) is not None)
+        if position is None:
+            break
+    return preview_of(due, until, is_complete=position is None)
+
+
+def _due(instance: Any, until: datetime) -> Due | None:
+    """Return an operation that would run by then; None for others, and for what has shown nothing yet."""
+    status = json_object(instance.customStatus.value) or {}
+    if not instance.instanceId.startswith(ID_PREFIX) or status.get("status") not in WAITING:
+        return None
+
+    def read() -> Due | None:
+        at = optional_from_rfc3339(status["next_attempt_at"])
+        is_held = status["status"] == OperationState.WAITING_CIRCUIT
+        return Due(present_name(status["dependency"]), at, is_held) if at is None or at <= until else None
+
+    return read_or(read, lambda _: None)
+
+
+async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], thaw: Thaw | None) -> Seen:
+    """Tell the circuits of a freeze that do not have it, such as one of a new dependency.
+
+    Args:
+        crowds: Who waits for which dependency, in a thaw.
+        thaw: The one that is under way; None for none.
+    """
+    now, circuits = clock.now(), await _circuits(hub)
+    latest = _latest(circuits)
+    if latest is not None and latest.since > freeze.since:
+        return Seen(is_latest=False)
+    behind = [
+        name
+        for name, breaker in circuits.items()
+        if (freeze.ended_at(now) is None if breaker.freeze is None else breaker.freeze.is_before(freeze))
+    ]
+    await _say(hub, freeze, behind, crowds)
+    if thaw is None:
+        return Seen()
+    for name, breaker in circuits.items():
+        keys = await open_keys(hub, dependencies().dependencies[name], breaker)
+        for each in (breaker, *keys):
+            circuit = name if each.limit_key is None else f"{name} for {each.limit_key}"
+            if (opened := opened_during(each, circuit, thaw.began_at, now)) is not None:
+                return Seen(opened=opened)
+    return Seen()
+
+
+async def count_waiting(
+    hub: TaskHub, freeze: Freeze, now: datetime, position: str | None
+) -> tuple[dict[str, Crowd], str | None]:
+    """Count the operations on the next pages that wait, by dependency; return where the next step begins."""
+    crowds: dict[str, Crowd] = {}
+    for _ in range(PAGES_PER_STEP):
+        instances, position = await calling_page(hub, position)
+        for instance in instances:
+            for name in circuits_waited_for(instance, now):
+                one = Crowd(1, freeze.place_of(instance.instanceId))
+                crowds[name] = one if name not in crowds else crowds[name].with_more(one)
+        if position is None:
+            break
+    return crowds, position
+
+
+async def wake_wave(
+    hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], changed_at: datetime, position: str | None
+) -> tuple[int, str | None]:
+    """Wake who waits on the next pages and may go by a wave; waking one twice is harmless.
+
+    Args:
+        changed_at: Since when every worker sees the wave.
+
+    Returns:
+        How many were woken, and where the next step begins; None after the last.
+    """
+    woken, share = 0, freeze.share or 0.0
+    for _ in range(PAGES_PER_STEP):
+        instances, position = await calling_page(hub, position)
+        going: dict[str, list[str]] = {}
+        for instance in instances:
+            for name in circuits_waited_for(instance, changed_at):
+                of_wave = crowds[name].share(share) if name in crowds else share
+                # What sends events has one id for many deliveries: those that may not go wait on.
+                is_operation = instance.instanceId.startswith(ID_PREFIX)
+                if not is_operation or freeze.place_of(instance.instanceId) <= of_wave:
+                    going.setdefault(name, []).append(instance.instanceId)
+        for name, instance_ids in going.items():
+            await wake(hub, name, instance_ids, changed_at)
+            woken += len(instance_ids)
+        if position is None:
+            break
+    return woken, position

@@ -1,0 +1,149 @@
+"""A hold of everything: what is accepted meanwhile, what a thaw lets go, and what stops it."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.processes import eventually, running
+from tests.support.app import System
+from tests.support.azurite import Storage
+from tests.support.target import Target
+
+SETTINGS = Path(__file__).with_name("circuits.toml")
+DEPENDENCIES = ("held", "freed", "scarce")
+"""The last has its circuit switched off, and a retry budget."""
+
+
+@pytest.fixture(scope="module")
+def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A target whose outages are nobody else's."""
+    target = Target(tmp_path_factory.mktemp("target"))
+    with running(target.server):
+        yield target
+
+
+@pytest.fixture(scope="module")
+def freezing(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
+    """An app that only these tests hold."""
+    folder = tmp_path_factory.mktemp("freezing")
+    storage = Storage(folder)
+    system = System(
+        folder,
+        own_target,
+        AzureWebJobsStorage=storage.connection_string,
+        DEPENDENCIES_FILE=str(SETTINGS),
+        WEBSITE_AUTH_ENABLED="True",
+    )
+    with running(storage.server), system.running():
+        yield system
+
+
+def hold(system: System, key: str, **body: Any) -> dict[str, Any]:
+    """Hold everything, and wait until the worker has read of it: for a moment it has older copies."""
+    headers = {"x-ms-client-principal-name": "ada", "x-ms-client-principal-id": "ada"}
+    answer = system.client.post("/api/hold", json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    tries = count()
+
+    def is_held() -> bool:
+        operation_id = system.accepted(f"{key}-before-{next(tries)}", "/echo", dependency="held")
+        return judged(system, operation_id) == "waiting_circuit"
+
+    eventually(is_held, "an operation is held")
+    assert shown(system)["status"] == "held"
+    held: dict[str, Any] = answer.json()
+    return held
+
+
+def judged(system: System, operation_id: str) -> str:
+    """Return the state of an operation once it was held or let go."""
+
+    def look() -> str | None:
+        state = str(system.status(operation_id)["status"])
+        return state if state in {"waiting_circuit", "succeeded"} else None
+
+    return eventually(look, f"{operation_id} is held or ended")
+
+
+def shown(system: System) -> dict[str, Any]:
+    document: dict[str, Any] = system.client.get("/api/hold").raise_for_status().json()
+    return document
+
+
+def until_shown(system: System, status: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        document = shown(system)
+        return document if document["status"] == status else None
+
+    return eventually(look, f"everything is {status}")
+
+
+def thaw(system: System, **body: Any) -> None:
+    answer = system.client.post("/api/hold/thaw", json=body)
+    assert answer.status_code == 202, answer.text
+
+
+def accepted(system: System, key: str, number: int, dependency: str) -> list[str]:
+    keys = [f"{key}-{dependency}-{each}" for each in range(number)]
+    return [system.accepted(each, "/echo", dependency=dependency) for each in keys]
+
+
+def test_everything_is_accepted_and_nothing_starts_until_a_thaw(freezing: System, key: str) -> None:
+    held = hold(freezing, key, reason="wrong amounts")
+    assert held["not_held"] == ["flaky"]
+    waiting = [each for name in DEPENDENCIES for each in accepted(freezing, key, 3, name)]
+    for each in waiting:
+        (wait,) = freezing.until(each, "waiting_circuit")["waits"]
+        assert wait["kind"] == "freeze"
+        assert wait["delay_reasons"][0] == f"held by ada since {held['since'][:19]}Z: wrong amounts"
+    assert not [sent for sent in freezing.target.totals() if "-before-" not in sent]
+    circuit = freezing.client.get("/api/circuits/held").json()
+    assert (circuit["state"], circuit["hold"]["by"]) == ("closed", "ada")
+
+    preview = shown(freezing)["preview"]
+    assert (preview["operations"], preview["complete"]) == (10, True)
+    assert {part["dependency"]: part["held"] for part in preview["by_dependency"]} == {
+        "held": 4,
+        "freed": 3,
+        "scarce": 3,
+    }
+
+    thaw(freezing, waves=[0.01, 1], wave_seconds=1)
+    again = freezing.client.post("/api/hold/thaw", json={})
+    assert again.status_code in {202, 409}, again.text
+    for each in waiting:
+        assert freezing.until(each, "succeeded")["attempt_count"] == 1
+    assert until_shown(freezing, "free")["reason"] is None
+    assert freezing.client.post("/api/hold/thaw", json={}).status_code == 409
+
+
+def test_the_first_circuit_that_opens_stops_a_thaw(freezing: System, key: str) -> None:
+    hold(freezing, key, reason="the vendor deploys")
+    waiting = accepted(freezing, key, 20, "dying")
+    for each in waiting:
+        freezing.until(each, "waiting_circuit")
+    freezing.target.outage(on=True)
+    thaw(freezing, waves=[0.5, 1], wave_seconds=20)
+    until_shown(freezing, "thawing")
+    stopped = until_shown(freezing, "held")
+    freezing.target.outage(on=False)
+    assert stopped["reason"].startswith("the circuit of dying opened at ")
+    assert stopped["reason"].endswith("in wave 1 of 2; before: the vendor deploys")
+    assert len([each for each in freezing.target.totals() if each.startswith(f"{key}-dying")]) < len(waiting)
+    thaw(freezing, waves=[1], wave_seconds=0)
+    for each in waiting:
+        freezing.until(each, "succeeded", within_seconds=60)
+
+
+def test_a_hold_ends_by_itself_and_outlives_the_app(freezing: System, key: str) -> None:
+    until_shown(freezing, "free")
+    hold(freezing, key, reason="a drill", for_seconds=15)
+    freezing.server.stop()
+    freezing.server.start()
+    (operation_id,) = accepted(freezing, key, 1, "held")
+    freezing.until(operation_id, "waiting_circuit")
+    assert freezing.until(operation_id, "succeeded")["attempt_count"] == 1
+    until_shown(freezing, "free")
