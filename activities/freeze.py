@@ -1,11 +1,10 @@
 """The activities of a freeze."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.features.freeze.hold import count_waiting, keep_held, wake_wave
-from durable_retry.features.freeze.rules import Crowd, Thaw
+from durable_retry.features.freeze.rules import Thaw, crowds_in, to_documents
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.runtime import clock
@@ -15,13 +14,14 @@ async def keep_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Tell the circuits that lack it what was said of a freeze. Idempotent.
 
     Args:
-        given: `freeze`; in a thaw `thaw`, and `crowds`, who waits for which dependency.
+        given: `freeze`; `thaw`, while one is under way; `crowds`: who waited for which dependency before its
+            wave.
 
     Returns:
         The JSON form of a `Seen`.
     """
     thaw = Thaw.from_json(given["thaw"]) if "thaw" in given else None
-    seen = await keep_held(hub, Freeze.from_json(given["freeze"]), _crowds(given), thaw)
+    seen = await keep_held(hub, Freeze.from_json(given["freeze"]), crowds_in(given), thaw)
     return seen.to_json()
 
 
@@ -36,7 +36,7 @@ async def count_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """
     freeze = Freeze.from_json(given["freeze"])
     crowds, following = await count_waiting(hub, freeze, clock.now(), given["position"])
-    return {"crowds": {name: crowd.to_json() for name, crowd in crowds.items()}, "following": following}
+    return {"crowds": to_documents(crowds), "following": following}
 
 
 async def wake_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
@@ -50,9 +50,5 @@ async def wake_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
         `woken`, the number of instances, and `following` as in `count_frozen`.
     """
     freeze, changed_at = Freeze.from_json(given["freeze"]), from_rfc3339(given["changed_at"])
-    woken, following = await wake_wave(hub, freeze, _crowds(given), changed_at, given["position"])
+    woken, following = await wake_wave(hub, freeze, crowds_in(given), changed_at, given["position"])
     return {"woken": woken, "following": following}
-
-
-def _crowds(given: Mapping[str, Any]) -> dict[str, Crowd]:
-    return {name: Crowd.from_json(crowd) for name, crowd in given.get("crowds", {}).items()}

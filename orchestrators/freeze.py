@@ -5,6 +5,7 @@ held ──> thaw: wave ──> wave ──> ... ──> over
   └───────────────────────────────────┘
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,7 +23,18 @@ from durable_retry.features.freeze.names import (
     THAW_EVENT,
     WAKE_FROZEN,
 )
-from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, stopped, watched_until
+from durable_retry.features.freeze.rules import (
+    Crowd,
+    Release,
+    Seen,
+    Thaw,
+    Wave,
+    crowds_in,
+    joined,
+    stopped,
+    to_documents,
+    watched_until,
+)
 from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success
 from durable_retry.rules.circuit.freeze import Freeze
 
@@ -33,24 +45,36 @@ blueprint = df.Blueprint()
 LOOK_WHILE_HELD: Final = timedelta(minutes=1)
 """By then the circuit of a dependency that a deployment adds has the freeze."""
 LOOK_WHILE_THAWING: Final = timedelta(seconds=5)
+_LOOKS: Final = 12
+"""In one history: every turn replays what was before it."""
 
 
-def freeze(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
+def freeze(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Keep a freeze until it ends, another takes its place, or a thaw has let everything go.
 
     Args:
         input_: `freeze`, a `Freeze`; `thaw`, a `Thaw`, once one is asked for.
+
+    Returns:
+        `{"end": "over" | "replaced" | "thawed"}`; None when the orchestration continues as new.
     """
     course = _Course(Signals(ctx), Freeze.from_json(input_["freeze"]))
-    thaw = Thaw.from_json(input_["thaw"]) if "thaw" in input_ else None
-    following = yield from (course.hold() if thaw is None else course.release(thaw))
-    if following is not None:
-        ctx.continue_as_new(following, save_events=True)
+    if "thaw" not in input_:
+        following = yield from course.hold()
+    else:
+        thaw, release = Thaw.from_json(input_["thaw"]), input_.get("release")
+        following = yield from (
+            course.release(thaw) if release is None else course.watch(thaw, Release.from_json(release))
+        )
+    if "end" in following:
+        return following
+    ctx.continue_as_new(following, save_events=True)
+    return None
 
 
 @dataclass(slots=True)
 class _Course:
-    """One execution: a look while held, or a wave of a thaw; each returns the next one's input, or None."""
+    """One execution: what it does returns the input of the next one, or the end."""
 
     signals: Signals
     freeze: Freeze
@@ -60,59 +84,66 @@ class _Course:
         """The replay-safe time, aware UTC."""
         return self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
-    def hold(self) -> Turns[dict[str, Any] | None]:
+    def hold(self) -> Turns[dict[str, Any]]:
         """Keep everything held for a while, until somebody asks for a thaw."""
-        seen = yield from self._keep({})
+        seen = yield from self._keep()
         if not seen.is_latest:
-            return None
+            return {"end": "replaced"}
         until = self.now + LOOK_WHILE_HELD
         if self.freeze.until is not None:
             until = min(until, self.freeze.until)
-        is_asked = (yield from self._wait(until, {}, THAW_EVENT)) is not None
-        if is_asked:
+        if (yield from self._wait(until, None, THAW_EVENT)) is not None:
             asked = self.signals.take(THAW_EVENT)
             thaw = read_or(lambda: Thaw.from_json(asked), lambda _: None)
             # One that was asked for during another must not begin where a circuit has stopped that.
             return self._following(None if thaw is None or thaw.began_at <= self.freeze.at else thaw)
-        return None if self.freeze.ended_at(self.now) else self._following(None)
+        return {"end": "over"} if self.freeze.ended_at(self.now) else self._following()
 
-    def release(self, thaw: Thaw) -> Turns[dict[str, Any] | None]:
-        """Let a wave go, and watch the circuits."""
+    def release(self, thaw: Thaw) -> Turns[dict[str, Any]]:
+        """Let a wave go."""
         crowds = yield from self._count()
         self.freeze = self.freeze.then(self.now, share=thaw.share)
-        given = {"thaw": thaw.to_json(), "crowds": {name: crowd.to_json() for name, crowd in crowds.items()}}
-        seen = yield from self._keep(given)
-        waiting = sum(crowd.waiting for crowd in crowds.values())
-        wave = Wave(thaw.number + 1, thaw.waves, thaw.by, waiting)
+        wave = Wave(thaw.number + 1, thaw.waves, thaw.by, sum(crowd.waiting for crowd in crowds.values()))
+        yield from self._keep(thaw, crowds)
         if crowds:
-            yield from self._wait(self.now + SETTLE, wave.to_json())
-            wave = replace(wave, released=(yield from self._wake(given)))
-        until = watched_until(crowds, wave.released, thaw, self.now)
-        while seen.is_latest and seen.opened is None and self.now < until:
-            yield from self._wait(min(until, self.now + LOOK_WHILE_THAWING), wave.to_json())
-            seen = yield from self._keep(given)
-        if not seen.is_latest:
-            return None
-        if seen.opened is not None:
-            self.freeze = stopped(self.freeze, seen.opened, thaw, self.now)
-            return self._following(None)
+            yield from self._wait(self.now + SETTLE, wave)
+            wave = yield from self._wake(wave, crowds)
+        return self._following(thaw, Release(crowds, wave, watched_until(thaw, wave, self.now)))
+
+    def watch(self, thaw: Thaw, release: Release) -> Turns[dict[str, Any]]:
+        """Watch the circuits after a wave, for a while."""
+        for _ in range(_LOOKS):
+            seen = yield from self._keep(thaw, release.crowds)
+            if not seen.is_latest:
+                return {"end": "replaced"}
+            if seen.opened is not None:
+                self.freeze = stopped(self.freeze, seen.opened, thaw, self.now)
+                return self._following()
+            if self.now >= release.until:
+                return (yield from self._next(thaw))
+            yield from self._wait(min(release.until, self.now + LOOK_WHILE_THAWING), release.wave)
+        return self._following(thaw, release)
+
+    def _next(self, thaw: Thaw) -> Turns[dict[str, Any]]:
         following = thaw.next()
-        if following is None:
-            self.freeze = self.freeze.then(self.now, until=self.now)
-            yield from self._keep({})
-            return None
-        return self._following(following)
+        if following is not None:
+            return self._following(following)
+        self.freeze = self.freeze.then(self.now, until=self.now)
+        yield from self._keep()
+        return {"end": "thawed"}
 
-    def _following(self, thaw: Thaw | None) -> dict[str, Any]:
-        return {"freeze": self.freeze.to_json(), **({} if thaw is None else {"thaw": thaw.to_json()})}
+    def _following(self, thaw: Thaw | None = None, release: Release | None = None) -> dict[str, Any]:
+        parts = {"freeze": self.freeze, "thaw": thaw, "release": release}
+        return {name: part.to_json() for name, part in parts.items() if part is not None}
 
-    def _keep(self, given: dict[str, Any]) -> Turns[Seen]:
-        asked = {"freeze": self.freeze.to_json(), **given}
+    def _keep(self, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[Seen]:
+        asked = self._following(thaw) | {"crowds": to_documents(crowds)}
         return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, asked)))
 
-    def _wait(self, until: datetime, wave: dict[str, Any], *events: str) -> Turns[str | None]:
+    def _wait(self, until: datetime, wave: Wave | None, *events: str) -> Turns[str | None]:
         """Wait, and show how far it is."""
-        self.signals.ctx.set_custom_status({"wave": wave, DUE_AT: to_rfc3339(until)})
+        shown = {} if wave is None else {"wave": wave.to_json()}
+        self.signals.ctx.set_custom_status(shown | {DUE_AT: to_rfc3339(until)})
         return (yield from Alarm(self.signals, until).event(*events))
 
     def _count(self) -> Turns[dict[str, Crowd]]:
@@ -121,29 +152,26 @@ class _Course:
         given = {"freeze": self.freeze.to_json(), "position": None}
         while True:
             counted = yield from call_until_success(self.signals, COUNT_FROZEN, given)
-            for name, crowd in counted["crowds"].items():
-                more = Crowd.from_json(crowd)
-                crowds[name] = crowds[name].with_more(more) if name in crowds else more
+            crowds = joined(crowds, crowds_in(counted))
             if counted["following"] is None:
                 return crowds
             given |= {"position": counted["following"]}
 
-    def _wake(self, given: dict[str, Any]) -> Turns[int]:
-        """Wake those that the wave lets go, in passes, as `release_waiting` does; return how many."""
-        woken, asked = 0, {"freeze": self.freeze.to_json(), **given, "changed_at": to_rfc3339(self.now)}
+    def _wake(self, wave: Wave, crowds: Mapping[str, Crowd]) -> Turns[Wave]:
+        """Wake those that the wave lets go, in passes as `release_waiting`; return the wave after it."""
+        asked = self._following() | {"crowds": to_documents(crowds), "changed_at": to_rfc3339(self.now)}
         for _ in range(PASSES):
-            position, in_pass = None, 0
+            before, position = wave.released, None
             while True:
                 step = asked | {"position": position}
                 done = yield from call_until_success(self.signals, WAKE_FROZEN, step)
-                position, in_pass = done["following"], in_pass + done["woken"]
-                if position is None:
+                wave = replace(wave, released=wave.released + done["woken"])
+                if (position := done["following"]) is None:
                     break
-            woken += in_pass
-            if in_pass == 0:
+            if wave.released == before:
                 break
-            yield from self._wait(self.now + BETWEEN_PASSES, {})
-        return woken
+            yield from self._wait(self.now + BETWEEN_PASSES, wave)
+        return wave
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=FREEZE)(freeze)

@@ -33,6 +33,7 @@ from durable_retry.features.freeze.rules import (
     ThawBody,
     Wave,
     instance_id_of,
+    joined,
     opened_during,
     preview_of,
 )
@@ -215,9 +216,8 @@ async def count_waiting(
     for _ in range(PAGES_PER_STEP):
         instances, position = await calling_page(hub, position)
         for instance in instances:
-            for name in circuits_waited_for(instance, now):
-                one = Crowd(1, freeze.place_of(instance.instanceId))
-                crowds[name] = one if name not in crowds else crowds[name].with_more(one)
+            one = Crowd(1, freeze.place_of(instance.instanceId))
+            crowds = joined(crowds, dict.fromkeys(circuits_waited_for(instance, now), one))
         if position is None:
             break
     return crowds, position

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
@@ -74,9 +74,9 @@ class ThawBody(Strict):
 
     waves: Annotated[
         list[Annotated[float, Field(gt=0, le=1)]],
-        Field(min_length=1, max_length=_MOST_WAVES, default_factory=lambda: [0.01, 0.1, 1.0]),
+        Field(min_length=1, max_length=_MOST_WAVES),
         checked(_misplaced),
-    ]
+    ] = Field(default_factory=lambda: [0.01, 0.1, 1.0])
     wave_seconds: Annotated[float, Field(ge=0, le=_HOUR_SECONDS)] = 60.0
 
 
@@ -129,6 +129,15 @@ class Wave(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
+class Release(JsonShape):
+    """A wave that went, while the circuits are watched."""
+
+    crowds: Mapping[str, Crowd]  # who waited before it, by dependency
+    wave: Wave
+    until: datetime  # as in `watched_until`
+
+
+@dataclass(frozen=True, slots=True)
 class Seen(JsonShape):
     """What the activity `keep_frozen` saw."""
 
@@ -159,14 +168,29 @@ def stopped(freeze: Freeze, opened: str, thaw: Thaw, now: datetime) -> Freeze:
     )
 
 
-def watched_until(crowds: Mapping[str, Crowd], released: int, thaw: Thaw, now: datetime) -> datetime:
+def watched_until(thaw: Thaw, wave: Wave, now: datetime) -> datetime:
     """Return until when the circuits are watched after a wave: until it has gone, and `wave_seconds` more.
 
     A wave that lets nobody go, because nobody waits, shows nothing.
     """
-    if not crowds:
-        return now
-    return now + timedelta(seconds=spread_seconds(released) + thaw.wave_seconds)
+    seconds = spread_seconds(wave.released) + thaw.wave_seconds if wave.waiting else 0.0
+    return now + timedelta(seconds=seconds)
+
+
+def joined(crowds: Mapping[str, Crowd], others: Mapping[str, Crowd]) -> dict[str, Crowd]:
+    """Return who waits for each dependency on both pages."""
+    both = {name: crowds[name].with_more(others[name]) for name in crowds.keys() & others.keys()}
+    return {**crowds, **others, **both}
+
+
+def to_documents(crowds: Mapping[str, Crowd]) -> dict[str, Any]:
+    """Return the JSON form of who waits for each dependency."""
+    return {name: crowd.to_json() for name, crowd in sorted(crowds.items())}
+
+
+def crowds_in(given: Mapping[str, Any]) -> dict[str, Crowd]:
+    """Read what `to_documents` has written, as the member `crowds`."""
+    return {name: Crowd.from_json(crowd) for name, crowd in given["crowds"].items()}
 
 
 class HoldState(StrEnum):

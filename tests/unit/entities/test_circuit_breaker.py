@@ -6,9 +6,10 @@ import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
 from durable_retry.base.json_forms import union_from_json
-from durable_retry.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.base.names import CIRCUIT_BREAKER, FREEZE, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage, ReportMessage
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitState
@@ -189,3 +190,11 @@ def test_a_message_that_changes_no_state_is_not_reported() -> None:
     subscribe(CircuitChanged, changes.append)
     entity.fail(0, 1)
     assert not changes
+
+
+def test_a_freeze_is_stored_beside_the_state_and_is_no_change_of_it() -> None:
+    entity, changes = Entity(), list[CircuitChanged]()
+    subscribe(CircuitChanged, changes.append)
+    entity.run(FREEZE, Freeze(after(0), after(0), "ana", "drill").to_json())
+    assert entity.desk.breaker.freeze == Freeze(after(0), after(0), "ana", "drill")
+    assert (entity.desk.breaker.state, changes) == (CircuitState.CLOSED, [])

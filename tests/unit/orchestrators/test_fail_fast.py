@@ -1,5 +1,6 @@
 """The operation of a call that is not to wait for its circuit."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,15 +10,15 @@ from tests.support.builders import Activities, after, an_operation, failing
 from tests.support.stage import Stage
 
 
-def refused_at(attempt: int, *, throttled: bool | None = None) -> Activities:
+def refused_at(attempt: int, *, throttled: bool | None = None, frozen: bool | None = None) -> Activities:
     """Return activities of which the circuit refuses an attempt once; those before it fail."""
     left = [attempt]
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == "attempt" and given["attempt"] in left:
             left.clear()
-            refusal = Refused(after(60), 0, after(60), "the circuit is open: it failed", throttled=throttled)
-            return {"stopped": refusal.to_json()}
+            refusal = Refused(after(60), 0, after(60), "the circuit is open: it failed")
+            return {"stopped": replace(refusal, throttled=throttled, frozen=frozen).to_json()}
         return failing(attempt - 1)(name, given)
 
     return answer
@@ -41,5 +42,6 @@ def test_what_else_was_accepted_waits() -> None:
     assert Stage(an_operation(source="call"), refused_at(1)).run()["status"] == "succeeded"
 
 
-def test_a_pause_and_a_retry_are_waited_for() -> None:
+def test_a_pause_a_freeze_and_a_retry_are_waited_for() -> None:
     assert Stage(refusing(), refused_at(2, throttled=True)).run()["status"] == "succeeded"
+    assert Stage(refusing(), refused_at(1, frozen=True)).run()["status"] == "succeeded"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused, spread_seconds, throttled
 from durable_retry.rules.retry.constraints import attempt_seconds
@@ -301,6 +301,17 @@ def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the circuit of payments refuses attempts" in decision.detail
+
+
+def test_what_is_held_with_everything_says_so_and_how_its_deadline_goes_on() -> None:
+    held = Refused(after(600), 0, after(600), "held by ada: wrong amounts", frozen=True)
+    decision = while_blocked(an_operation(deadline_in=60), replace(held, stops_deadline=True), NOON)
+    assert isinstance(decision, Wait)
+    assert (decision.kind, decision.kind.state) == (WaitKind.FREEZE, OperationState.WAITING_CIRCUIT)
+    assert decision.reasons[:2] == ("held by ada: wrong amounts", "it asks again at 2026-11-21T12:10:00Z")
+    late = while_blocked(an_operation(deadline_in=60), held, NOON)
+    assert isinstance(late, DeadLetter)
+    assert "before the deadline; held by ada: wrong amounts" in late.detail
 
 
 @pytest.mark.parametrize(

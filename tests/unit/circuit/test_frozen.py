@@ -1,0 +1,71 @@
+"""What a worker lets go while every dependency is held."""
+
+from dataclasses import replace
+from unittest.mock import Mock
+
+import pytest
+
+from durable_retry.circuit.cache import circuit_of, close_circuits, refusal_of
+from durable_retry.rules.circuit.freeze import Freeze
+from durable_retry.rules.circuit.snapshot import Permitted, Refused, Snapshot, frozen
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import Blocked
+from tests.support.builders import NOON, PAYMENTS, after
+from tests.support.shared_circuit import Copies
+
+FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts")
+FIRST = AdmissionState()
+
+
+def freeze(stage: Copies, said: Freeze = FREEZE) -> None:
+    """Let the circuit hear of it, and the worker's copy grow old."""
+    stage.shared.breaker = stage.shared.breaker.with_freeze(said, stage.moment.at)
+    stage.moment.pass_(1.1)
+
+
+async def ask(stage: Copies, admission: AdmissionState = FIRST) -> Permitted | Blocked:
+    return await stage.copy.enter("op-1", 1, admission)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_nothing_starts_and_a_thaw_lets_it_go(*, is_on: bool) -> None:
+    stage = Copies(CircuitSettings(enabled=is_on))
+    assert isinstance(await ask(stage), Permitted)
+    freeze(stage)
+    held = await ask(stage)
+    assert isinstance(held, Refused)
+    assert held.frozen
+    freeze(stage, FREEZE.then(after(2), share=1.0))
+    assert isinstance(await ask(stage), Permitted)
+
+
+async def test_a_probe_that_was_granted_before_is_given_back() -> None:
+    stage = Copies()
+    freeze(stage)
+    lease = Permitted(1, lease_id="op-1:1", lease_expires_at=after(60))
+    held = await ask(stage, AdmissionState(permit=lease))
+    assert isinstance(held, Refused)
+    assert held.frozen
+    stage.moment.pass_(5)
+    await stage.copy.reporting.flush()
+    probes = [probe.lease_id for sent in stage.shared.sent_reports for probe in sent.report.probes]
+    assert probes == ["op-1:1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [(CircuitState.CLOSED, None), (CircuitState.OPEN, "the circuit is open: it failed")]
+)
+async def test_a_call_beside_attempts_is_let_through_as_before(
+    state: CircuitState, reason: str | None
+) -> None:
+    hub = Mock()
+    circuit = circuit_of(hub, PAYMENTS)
+    circuit.now = lambda: NOON
+    circuit.snapshot = frozen(Snapshot(NOON, state, 1, retry_at=after(7), reason="it failed"), FREEZE)
+    refused = await refusal_of(hub, PAYMENTS, "op-1", None)
+    assert (None if refused is None else refused.reason) == reason
+    circuit.snapshot = replace(circuit.snapshot, frozen=None)
+    held = await refusal_of(hub, PAYMENTS, "op-1", None)
+    assert held is not None
+    close_circuits()

@@ -1,0 +1,170 @@
+"""The orchestration of a freeze, and the waves of its thaw."""
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.features.freeze.names import COUNT_FROZEN, KEEP_FROZEN, THAW_EVENT, WAKE_FROZEN
+from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, to_documents
+from durable_retry.rules.circuit.freeze import Freeze
+from durable_retry.rules.circuit.snapshot import spread_seconds
+from orchestrators.freeze import LOOK_WHILE_HELD, LOOK_WHILE_THAWING, freeze
+from orchestrators.wake_waiting import BETWEEN_PASSES, PASSES, SETTLE
+from tests.support.builders import NOON, after, an_operation
+from tests.support.stage import Stage
+
+FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts")
+THAW = Thaw("ada", after(1), (0.1, 1.0), 30)
+CROWDS = {"payments": Crowd(3, 0.2)}
+
+
+@dataclass
+class Play:
+    """The answers of a freeze's activities.
+
+    Attributes:
+        seen: What the activity sees in turn that tells the circuits; the last one again and again.
+        crowds: Who waits, on each page in turn.
+        woken: How many each pass wakes; none after the last.
+    """
+
+    seen: list[Seen] = field(default_factory=lambda: [Seen()])
+    crowds: list[dict[str, Crowd]] = field(default_factory=lambda: [CROWDS])
+    woken: list[int] = field(default_factory=lambda: [1])
+
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
+        if name == KEEP_FROZEN:
+            return (self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]).to_json()
+        page = int(given["position"] or 0)
+        if name == COUNT_FROZEN:
+            following = str(page + 1) if page + 1 < len(self.crowds) else None
+            return {"crowds": to_documents(self.crowds[page]), "following": following}
+        return {"woken": self.woken.pop(0) if self.woken else 0, "following": None}
+
+
+def a_stage(play: Play, said: Freeze = FREEZE, **more: Any) -> Stage:
+    stage = Stage(an_operation(), play.answer, freeze)
+    stage._begin(json.dumps({"freeze": said.to_json(), **more}))
+    return stage
+
+
+def ask_for(thaw: Any, stage: Stage) -> None:
+    """Ask for a thaw once the freeze is shown."""
+    stage.run_until_waiting()
+    stage.raise_event(THAW_EVENT, thaw)
+
+
+def said(stage: Stage, activity: str = KEEP_FROZEN) -> list[Freeze]:
+    """Return what the circuits were told in turn, each once."""
+    each = [Freeze.from_json(given["freeze"]) for name, given in stage.activities if name == activity]
+    return [one for number, one in enumerate(each) if number == 0 or one != each[number - 1]]
+
+
+def test_a_freeze_is_kept_until_its_end() -> None:
+    stage = a_stage(Play(), replace(FREEZE, until=after(150)))
+    assert stage.run() == {"end": "over"}
+    assert stage.now == after(150)
+    assert stage.made(KEEP_FROZEN) == 3
+    assert stage.executions == 4  # the stage begins one that is not run
+
+
+def test_a_freeze_without_an_end_is_told_again_each_minute() -> None:
+    stage = a_stage(Play())
+    for _ in range(8):
+        stage.run_until_waiting()
+        stage._fire_next_timer()
+    assert stage.made(KEEP_FROZEN) == 8
+    assert stage.now == NOON + 8 * LOOK_WHILE_HELD
+
+
+def test_another_freeze_ends_it() -> None:
+    assert a_stage(Play(seen=[Seen(is_latest=False)])).run() == {"end": "replaced"}
+    stage = a_stage(Play(seen=[Seen(), Seen(), Seen(is_latest=False)]))
+    ask_for(THAW.to_json(), stage)
+    assert stage.run() == {"end": "replaced"}
+
+
+def test_a_thaw_lets_each_wave_go_and_ends_the_freeze() -> None:
+    stage = a_stage(Play(woken=[1, 0, 2]))
+    ask_for(THAW.to_json(), stage)
+    assert stage.run() == {"end": "thawed"}
+    first, second, third, last = said(stage)
+    assert (first.share, second.share, third.share, last.share) == (None, 0.1, 1.0, 1.0)
+    assert (last.until, last.since) == (stage.now, NOON)
+    waves = [given for name, given in stage.activities if name == WAKE_FROZEN]
+    assert [wave["freeze"]["share"] for wave in waves] == [0.1, 0.1, 1.0, 1.0]
+    assert all(wave["crowds"] == to_documents(CROWDS) for wave in waves)
+    watched = spread_seconds(1) + spread_seconds(2) + 2 * THAW.wave_seconds
+    waited = 2 * (SETTLE + BETWEEN_PASSES) + timedelta(seconds=watched)
+    assert waited <= stage.now - NOON <= waited + timedelta(seconds=4)
+
+
+def test_a_wave_begins_when_all_workers_see_it() -> None:
+    stage = a_stage(Play(crowds=[CROWDS, {"mail": Crowd(1, 0.5)}]))
+    ask_for(THAW.to_json(), stage)
+    stage.run_until_waiting()
+    assert stage.made(WAKE_FROZEN) == 0
+    wave = Wave.from_json(stage.custom_status["wave"])
+    assert wave == Wave(1, (0.1, 1.0), "ada", waiting=4)
+    stage._fire_next_timer()
+    stage.run_until_waiting()
+    assert stage.made(WAKE_FROZEN) == 1
+    (_, given) = stage.activities[-1]
+    assert given["changed_at"] == "2026-11-21T12:00:02Z"
+    assert list(given["crowds"]) == ["mail", "payments"]
+
+
+def test_waves_without_anybody_are_not_waited_for() -> None:
+    stage = a_stage(Play(crowds=[{}]))
+    ask_for(THAW.to_json(), stage)
+    assert stage.run() == {"end": "thawed"}
+    assert stage.now == NOON
+    assert stage.made(WAKE_FROZEN) == 0
+
+
+def test_the_first_circuit_that_opens_stops_a_thaw_and_another_may_follow() -> None:
+    opened = Seen(opened="the circuit of payments opened")
+    stage = a_stage(Play(seen=[Seen(), Seen(), Seen(), opened, Seen()]))
+    ask_for(THAW.to_json(), stage)
+    while stage.now < NOON + LOOK_WHILE_HELD:
+        stage.run_until_waiting()
+        stage._fire_next_timer()
+    held = said(stage)[-1]
+    assert held.reason == "the circuit of payments opened in wave 1 of 2; before: wrong amounts"
+    assert held.share is None
+    assert stage.custom_status.keys() == {"due_at"}
+    # What was asked for before it was stopped does not begin.
+    ask_for(THAW.to_json(), stage)
+    stage.run_until_waiting()
+    assert said(stage)[-1] == held
+    ask_for(replace(THAW, began_at=stage.now).to_json(), stage)
+    stage.run_until_waiting()
+    assert said(stage)[-1].share == 0.1
+
+
+@pytest.mark.parametrize("data", [None, 5, {"waves": "all"}])
+def test_an_event_that_is_no_thaw_changes_nothing(data: Any) -> None:
+    stage = a_stage(Play())
+    ask_for(data, stage)
+    stage.run_until_waiting()
+    assert said(stage) == [FREEZE]
+
+
+def test_a_thaw_may_begin_with_the_freeze() -> None:
+    assert a_stage(Play(), thaw=THAW.to_json()).run() == {"end": "thawed"}
+
+
+def test_a_long_watch_is_parted_into_histories() -> None:
+    stage = a_stage(Play(woken=[]), thaw=replace(THAW, waves=(1.0,), wave_seconds=3_600).to_json())
+    assert stage.run() == {"end": "thawed"}
+    assert stage.longest_history < 200
+    assert stage.made(KEEP_FROZEN) >= 3_600 / LOOK_WHILE_THAWING.total_seconds()
+
+
+def test_passes_have_an_end_where_pages_shift_for_ever() -> None:
+    stage = a_stage(Play(woken=[1] * 50), thaw=replace(THAW, waves=(1.0,)).to_json())
+    stage.run()
+    assert stage.made(WAKE_FROZEN) == PASSES
