@@ -20,6 +20,8 @@ from durable_retry.base.names import (
     OperationState,
 )
 from durable_retry.features.diagnosis.names import DIAGNOSIS
+from durable_retry.features.freeze.names import COUNT_FROZEN, FREEZE, KEEP_FROZEN
+from durable_retry.features.freeze.rules import Crowd, Release, Seen, Thaw, Wave
 from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CALL
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
@@ -30,6 +32,7 @@ from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga, SagaStep
 from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
@@ -73,6 +76,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         DIAGNOSIS: _diagnoses(),
         QUEUE_CHECK: _queue_checks(),
         PASS_TURN: _turns(),
+        FREEZE: _freezes(),
     }
 
 
@@ -421,6 +425,33 @@ def _releases() -> dict[str, Shape]:
 
 def _nothing(name: str, _given: dict[str, Any]) -> Any:
     raise AssertionError(name)
+
+
+_NOTHING_SEEN: Final = Seen()
+
+
+def _freezes() -> dict[str, Shape]:
+    """Keep a freeze until its end, another one, or the end of a thaw; each is the last execution of one."""
+    now = clock.now()
+    freeze = Freeze(now, now, "ada", "wrong amounts", now + timedelta(seconds=2), stops_deadline=True)
+    thaw = Thaw("ada", now, (0.1, 1.0), 0.1)
+    wave, crowds = Wave(2, (0.1, 1.0), "ada", waiting=3, released=1), {"payments": Crowd(3, 0.2)}
+    last = {"thaw": replace(thaw, number=1).to_json()}
+    return {
+        "over": _freeze(freeze, {}),
+        "replaced": _freeze(freeze, {}, Seen(is_latest=False)),
+        "thawed": _freeze(freeze, last | {"release": Release(crowds, wave, now).to_json()}),
+        "nobody_waits": _freeze(replace(freeze, until=None), {"thaw": replace(thaw, waves=(1.0,)).to_json()}),
+    }
+
+
+def _freeze(freeze: Freeze, more: dict[str, Any], seen: Seen = _NOTHING_SEEN) -> Shape:
+    def answer(name: str, _given: dict[str, Any]) -> Any:
+        if name == COUNT_FROZEN:
+            return {"crowds": {}, "following": None}
+        return seen.to_json() if name == KEEP_FROZEN else {"woken": 0, "following": None}
+
+    return Shape("freeze-1", {"freeze": freeze.to_json(), **more}, answer)
 
 
 def _retentions() -> dict[str, Shape]:

@@ -26,9 +26,11 @@ import durable_retry
 import durable_retry_console
 from durable_retry.attempt.commits import CommitLocation as OutboxLocation
 from durable_retry.base.json_forms import union_from_json
+from durable_retry.features.freeze.rules import Release, Seen, Thaw
 from durable_retry.features.order.rules.lane import LaneMessage, Turn
 from durable_retry.features.outbox.rules.outbox import Delivery
 from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
@@ -151,6 +153,7 @@ def _each(rewrite: Rewrite) -> Rewrite:
 
 
 _OPERATION: Final = _parts(operation=_by(OperationInput))
+_FREEZE: Final = _parts(freeze=_by(Freeze), thaw=_by(Thaw), release=_by(Release))
 _DELIVERY: Final = _parts(delivery=_by(Delivery), place=_by(OutboxLocation))
 
 
@@ -186,6 +189,11 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "input of bulk_batch": _by(BatchInput),
     "answer of bulk_batch": _by(BatchResult),
     "input of release_waiting": _parts(hand=_by(ManualAction)),
+    "input of freeze": _FREEZE,
+    "input of keep_frozen": _FREEZE,
+    "answer of keep_frozen": _by(Seen),
+    "input of count_frozen": _FREEZE,
+    "input of wake_frozen": _FREEZE,
 }
 """How each message that holds stored classes is read and written again; the others are plain members."""
 

@@ -17,6 +17,7 @@ from durable_retry.base.names import (
     RETENTION,
 )
 from durable_retry.features.diagnosis.names import DIAGNOSIS
+from durable_retry.features.freeze.names import FREEZE
 from durable_retry.features.histories.replay import Difference, replayed
 from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN
@@ -30,6 +31,7 @@ from orchestrators import (
     batch,
     call,
     diagnosis,
+    freeze,
     operation,
     order_lane,
     outbox,
@@ -53,6 +55,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     DIAGNOSIS: diagnosis.diagnosis,
     QUEUE_CHECK: queue_check.queue_check,
     PASS_TURN: order_lane.pass_turn,
+    FREEZE: freeze.freeze,
 }
 
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
@@ -66,6 +69,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     RETENTION: (upkeep, ("REMOVE_PAST",)),
     QUEUE_CHECK: (queue_check, ("PASS_QUEUE",)),
     DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
+    FREEZE: (freeze, ("KEEP_FROZEN",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""
 

@@ -72,6 +72,7 @@ def attempt_line(attempt: Mapping[str, Any]) -> str:
 
 _WAITS: Final = {
     "circuit": " for the circuit",
+    "freeze": " for a thaw",
     "throttle": " for the end of a pause",
     "retry_budget": " for the retry budget",
     "limit": " for a slot",

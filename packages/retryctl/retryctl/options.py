@@ -85,6 +85,13 @@ def _look(text: str) -> tuple[str, str]:
     return step, look
 
 
+def _shares(text: str) -> list[float]:
+    try:
+        return [float(share) for share in text.split(",")]
+    except ValueError:
+        raise ArgumentTypeError("must be shares, such as 0.01,0.1,1") from None
+
+
 class _Gathered(Action):
     """Gathers pairs of a name and a value into one mapping."""
 
@@ -218,6 +225,13 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "at_once": _flag("--at-once", "also one that is not paused: pause, change and resume it"),
     "new_priority": _choice("--new-priority", "high normal low", "; of a resume"),
     "stop_deadline": _flag("--stop-deadline", "add the time of waiting to deadlines", dest="stops_deadline"),
+    "deadlines_go_on": _flag(
+        "--deadlines-go-on", "add no time of waiting to deadlines", value=False, dest="stops_deadline"
+    ),
+    "waves": _option(
+        "--waves", "how many go from each wave on (default: 0.01,0.1,1)", "SHARES", type=_shares
+    ),
+    "wave_seconds": _option("--wave-seconds", "to watch circuits after each (default: 60)", "SECONDS"),
     # dead letters, causes, many at once
     "edit": "set patch from_step downstream_key note",
     "set": _option(

@@ -15,6 +15,7 @@ from retryctl import (
     dependencies,
     doctor,
     errors,
+    holding,
     lanes,
     mcp,
     operations,
@@ -63,7 +64,7 @@ GROUPS: Final = {
 COMMANDS: Final = (
     *(*operations.COMMANDS, *dependencies.COMMANDS, *dead_letters.COMMANDS, *bulk.COMMANDS, *lanes.COMMANDS),
     *(*outbox.COMMANDS, *alerts.COMMANDS, *workflows.COMMANDS, *doctor.COMMANDS, *setup.COMMANDS),
-    *(*replay.COMMANDS, *top.COMMANDS, *mcp.COMMANDS),
+    *(*replay.COMMANDS, *holding.COMMANDS, *top.COMMANDS, *mcp.COMMANDS),
     Command(
         "completion",
         "print a script that completes commands and options with the Tab key",

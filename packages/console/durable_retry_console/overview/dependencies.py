@@ -83,6 +83,7 @@ def _glance(
     if letters is not None:
         dead = letters.by_dependency[name].open if name in letters.by_dependency else 0
     lets_through = circuit.state is CircuitState.CLOSED or circuit.changed_by == BY_SETTINGS
+    lets_through = lets_through and circuit.hold is None
     fails = (circuit.failure_ratio or 0.0) >= _TROUBLED_PART * circuit.opens_at_ratio
     ails = fails or circuit.throttled_until or circuit.limit_keys or circuit.unreadable or waiting or dead
     return DependencyGlance(

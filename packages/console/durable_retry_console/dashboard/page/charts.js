@@ -146,6 +146,7 @@ export const WAITS = {
   retry: ["for a retry", "waiting_retry"],
   throttle: ["for the end of a pause", "waiting_throttle"],
   circuit: ["for the circuit", "waiting_circuit"],
+  freeze: ["for a thaw", "waiting_circuit"],
   retry_budget: ["for the retry budget", "cancelled"],
   limit: ["for a limit", "running"],
   order: ["for a turn", "waiting_order"],

@@ -61,8 +61,10 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const named = (found, words, more) => (found.length ? [h("strong", {}, words(found.length)), ": ", linked(found, more)] : null);
   const those = (test) => (circuits.error ? [] : circuits.filter(test));
   const refused = those((one) => refusing(one).length);
+  const held = those((one) => one.hold)[0]?.hold;
   const isOpen = (one) => !one.credential_refused_by && !isPaused(one) && ["open", "half_open", "forced_open"].includes(one.state);
   const broken = [
+    held ? [h("strong", {}, held.share === undefined ? "Everything is held" : "Everything thaws"), ` by ${held.by} since `, at(held.since), `: ${held.reason}`] : null,
     refused.length ? [h("strong", {}, "Credential refused"), " by ", linked(refused, refusedFor), ": set a new one"] : null,
     named(those(isPaused), (count) => `${plural(count, "dependency", "dependencies")} paused`, (one) => [" until ", at(one.throttled_until)]),
     named(those(isOpen), (count) => `${plural(count, "circuit")} open`),
@@ -79,7 +81,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
-  const kind = refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
+  const kind = held || refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
   return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.map((part) => sentence([part])), lost.length ? sentence(lost) : null, asOf(...Object.values(old)));
 }
 
@@ -172,7 +174,7 @@ function waits({ counted, circuits, old }, reload) {
   const row = (one) => {
     const { dependency, status, count, first } = one;
     const circuit = circuits.error ? null : (circuits.find((each) => each.dependency === dependency) ?? null);
-    const isReleased = status === "waiting_circuit" && circuit?.state === "closed" && !circuit.limit_keys;
+    const isReleased = status === "waiting_circuit" && circuit?.state === "closed" && !circuit.limit_keys && !circuit.hold;
     const next = { waiting_circuit: circuit?.retry_at, waiting_throttle: circuit?.throttled_until }[status] ?? first?.next_attempt_at;
     return manyRow(`${dependency} ${status}`, {
       count, isComplete: unfinished.complete, kind: `is-${status}`, href: link("operations", { status, dependency }), name: capital(FOR_WHAT[status]), of: dependency,

@@ -1,0 +1,51 @@
+"""Commands that hold every dependency, show that, and let what is held go."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import RenderableType
+
+from retryctl.commands import Ask, Command
+from retryctl.output import Rows, facts, fill, plural, span
+
+_HOLD: Final = "status reason by since until thaw not_held"
+
+
+def _held(document: Any) -> Iterator[RenderableType]:
+    yield facts(document | {"not_held": ", ".join(document["not_held"]) or None}, _HOLD)
+
+
+def _shown(document: Any) -> Iterator[RenderableType]:
+    thaw = None
+    if wave := document.get("wave"):
+        thaw = "wave {number} of {of}, {released} of {waiting} let go, by {by}".format(
+            **wave, of=len(wave["waves"])
+        )
+    yield from _held(document | {"thaw": thaw})
+    preview = document["preview"]
+    least = "" if preview["complete"] else "at least "
+    yield f"\nwithin the hour {least}{plural(preview['operations'], 'operation')} would run"
+    if preview["by_dependency"]:
+        yield Rows(preview["by_dependency"], "dependency operations held first_at:first")
+
+
+def _thawed(document: Any) -> Iterator[RenderableType]:
+    shares = ", ".join(f"{share:.3g}" for share in document["waves"])
+    yield fill(f"thaws in waves of {shares}; each is watched for {span(document['wave_seconds'])}", document)
+
+
+COMMANDS: Final = (
+    Command(
+        "hold",
+        "accept everything and start nothing, at any dependency",
+        Ask("POST hold", _held),
+        "why for_seconds deadlines_go_on",
+    ),
+    Command("held", "show whether everything is held, and what would run", Ask("GET hold", _shown)),
+    Command(
+        "thaw",
+        "let what is held go in waves, until a circuit opens",
+        Ask("POST hold/thaw", _thawed),
+        "waves wave_seconds",
+    ),
+)
