@@ -48,6 +48,7 @@ from durable_retry.rules.operations.envelope import parse_envelope
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import OperationDocument
 from durable_retry.rules.operations.submission import Naming, read_operation
+from durable_retry.rules.retry.history import WaitKind
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.intake import IntakeSettings, intake_settings
@@ -122,8 +123,12 @@ class BackpressureMonitor:
             return
         probe.sampled_at = now  # before the read: concurrent callers use the last result
         instance = await hub.read_instance(probe.operation_id)
-        state = None if instance is None else str(document_of(instance)["status"])
-        look = lag_reading(state, (now - probe.started_at).total_seconds(), self.limits)
+        document = {} if instance is None else document_of(instance)
+        # What a person holds with everything else shows no lag: everything is accepted meanwhile.
+        is_held = [wait["kind"] for wait in document.get("waits", ())][-1:] == [WaitKind.FREEZE]
+        look = lag_reading(
+            None if is_held else document.get("status"), (now - probe.started_at).total_seconds(), self.limits
+        )
         probe.backpressure = look.backpressure
         if look.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]

@@ -192,8 +192,6 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "input of freeze": _FREEZE,
     "input of keep_frozen": _FREEZE,
     "answer of keep_frozen": _by(Seen),
-    "input of count_frozen": _FREEZE,
-    "input of wake_frozen": _FREEZE,
 }
 """How each message that holds stored classes is read and written again; the others are plain members."""
 

@@ -74,7 +74,7 @@ class Activities(Messages):
         given = json.loads(doing.given)
         work = self.activities[doing.name](given, TaskHub(worker.name))
         self._running.setdefault(worker.name, []).append(doing)
-        execution = Execution(given)
+        execution = Execution(given, self.world.now())
         if doing.name == ATTEMPT:
             self.attempts.append(execution)
         task = self.world.run(worker, _awaited(work), execution)

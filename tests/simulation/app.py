@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from activities import calls as call_steps
 from activities import fallback as fallback_steps
+from activities import freeze as freeze_steps
 from activities import lookup as lookup_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_steps
@@ -36,6 +37,7 @@ from durable_retry.base import names
 from durable_retry.base.names import WAKE_WAITING
 from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.features.fallback.names import LEAVE_DEPENDENCY
+from durable_retry.features.freeze import names as freeze_names
 from durable_retry.features.in_process import names as call_names
 from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
@@ -457,6 +459,9 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     LEAVE_DEPENDENCY: fallback_steps.leave_dependency,
     LOOK_UP: lookup_steps.look_up,
     POLL: polling_steps.poll,
+    freeze_names.KEEP_FROZEN: freeze_steps.keep_frozen,
+    freeze_names.COUNT_FROZEN: freeze_steps.count_frozen,
+    freeze_names.WAKE_FROZEN: freeze_steps.wake_frozen,
     outbox_names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     outbox_names.PUBLISH: outbox_steps.publish,
     standstill_names.PASS_QUEUE: _without_hub(queue_check_steps.pass_queue),

@@ -28,6 +28,9 @@ _BREATH: Final = timedelta(milliseconds=5)
 
 _EARLY: Final = timedelta(seconds=1)
 
+_SEEN_WITHIN: Final = timedelta(seconds=2)
+"""By then every worker acts on what the circuits say."""
+
 _UNSAFE: Final = frozenset({"ledger", "depot", BANK, SPARE})
 """They do not deduplicate."""
 
@@ -396,6 +399,16 @@ def nothing_after_the_deadline(story: Story) -> Iterator[str]:
 def circuits_probe_within_limits(story: Story) -> Iterator[str]:
     """A half-open circuit never lets more probe than its settings say."""
     yield from story.circuits.overfull
+
+
+def nothing_while_everything_is_held(story: Story) -> Iterator[str]:
+    """Once the circuit of a dependency has a freeze no attempt begins there, but for tries, until it ends."""
+    for (dependency, _), (since, until) in story.circuits.freezes.items():
+        for call in story.app.targets[dependency].calls if dependency in story.app.targets else ():
+            begun_at, operation = call.execution.began_at, call.operation
+            is_held = since + _SEEN_WITHIN < begun_at and (until is None or call.at < until - _EARLY)
+            if is_held and operation.operation_id not in story.people.hurried:
+                yield f"{operation.run_id} called {dependency} at {call.at}, held from {since} to {until}"
 
 
 def reports_count_once(story: Story) -> Iterator[str]:

@@ -26,6 +26,8 @@ SWAPPING_EVERY: Final = 11
 _SWAPPING: Final = 9
 FALLING_EVERY: Final = 10
 _FALLING: Final = 5
+FREEZING_EVERY: Final = 8
+_FREEZING: Final = 3
 
 _LOST: Final = 0.03
 
@@ -79,6 +81,8 @@ class Chances:
             world, but for crowded ones.
         falling: Most operations are of a dependency that has a fallback, which does not deduplicate. In every
             tenth world, but for polled and swapping ones.
+        freezing: Somebody holds every dependency, and thaws them. In every eighth world; its hub always
+            answers.
         lost: The message of a timer, an activity or an entity's call is lost, for good. In worlds of
             `losing` alone, where `watch` runs.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
@@ -119,6 +123,7 @@ class Chances:
     polled: float = 1.0
     swapping: float = 1.0
     falling: float = 1.0
+    freezing: float = 1.0
     lost: float = 0.0
 
     @classmethod
@@ -150,6 +155,7 @@ class Chances:
             *([] if _is_polled(seed) else ["polled"]),
             *([] if _is_swapping(seed) else ["swapping"]),
             *([] if _is_falling(seed) else ["falling"]),
+            *(["hub_fails", "crowded", "watched"] if seed % FREEZING_EVERY == _FREEZING else ["freezing"]),
             *(["hub_fails", "late", "unstored", "dead_batch"] if _has_steady_hub(seed) else []),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             # What is late at most says little of pauses, so in half of these worlds nothing is.

@@ -28,6 +28,8 @@ class CircuitWatch:
         counted_twice: Reports that a circuit counted again when they came again.
         breaks: Limit key, begin and end of each break, by the circuit and its epoch.
         not_woken: Operations that waited for a circuit which was closed by hand, and did not hear of it.
+        freezes: From when to when a circuit let nobody through since everything was held, by its key and the
+            instant at which that was said; None while it goes on.
     """
 
     world: World
@@ -35,6 +37,7 @@ class CircuitWatch:
     counted_twice: list[str] = field(default_factory=list)
     breaks: dict[tuple[str, int], tuple[str | None, datetime, datetime]] = field(default_factory=dict)
     not_woken: list[str] = field(default_factory=list)
+    freezes: dict[tuple[str, datetime], tuple[datetime, datetime | None]] = field(default_factory=dict)
     _told_at: dict[str, datetime] = field(default_factory=dict)
     _reports: set[tuple[str, str, int]] = field(default_factory=set)
 
@@ -45,6 +48,7 @@ class CircuitWatch:
         if operated.name == CIRCUIT_BREAKER and dependency is not None and operated.after is not None:
             self._look_at_probes(operated.key, operated.after, dependency.circuit.half_open_calls)
             self._look_at_break(operated)
+            self._look_at_freeze(operated)
             if operated.operation == "report":
                 self._look_at_report(operated)
 
@@ -56,6 +60,15 @@ class CircuitWatch:
             self.breaks[was] = limit_key, since, min(until, now)
         if after.state is CircuitState.OPEN and after.retry_at is not None:
             self.breaks.setdefault(name, (after.limit_key, now, after.retry_at))
+
+    def _look_at_freeze(self, operated: Operated) -> None:
+        before, after = (Breaker.from_json(state or {}).freeze for state in (operated.before, operated.after))
+        now = self.world.now()
+        if before is not None and before != after and (operated.key, before.at) in self.freezes:
+            since, _ = self.freezes[operated.key, before.at]
+            self.freezes[operated.key, before.at] = since, min(now, before.until or now)
+        if after is not None and after != before and after.share is None:
+            self.freezes[operated.key, after.at] = now, after.until
 
     def told(self, instance_id: str, event: str) -> None:
         """Take note of an event that was sent to an orchestration."""

@@ -69,6 +69,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.alerts_are_true,
     outcomes.nothing_is_left,
     outcomes.nothing_unexpected,
+    calls.nothing_while_everything_is_held,
 )
 
 

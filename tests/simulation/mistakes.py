@@ -48,7 +48,7 @@ from durable_retry.hub import entity_ids, executor_guard, turns
 from durable_retry.hub.executor_guard import InstanceExecution
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations import actions as operations
-from durable_retry.rules.circuit import transitions
+from durable_retry.rules.circuit import messages, transitions
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.reporters import Reporters
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
@@ -262,6 +262,9 @@ PLAUSIBLE: Final = (
     ),
     Mistake("accepted is done", lambda: patch.object(Poll, "has_succeeded", _is_always)),
     Mistake("swapped without comparing", lambda: patch.object(commits, "_conflict_of", lambda *_: None)),
+    Mistake(
+        "a freeze overlooked", lambda: patch.object(messages, "frozen", lambda snapshot, _: snapshot), 100
+    ),
     Mistake("conflict with oneself is final", lambda: patch.object(classify, "_CONFLICT", 0)),
     Mistake(
         "undone counts as done",

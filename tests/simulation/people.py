@@ -17,6 +17,8 @@ from durable_retry.circuit import routes as circuits
 from durable_retry.dead_letters import routes as dead_letters
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letters
+from durable_retry.features.freeze import routes as freezes
+from durable_retry.features.freeze.rules import HoldState
 from durable_retry.features.holding.rules import BY_POLICY
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.hub.entity_ids import dependency_of
@@ -61,6 +63,9 @@ ROUTES = {
     "open": CIRCUITS["open_circuit"],
     "close": CIRCUITS["close_circuit"],
     "reset": CIRCUITS["reset_circuit"],
+    "hold": freezes.hold_all,
+    "held": freezes.get_hold,
+    "thaw": freezes.thaw_hold,
 }
 _FINISHED = 200
 _ACCEPTED = 202
@@ -83,6 +88,7 @@ _KEYS = 3  # one of them is that of operations without a limit key
 _MOST = 0.8
 _HANDLED = 0.25
 _MENDING_SECONDS = 25.0
+_THAWS = 40
 
 
 @dataclass(frozen=True)
@@ -544,6 +550,29 @@ class People:
                 dependency = dependency_of(name.rpartition("@")[2])
                 body = {"reason": "it was held open still", "limit_key": breaker.limit_key}
                 await self.call("close", body, dependency=dependency)
+
+    async def freezer(self) -> None:
+        """Hold everything, and thaw it in waves; now and then hold it again meanwhile."""
+        rng, storm_seconds = self.world.rng, self.world.scale.storm_seconds
+        await asyncio.sleep(rng.uniform(0, storm_seconds * 0.3))
+        for _ in range(rng.choice([1, 2])):
+            ends = {"for_seconds": rng.uniform(30, 200)} if rng.random() < 0.3 else {}
+            await self.call("hold", {"reason": "a drill", **ends})
+            await asyncio.sleep(rng.uniform(5, storm_seconds * 0.3))
+            await self.call("thaw", {"waves": [0.3, 1.0], "wave_seconds": rng.uniform(0, 20)})
+            await asyncio.sleep(rng.uniform(5, 60))
+
+    async def thaw_everything(self) -> None:
+        """Thaw what is held still, once every message has arrived, and again where a circuit stops that."""
+        await asyncio.sleep(self.world.scale.latest_seconds)
+        for _ in range(_THAWS):
+            _, shown = await self.call("held")
+            if shown["status"] == HoldState.FREE:
+                return
+            if shown["status"] == HoldState.HELD:
+                await self.call("thaw", {"waves": [1.0], "wave_seconds": 0})
+            await asyncio.sleep(30)
+        self.world.mistake("everything is held still")
 
     async def regular(self, number: int) -> None:
         """Let an orchestrator of the app begin that calls operations."""

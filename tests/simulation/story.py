@@ -337,8 +337,10 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     world.chances = CALM
     await story.people.resume_everything()
     await story.people.restart_everything()
-    # Replays wait for circuits that are held open.
-    await asyncio.gather(story.people.replay_everything(), story.people.close_what_is_held())
+    # Replays wait for circuits that are held open, by hand or with all others.
+    held = [story.people.close_what_is_held()]
+    held += [story.people.thaw_everything()] if chances.freezing else []
+    await asyncio.gather(story.people.replay_everything(), *held)
     await _quiet(story)
     for timer in timers:
         timer.cancel()
@@ -375,6 +377,7 @@ def _crowd(people: People, scale: Scale) -> list[Any]:
         *(people.regular(number) for number in range(people.world.chances.calling > 0)),
         people.operator(),
         people.electrician(),
+        *([people.freezer()] if people.world.chances.freezing else []),
     ]
 
 

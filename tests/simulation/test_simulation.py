@@ -12,9 +12,9 @@ after they did what was asked, are slow, are full, or refuse something for good;
 and whose history does not commit; starts that race; timers that fire early; clocks that differ; inputs of a
 later version. People submit, at once, for later or with a debounce key, cancel, pause and resume, hurry,
 replay in bulk, archive and restore, send what is malformed, use a key for something else, come again when
-the history is purged, start batches and sagas, restart sagas, and open and close circuits. After an hour (in
-small worlds minutes) the storm is over, what is dead is replayed once more, and everything must come to
-rest. In some worlds the keys are used again a day later, for other operations.
+the history is purged, start batches and sagas, restart sagas, open and close circuits, and hold and thaw
+everything. After an hour (in small worlds minutes) the storm is over, what is dead is replayed once more, and
+everything must come to rest. In some worlds the keys are used again a day later, for other operations.
 
 What holds then, each a function of its own:
 
@@ -78,6 +78,7 @@ What holds then, each a function of its own:
 58. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
 59. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
 60. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+61. nothing_while_everything_is_held  once its circuit has a freeze no attempt begins, but for tries
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.

@@ -69,12 +69,14 @@ class Execution:
 
     Attributes:
         given: The activity's input.
+        began_at: When it began.
         counts: Whether its answer is the one that the orchestration took: not one that it had given up.
         ended_at: When it returned or raised; None when its worker died before.
         raised: What it raised; None when it returned, or its worker died before.
     """
 
     given: dict[str, Any]
+    began_at: datetime
     counts: bool = False
     ended_at: datetime | None = None
     raised: BaseException | None = None

@@ -78,6 +78,17 @@ async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Starts) -
     assert await stage.monitor.backpressure(HUB, "shipping") is None
 
 
+async def test_what_is_held_with_everything_is_accepted_all_the_same(
+    stage: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = [{"kind": "freeze"}]
+    monkeypatch.setattr(intake, "document_of", lambda state: {"status": state, "waits": waits})
+    stage.start("op-1")
+    stage.states["op-1"] = "waiting_circuit"
+    stage.after(61)
+    assert await stage.monitor.backpressure(HUB, "payments") is None
+
+
 async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Starts) -> None:
     for number in range(100):
         stage.start(f"op-{number}")
