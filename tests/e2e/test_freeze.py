@@ -1,5 +1,8 @@
 """A hold of everything: what is accepted meanwhile, what a thaw lets go, and what stops it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -7,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.processes import eventually, running
+from scripts.processes import ROOT, eventually, running
 from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -146,4 +149,29 @@ def test_a_hold_ends_by_itself_and_outlives_the_app(freezing: System, key: str) 
     (operation_id,) = accepted(freezing, key, 1, "held")
     freezing.until(operation_id, "waiting_circuit")
     assert freezing.until(operation_id, "succeeded")["attempt_count"] == 1
+    until_shown(freezing, "free")
+
+
+COMMANDS = """
+python -m retryctl held
+python -m retryctl hold --reason "the ledger shows wrong amounts"
+python -m retryctl thaw --waves 0.01,0.1,1
+"""
+
+
+def test_the_commands_of_the_page_hold_everything_and_thaw_it(freezing: System) -> None:
+    until_shown(freezing, "free")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-euc", COMMANDS],  # noqa: S607 # bash as it is found
+        env=os.environ | {"DURABLE_RETRY_URL": freezing.url, "PATH": path},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "within the hour 0 operations would run" in ran.stdout
+    assert "the ledger shows wrong amounts" in ran.stdout
+    assert "thaws in waves of 0.01, 0.1, 1" in ran.stdout
+    # Nobody waits, so no wave is watched.
     until_shown(freezing, "free")

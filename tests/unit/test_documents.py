@@ -34,6 +34,7 @@ NOT_RUN = Counter(
             "covered-by=tests/e2e/test_telemetry.py,tests/e2e/test_document_commands.py",
         ): 1,
         ("docs/adopting.md", "covered-by=tests/e2e/test_installed.py"): 3,
+        ("docs/operating.md", "covered-by=tests/e2e/test_freeze.py"): 1,
         ("docs/quick-start.md", "covered-by=tests/e2e/test_document_commands.py"): 2,
     }
 )

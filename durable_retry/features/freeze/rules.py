@@ -205,7 +205,7 @@ class HoldWave(Answer):
     """The wave of a thaw that is under way."""
 
     number: Annotated[int, Field(description="From 1.")]
-    waves: tuple[float, ...]
+    waves: Annotated[tuple[float, ...], Field(description="The share of operations that each lets through.")]
     by: Annotated[str, Field(description="Who asked for the thaw.")]
     waiting: Annotated[int, Field(description="Operations that waited when the wave began.")]
     released: Annotated[int, Field(description="Those that it let go.")]
@@ -214,8 +214,8 @@ class HoldWave(Answer):
 class DuePart(Answer):
     """Operations of one dependency that would run within the hour."""
 
-    dependency: str
-    operations: int
+    dependency: Annotated[str, Field(description="Its name.")]
+    operations: Annotated[int, Field(description="How many would begin an attempt.")]
     held: Annotated[int, Field(description="Those of them that wait for their circuit, or for the thaw.")]
     first_at: Annotated[
         Instant | None, Field(description="When the first is due, or asks again; null for at once.")
@@ -225,8 +225,8 @@ class DuePart(Answer):
 class DuePreview(Answer):
     """What would run within the hour, were nothing held."""
 
-    until: Instant
-    operations: int
+    until: Annotated[Instant, Field(description="The end of the hour.")]
+    operations: Annotated[int, Field(description="How many would begin an attempt.")]
     complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
     by_dependency: Annotated[tuple[DuePart, ...], Field(description="Most first.")]
 
@@ -235,8 +235,8 @@ class HoldFigures(Answer):
     """A hold of every dependency."""
 
     reason: Annotated[str | None, Field(description="Why, or what stopped the thaw; null while free.")]
-    by: str | None
-    since: Instant | None
+    by: Annotated[str | None, Field(description="Who asked for it; null while free.")]
+    since: Annotated[Instant | None, Field(description="Since when; null while free.")]
     until: Annotated[Instant | None, Field(description="When it ends by itself; null for never.")]
     stops_deadline: Annotated[
         bool, Field(description="Whether deadlines of operations that wait for its end stop.")
@@ -250,17 +250,17 @@ class HoldFigures(Answer):
 class HoldDocument(HoldFigures):
     """Whether operations start, and what would run within the hour."""
 
-    status: HoldState
+    status: Annotated[HoldState, Field(description="`thawing`: some of them do.")]
     wave: Annotated[HoldWave | None, left_out("How far a thaw is. Left out without one.")] = None
-    preview: DuePreview
+    preview: Annotated[DuePreview, Field(description="What would run, held or not.")]
 
 
 class StartedThaw(Answer):
     """A thaw that was accepted."""
 
     since: Annotated[Instant, Field(description="Since when everything was held.")]
-    waves: tuple[float, ...]
-    wave_seconds: float
+    waves: Annotated[tuple[float, ...], Field(description="The share of operations that each lets through.")]
+    wave_seconds: Annotated[float, Field(description="For how long circuits are watched after each.")]
 
 
 @dataclass(frozen=True, slots=True)
