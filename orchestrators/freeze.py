@@ -44,6 +44,10 @@ blueprint = df.Blueprint()
 
 LOOK_WHILE_HELD: Final = timedelta(minutes=1)
 """By then the circuit of a dependency that a deployment adds has the freeze."""
+LOOK_AGAIN: Final = timedelta(seconds=2)
+"""By then a circuit has what it was told, unless that was lost."""
+_TELLINGS: Final = 10
+"""So often a circuit is told the same at most: one that cannot be read never shows it."""
 LOOK_WHILE_THAWING: Final = timedelta(seconds=5)
 _LOOKS: Final = 12
 """In one history: every turn replays what was before it."""
@@ -89,7 +93,7 @@ class _Course:
         seen = yield from self._keep()
         if not seen.is_latest:
             return {"end": "replaced"}
-        until = self.now + LOOK_WHILE_HELD
+        until = self.now + (LOOK_AGAIN if seen.told else LOOK_WHILE_HELD)
         if self.freeze.until is not None:
             until = min(until, self.freeze.until)
         if (yield from self._wait(until, None, THAW_EVENT)) is not None:
@@ -104,7 +108,7 @@ class _Course:
         crowds = yield from self._count()
         self.freeze = self.freeze.then(self.now, share=thaw.share)
         wave = Wave(thaw.number + 1, thaw.waves, thaw.by, sum(crowd.waiting for crowd in crowds.values()))
-        yield from self._keep(thaw, crowds)
+        yield from self._tell(wave, thaw, crowds)
         if crowds:
             yield from self._wait(self.now + SETTLE, wave)
             wave = yield from self._wake(wave, crowds)
@@ -120,16 +124,16 @@ class _Course:
                 self.freeze = stopped(self.freeze, seen.opened, thaw, self.now)
                 return self._following()
             if self.now >= release.until:
-                return (yield from self._next(thaw))
+                return (yield from self._next(thaw, release.wave))
             yield from self._wait(min(release.until, self.now + LOOK_WHILE_THAWING), release.wave)
         return self._following(thaw, release)
 
-    def _next(self, thaw: Thaw) -> Turns[dict[str, Any]]:
+    def _next(self, thaw: Thaw, wave: Wave) -> Turns[dict[str, Any]]:
         following = thaw.next()
         if following is not None:
             return self._following(following)
         self.freeze = self.freeze.then(self.now, until=self.now)
-        yield from self._keep()
+        yield from self._tell(wave)
         return {"end": "thawed"}
 
     def _following(self, thaw: Thaw | None = None, release: Release | None = None) -> dict[str, Any]:
@@ -139,6 +143,14 @@ class _Course:
     def _keep(self, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[Seen]:
         asked = self._following(thaw) | {"crowds": to_documents(crowds)}
         return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, asked)))
+
+    def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[None]:
+        """Tell the circuits until all show that they heard it."""
+        for _ in range(_TELLINGS):
+            seen = yield from self._keep(thaw, crowds)
+            if seen.told == 0:
+                return
+            yield from self._wait(self.now + LOOK_AGAIN, wave)
 
     def _wait(self, until: datetime, wave: Wave | None, *events: str) -> Turns[str | None]:
         """Wait, and show how far it is."""

@@ -198,14 +198,14 @@ async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], t
     ]
     await _say(hub, freeze, behind, crowds)
     if thaw is None:
-        return Seen()
+        return Seen(told=len(behind))
     for name, breaker in circuits.items():
         keys = await open_keys(hub, dependencies().dependencies[name], breaker)
         for each in (breaker, *keys):
             circuit = name if each.limit_key is None else f"{name} for {each.limit_key}"
             if (opened := opened_during(each, circuit, thaw.began_at, now)) is not None:
-                return Seen(opened=opened)
-    return Seen()
+                return Seen(told=len(behind), opened=opened)
+    return Seen(told=len(behind))
 
 
 async def count_waiting(

@@ -142,6 +142,7 @@ class Seen(JsonShape):
     """What the activity `keep_frozen` saw."""
 
     is_latest: bool = True  # whether nobody asked for another freeze since
+    told: int = 0  # circuits that lacked what was said, and were told
     opened: str | None = None  # which circuit opened during a thaw, for a person; None for none
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.features.freeze.names import COUNT_FROZEN, KEEP_FROZEN, THAW_EVENT, WAKE_FROZEN
 from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, to_documents
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.snapshot import spread_seconds
-from orchestrators.freeze import LOOK_WHILE_HELD, LOOK_WHILE_THAWING, freeze
+from orchestrators.freeze import LOOK_AGAIN, LOOK_WHILE_HELD, LOOK_WHILE_THAWING, freeze
 from orchestrators.wake_waiting import BETWEEN_PASSES, PASSES, SETTLE
 from tests.support.builders import NOON, after, an_operation
 from tests.support.stage import Stage
@@ -78,6 +79,32 @@ def test_a_freeze_without_an_end_is_told_again_each_minute() -> None:
         stage._fire_next_timer()
     assert stage.made(KEEP_FROZEN) == 8
     assert stage.now == NOON + 8 * LOOK_WHILE_HELD
+
+
+def test_a_circuit_that_did_not_hear_of_it_is_told_again_soon() -> None:
+    stage = a_stage(Play(seen=[Seen(told=2), Seen(told=1), Seen()]))
+    for seconds in (0, 2, 4, 64):
+        stage.run_until_waiting()
+        assert stage.now == after(seconds)
+        stage._fire_next_timer()
+
+
+def test_a_wave_goes_once_all_circuits_have_heard_of_it() -> None:
+    stage = a_stage(Play(seen=[Seen(), Seen(told=2), Seen(told=1), Seen()]))
+    ask_for(THAW.to_json(), stage)
+    while stage.made(WAKE_FROZEN) == 0:
+        stage.run_until_waiting()
+        stage._fire_next_timer()
+    assert stage.made(KEEP_FROZEN) == 4
+    assert stage.activities[-1][1]["changed_at"] == to_rfc3339(NOON + 2 * LOOK_AGAIN + SETTLE)
+
+
+def test_the_end_is_told_until_all_circuits_have_heard_of_it_or_one_never_shows_it() -> None:
+    thaw = replace(THAW, waves=(1.0,)).to_json()
+    stage = a_stage(Play(seen=[Seen(), Seen(), Seen(told=1), Seen()], crowds=[{}]), thaw=thaw)
+    assert stage.run() == {"end": "thawed"}
+    assert (stage.made(KEEP_FROZEN), stage.now) == (4, NOON + LOOK_AGAIN)
+    assert a_stage(Play(seen=[Seen(told=1)], crowds=[{}]), thaw=thaw).run() == {"end": "thawed"}
 
 
 def test_another_freeze_ends_it() -> None:

@@ -232,13 +232,13 @@ async def keep(hub: Any, said: Freeze, thawing: Thaw | None = None, **crowds: Cr
 
 async def test_a_circuit_that_lacks_a_freeze_is_told_again() -> None:
     hub: Any = Hub({"payments": Breaker().with_freeze(HELD, NOON)})
-    assert await keep(hub, HELD) == Seen()
+    assert await keep(hub, HELD) == Seen(told=1)
     assert hub.shares() == {"payments": None, "mail": None}
 
 
 async def test_each_circuit_is_told_the_share_of_its_own_wave() -> None:
     hub: Any = frozen()
-    assert await keep(hub, THAWING, THAW, payments=Crowd(3, 0.7)) == Seen()
+    assert await keep(hub, THAWING, THAW, payments=Crowd(3, 0.7)) == Seen(told=2)
     assert hub.shares() == {"payments": 0.7, "mail": 0.1}
     assert await keep(hub, THAWING, THAW, payments=Crowd(3, 0.7)) == Seen()
 
