@@ -33,6 +33,7 @@ from durable_retry.circuit import entity as circuit_entity
 from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
+from durable_retry.features.fallback.stays import Stay
 from durable_retry.features.in_process import call as calls
 from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
@@ -303,6 +304,7 @@ PLAUSIBLE: Final = (
     Mistake("one circuit for all keys", lambda: patch.object(entity_ids, "hash_of_key", lambda _: "all")),
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
+    Mistake("left where an attempt began", lambda: patch.object(Stay, "leave", _says_yes), 10, 1_620),
     Mistake("key not woken", lambda: patch.object(circuit_entity, "_instance_waits", _is_of_exactly)),
     Mistake("never nudged", lambda: patch.object(StuckLook, "move_on", _does_nothing), losing=True),
     Mistake(
@@ -393,6 +395,10 @@ async def says_that_it_was_kept(*_given: Any) -> str:
 
 async def _does_nothing(*_given: Any, **_more: Any) -> None:
     return None
+
+
+async def _says_yes(*_given: Any) -> bool:
+    return True
 
 
 async def _sends_nothing(_hub: TaskHub, _delivery: Any, _event: Any, number: int) -> AttemptOutcome:

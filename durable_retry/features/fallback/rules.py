@@ -131,6 +131,10 @@ def _problems(
         return
     if needs_url and not following.base_url:
         yield Problem("/fallback", f"{following.name} has no base_url: it takes handlers, and no requests")
+    if dependency is not None and following.masking != dependency.masking:
+        # What people see of an operation must not depend on where it is.
+        detail = f"{following.name} masks other parts than {dependency.name}: give both the same masking"
+        yield Problem("/fallback", detail)
     passed = [] if dependency is None else [dependency.name]
     while following is not None and following.name not in passed:
         passed.append(following.name)

@@ -106,6 +106,10 @@ def test_a_handler_names_one_in_place_of_that_of_its_dependency() -> None:
         ('fallback = "paid"\nwas = ["paid"]', "is the dependency itself"),
         ('fallback = "last"', "goes round: payments, last, spare, payments"),
         ('fallback = "code"', "code has no base_url: it takes handlers, and no requests"),
+        (
+            'fallback = "masked"',
+            "masked masks other parts than payments: give both the same masking",
+        ),
     ],
 )
 def test_a_fallback_that_cannot_be_is_refused_at_the_start(text: str, problem: str) -> None:
@@ -120,6 +124,9 @@ def test_a_fallback_that_cannot_be_is_refused_at_the_start(text: str, problem: s
         [dependencies.last]
         base_url = "http://last.test"
         fallback = "spare"
+        [dependencies.masked]
+        base_url = "http://masked.test"
+        masking = {{ fields = ["iban"] }}
         [dependencies.code]
         """
     )

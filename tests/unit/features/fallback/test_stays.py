@@ -133,7 +133,7 @@ async def attempted(
         ({"category": Category.TRANSIENT, "may_answer_until": after(9), "counted": False}, False),
         ({"category": Category.THROTTLED, "status_code": 429}, True),
         ({"category": Category.UNAUTHORIZED, "status_code": 401, "counted": False}, True),
-        ({"category": Category.TRANSIENT, "never_sent": True}, True),
+        ({"category": Category.TRANSIENT, "did_nothing": True}, True),
         ({"category": Category.TRANSIENT, "counted": False}, True),
     ],
 )
