@@ -67,3 +67,28 @@ def test_only_what_is_unknown_is_asked_for(system: System, key: str) -> None:
     assert ask(system, "op-nobody") == 404
     unknown = broken_off(system, f"{key}-2", "unsafe", "dead_lettered")
     assert ask(system, unknown["operation_id"]) == 409
+
+
+def test_many_are_asked_about_and_nothing_is_sent(system: System, key: str) -> None:
+    unknown = [
+        broken_off(system, f"{key}-{number}", "asked_by_correlation", "dead_lettered") for number in range(2)
+    ]
+    unaskable = broken_off(system, f"{key}-unsafe", "unsafe", "dead_lettered")
+    clear = system.until(system.accepted(f"{key}-clear", "/status/415"), "dead_lettered")
+    ids = [each["dead_letter"]["id"] for each in (*unknown, unaskable, clear)]
+    started = system.client.post("/api/bulk-actions", json={"action": "lookup", "ids": ids})
+    assert started.status_code == 202, started.text
+    url = f"/api/bulk-actions/{started.json()['action_id']}"
+
+    def completed() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == "completed" else None
+
+    done = eventually(completed, "they are asked about")
+    assert [done[name] for name in ("matched", "started", "failed_again", "skipped")] == [4, 2, 2, 2]
+    items = {item["id"]: item for item in system.client.get(f"{url}/items").json()["items"]}
+    assert items[ids[2]]["detail"] == "the dependency unsafe has no lookup"
+    assert "nobody knows whether it happened" in items[ids[3]]["detail"]
+    for each in unknown:
+        assert "its lookup got no answer" in system.status(each["operation_id"])["dead_letter"]["detail"]
+        assert system.target.received(each["key"])["count"] == 1

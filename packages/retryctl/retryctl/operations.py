@@ -280,6 +280,7 @@ COMMANDS: Final = (
             ("cancel", "cancel an operation", "id"),
             ("retry-now", "let a waiting operation make its next attempt at once", "id"),
             ("try", "send one attempt past an open circuit, which does not count it", "id reason"),
+            ("lookup", "ask whether an ambiguous operation happened, and send nothing", "id"),
             ("pause", "let an operation do nothing for a while", "id reason pause"),
             ("resume", "let a paused operation go on, changed or not", "id reason change priority"),
         )

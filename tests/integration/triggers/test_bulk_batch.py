@@ -21,6 +21,7 @@ from durable_retry.dead_letters.records import (
     keep_operation,
     move_dead_letter,
 )
+from durable_retry.features.lookup import actions as lookups
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
 from durable_retry.replay.actions import replay_dead_letter
@@ -301,6 +302,22 @@ async def test_a_failure_that_is_another_one_is_told_from_the_same(
         again = await keep_operation(an_entry("op-0", error=error, replay_of=first), clock.now())
     counted = await proof(hub, [Replayed(first, failed_again=again, status=status)])
     assert [end["why"] for end in counted["latest"]] == [why]
+
+
+@pytest.mark.parametrize("has_feature", [True, False])
+async def test_what_cannot_be_asked_about_is_skipped(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, has_feature: bool
+) -> None:
+    (clear,) = await kept(1)
+    (unclear,) = await kept(1, "op-x", category="ambiguous", reason="AmbiguousOutcome")
+    if not has_feature:
+        monkeypatch.setattr("durable_retry_console.bulk.replay.of_features", lambda _places: {})
+    result = await act(hub, action=BulkAction.LOOKUP, ids=[clear, unclear])
+    assert (result.started, result.skipped, result.failures) == (0, 2, ())
+    details = [item["detail"] for item in await items(hub, action=BulkAction.LOOKUP)]
+    wanted = ["the dependency payments has no lookup", lookups._IS_KNOWN]
+    assert sorted(map(str, details)) == (wanted if has_feature else ["the app has no lookup"] * 2)
+    assert [await status_of(each) for each in (clear, unclear)] == [Status.OPEN] * 2
 
 
 async def test_a_proof_counts_what_was_sent_since_the_resume_or_waits_in_a_lane(hub: TaskHubStage) -> None:

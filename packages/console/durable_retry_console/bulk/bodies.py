@@ -93,6 +93,8 @@ class BulkFilter(Strict):
             of_all: Whether a resume meets those that are not paused, too.
         """
         given = self.model_dump()
+        if action is BulkAction.LOOKUP:
+            given["category"] = self.category or Category.AMBIGUOUS
         if action.is_of_dead_letters:
             return DeadLetterFilter.from_json(given | {"status": _OPEN}).until(now)
         if action is BulkAction.RESUME and self.status is None and not of_all:
@@ -117,8 +119,8 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
     """What is done to many, and to which: by a filter, a selection or a batch.
 
     Attributes:
-        action: `replay` and `archive` dead letters; `cancel` or `pause` operations, `retry_now` those that
-            wait, or `resume` those that are paused.
+        action: `replay` and `archive` dead letters, or `lookup` whether ambiguous ones happened; `cancel` or
+            `pause` operations, `retry_now` those that wait, or `resume` those that are paused.
         ids: Which, in place of a filter.
         batch_id: The dead letters of the operations of this batch, in place of a filter.
         rate_per_second: The most per second, on average.
@@ -129,7 +131,7 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
 
     model_config = with_example(action="replay", filter={"dependency": "payments"}, dry_run=True)
 
-    action: Literal["replay", "archive", "cancel", "retry_now", "pause", "resume"]
+    action: Literal["replay", "lookup", "archive", "cancel", "retry_now", "pause", "resume"]
     filter: BulkFilter | None = None
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
     batch_id: SelectedId | None = None
@@ -181,7 +183,7 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
         """Yield what is of other actions."""
         is_of_letters = self.what.is_of_dead_letters
         if self.batch_id is not None and not is_of_letters:
-            yield Problem("/batch_id", "is for dead letters: replay or archive them")
+            yield Problem("/batch_id", "is for dead letters: replay, look up or archive them")
         if self.filter is not None:
             yield from self.filter.misfits(self.what)
         for name in sorted(self.options.keys() | _OF_PROBES & self.model_fields_set):

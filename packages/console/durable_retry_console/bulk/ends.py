@@ -150,7 +150,7 @@ async def _standing_of_item(hub: TaskHub, action_id: str, action: BulkAction, it
     if document is not None:
         since = from_rfc3339(document["updated_at"])
         stands = _Standing(OperationState(document["status"]), document.get("key"), since=since)
-    if item.operation_id is None or action is not BulkAction.REPLAY:
+    if item.operation_id is None or not action.is_replay:
         return stands
     dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
     if document is not None and document.get("replay_of") == item.id:

@@ -34,7 +34,7 @@ async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
     Raises:
         TaskHubUnavailableError: The rest was not reached.
     """
-    if given.action is BulkAction.REPLAY:
+    if given.action.is_replay:
         items, left, held_until = await replay_some(hub, given)
     else:
         items, left, held_until = await do_some(hub, given), (), None

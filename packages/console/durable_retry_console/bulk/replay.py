@@ -22,6 +22,7 @@ from durable_retry.base.errors import (
     StorageRefusedError,
     TaskHubUnavailableError,
     UnreadableDeadLetterError,
+    WrongOperationStateError,
 )
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.text import counted
@@ -38,6 +39,7 @@ from durable_retry.replay.actions import (
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.snapshot import Snapshot
 from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.dead_letters.document import StartedReplay
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import (
     EditedValue,
@@ -52,7 +54,7 @@ from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
-from durable_retry_console.bulk.shapes import BatchInput
+from durable_retry_console.bulk.shapes import BatchInput, BulkAction
 from durable_retry_console.optional import of_features
 
 RECHECK: Final = timedelta(seconds=15)
@@ -202,10 +204,25 @@ async def _replay_record(
 ) -> BulkItem:
     now, action_id = clock.now(), given.action_id
     try:
-        started = await replay_dead_letter(hub, record.id, body, now, action_id=action_id, by=given.by)
+        start = _ask_about() if given.action is BulkAction.LOOKUP else replay_dead_letter
+        started = await start(hub, record.id, body, now, action_id=action_id, by=given.by)
+    except WrongOperationStateError as error:
+        return BulkItem.skipped(record.id, str(error))
     except (NoSuchDeadLetterError, WrongStatusError) as error:
         return await _item_replayed_before(hub, record, action_id, str(error))
     return _replayed_item(record, started.operation_id)
+
+
+def _ask_about() -> Callable[..., Awaitable[StartedReplay]]:
+    """Return what asks about a dead letter in place of a replay.
+
+    Raises:
+        WrongOperationStateError: The app has none.
+    """
+    ask: Callable[..., Awaitable[StartedReplay]]
+    for ask in of_features({"lookup": "durable_retry.features.lookup.actions:ask_about"}).values():
+        return ask
+    raise WrongOperationStateError("the app has no lookup")
 
 
 def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:

@@ -37,8 +37,11 @@ routes = Routes("bulk actions", _REFUSALS)
 _POLL_SECONDS: Final = 2
 
 
+_VERBS: Final = {BulkAction.RETRY_NOW: "retry now", BulkAction.LOOKUP: "look up"}
+
+
 def _begun(body: BulkActionBody) -> str:
-    verb = "change and replay" if body.patch else body.what.value.replace("_", " ")
+    verb = "change and replay" if body.patch else _VERBS.get(body.what) or body.what.value
     return f"began to {verb} many {'dead letters' if body.what.is_of_dead_letters else 'operations'}"
 
 

@@ -21,9 +21,10 @@ KEPT_FAILURES: Final = 20
 
 
 class BulkAction(StrEnum):
-    """What is done to many: the first two to dead letters, the others to operations."""
+    """What is done to many: the first three to dead letters, the others to operations."""
 
     REPLAY = "replay"
+    LOOKUP = "lookup"
     ARCHIVE = "archive"
     CANCEL = "cancel"
     RETRY_NOW = "retry_now"
@@ -33,12 +34,17 @@ class BulkAction(StrEnum):
     @property
     def is_of_dead_letters(self) -> bool:
         """Whether it is done to dead letters."""
-        return self in {BulkAction.REPLAY, BulkAction.ARCHIVE}
+        return self.is_replay or self is BulkAction.ARCHIVE
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it starts operations of dead letters again; a lookup does so to ask, and sends nothing."""
+        return self in {BulkAction.REPLAY, BulkAction.LOOKUP}
 
     @property
     def has_later_end(self) -> bool:
         """Whether what it starts ends later; otherwise an item is over when it was acted on."""
-        return self in {BulkAction.REPLAY, BulkAction.CANCEL}
+        return self.is_replay or self is BulkAction.CANCEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

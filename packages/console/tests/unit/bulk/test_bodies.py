@@ -53,6 +53,15 @@ def test_every_mistake_is_reported_with_its_pointer(body: dict[str, Any], pointe
     assert [problem.pointer for problem in refusal.value.problems] == [pointer]
 
 
+@pytest.mark.parametrize("category", [None, "transient"])
+def test_a_lookup_meets_what_is_ambiguous_unless_another_category_is_given(category: str | None) -> None:
+    wanted = an_action(action="lookup", filter={} if category is None else {"category": category}).wanted(
+        NOON
+    )
+    assert isinstance(wanted, DeadLetterFilter)
+    assert (wanted.category, wanted.status) == (category or "ambiguous", Status.OPEN)
+
+
 def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
     wanted = an_action(action="archive", filter={"dependency": "payments"}).wanted(NOON)
     assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
@@ -119,6 +128,10 @@ def test_a_selection_has_no_filter() -> None:
         ({"action": "cancel", "filter": {}, "note": "why"}, ["/note"]),
         ({"action": "archive", "filter": {}, "note": "why", "patch": [STEP]}, ["/patch"]),
         ({"action": "cancel", "filter": {}, "downstream_key": "new"}, ["/downstream_key"]),
+        (
+            {"action": "lookup", "filter": {}, "note": "why", "patch": [STEP], "probe": True},
+            ["/patch", "/probe"],
+        ),
         (
             {"action": "archive", "filter": {}, "probe": True, "stop_at_failed": 0.5},
             ["/probe", "/stop_at_failed"],

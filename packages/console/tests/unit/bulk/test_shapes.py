@@ -112,5 +112,5 @@ def test_the_document_of_a_pause_says_why(options: dict[str, Any], reason: str |
     assert (pause and pause.reason) == reason
 
 
-def test_replays_and_cancellations_end_later() -> None:
-    assert [action.value for action in BulkAction if action.has_later_end] == ["replay", "cancel"]
+def test_replays_lookups_and_cancellations_end_later() -> None:
+    assert [action.value for action in BulkAction if action.has_later_end] == ["replay", "lookup", "cancel"]

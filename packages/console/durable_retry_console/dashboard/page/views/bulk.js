@@ -17,6 +17,8 @@ export const ACTIONS = {
     NOTE,
     { name: "probe", label: "Sends", optional: true, choices: [["", "1, then 5, then the rest; stops where most fail again"], ["false", "all of them"]] }],
     says: "Every open dead letter that matches is replayed under its own key, no faster than the rate, and never through an open circuit." },
+  lookup: { verb: "Look up", did: "Asked about", one: "ambiguous dead letter", list: "dead-letters", kind: "main", fields: [NOTE], fits: (one) => one.category === "ambiguous" || one.reason === "AmbiguousOutcome",
+    says: "The dependency of each is asked whether it happened, and nothing is sent. What is found has succeeded; the others are dead letters again that say what was answered." },
   archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger", fields: [NOTE],
     says: "Every open dead letter that matches is archived. It can be restored until it is removed." },
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",
@@ -58,7 +60,7 @@ export function onAll(query, actions) {
   if (isOver || Object.keys(filter).some((name) => !known.includes(name))) return null;
   const to = (action) => linkButton(`${ACTIONS[action].verb}…`, "bulk-actions/new", { action, ...filter });
   return h("details", { class: "menu", data: { key: "bulk" } }, h("summary", { class: "button" }, "All matching"),
-    h("div", { class: "actions" }, actions.map(to), linkButton("Bulk actions so far", "bulk-actions", {}, "quiet")));
+    h("div", { class: "actions" }, actions.filter((action) => ACTIONS[action].fits?.(filter) ?? true).map(to), linkButton("Bulk actions so far", "bulk-actions", {}, "quiet")));
 }
 
 /** Check boxes for a table, and the line that acts on what is checked. */
@@ -75,7 +77,8 @@ export function selection(idOf, actions, reload) {
     if (!ids.length) return null;
     // Read when it is pressed: a box may have been checked since this was drawn.
     const to = (action) => button(`${ACTIONS[action].verb} selected…`, () => go("bulk-actions/new", { action, ids: [...chosen].join(",") }));
-    return h("p", { class: "actions", data: { key: "selected" }, role: "status" }, h("strong", {}, `${number(ids.length)} selected`), actions.map(to));
+    const some = actions.filter((action) => items.some((one) => chosen.has(idOf(one)) && (ACTIONS[action].fits?.(one) ?? true)));
+    return h("p", { class: "actions", data: { key: "selected" }, role: "status" }, h("strong", {}, `${number(ids.length)} selected`), some.map(to));
   };
   return { column: { name: "Select", cell: box, isBare: true }, bar };
 }

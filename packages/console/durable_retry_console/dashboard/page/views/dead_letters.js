@@ -37,7 +37,7 @@ const COLUMNS = [
 const SEARCHED = ["q", "key", "correlation_id"];
 const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
 const COUNT_SECONDS = 15;
-const ON_MANY = ["replay", "archive"];
+const ON_MANY = ["replay", "lookup", "archive"];
 
 export function deadLettersView(route) {
   const { query, reload } = route;
@@ -138,6 +138,12 @@ export const replayButton = (one, place, reload) => doing(place, reload, {
   ],
 });
 
+/** The button that has the dependency asked; where it cannot be, the app says so. */
+const lookupButton = (one, reload) => doing(`operations/${segment(one.operation_id)}`, reload, {
+  what: "lookup", label: "Look up", done: "Asking.",
+  title: "Ask whether it happened?", words: "The dependency is asked, and nothing is sent. If it happened, the operation has succeeded.",
+});
+
 export const archiveButton = (place, reload) => doing(place, reload, { what: "archive", label: "Archive", done: "Archived.", kind: "quiet" });
 
 function head(one, place, path, query, reload) {
@@ -145,6 +151,7 @@ function head(one, place, path, query, reload) {
   return headline([badge(one.status), h("strong", {}, words(one.reason)), h("span", { class: "key" }, one.key)], one.unreadable ? [] : [
     // The editor has a button of its own that replays, so that what is sent is what is seen.
     isOpen && !query.edit ? replayButton(one, place, reload) : null,
+    isOpen && one.category === "ambiguous" && one.operation_id ? lookupButton(one, reload) : null,
     isOpen ? linkButton(query.edit ? "Stop editing" : "Edit and replay", path, query.edit ? {} : { edit: "1" }) : null,
     one.status === "archived" ? doing(place, reload, { what: "restore", label: "Restore", done: "Restored." }) : archiveButton(place, reload),
   ]);
