@@ -139,3 +139,26 @@ def test_a_handlers_dead_letter_is_replayed_from_a_step(window: Window, seen: Sy
         window.dialog().get_by_label("From the step").fill(step)
         window.dialog().get_by_role("button", name="Replay").click()
         expect(window.page.locator(".toast").filter(has_text=answer)).to_be_visible()
+
+
+def test_a_dependency_is_asked_about_an_ambiguous_one_from_its_page(
+    window: Window, seen: System, key: str
+) -> None:
+    found = dead_letter(seen, key, "/drop/99?when=after_body", dependency="unclear")
+    window.open(f"dead-letters/{found}")
+    window.button("Look up").click()
+    expect(window.dialog()).to_contain_text("nothing is sent")
+    window.dialog().get_by_role("button", name="Look up").click()
+    window.card("Outcome of the replay").get_by_role("link", name="Look at the new dead letter").click()
+    expect(window.page.locator(".detail")).to_contain_text("its lookup got no answer")
+
+
+@pytest.mark.parametrize(("path", "offers"), [("/drop/99?when=after_body", 1), ("/status/415", 0)])
+def test_only_ambiguous_ones_are_offered_to_be_asked_about(
+    window: Window, seen: System, key: str, path: str, offers: int
+) -> None:
+    dead_letter(seen, key, path, dependency="unclear")
+    window.open(f"dead-letters?q={key}")
+    window.page.get_by_label(f"Select {key}").check()
+    expect(window.button("Replay selected…")).to_be_visible()
+    expect(window.button("Look up selected…")).to_have_count(offers)
