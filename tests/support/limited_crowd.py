@@ -206,7 +206,6 @@ class Crowd:
                 latest,
                 priority=attempt.priority,
                 limit_key=attempt.limit_key,
-                queued_seconds=3 * self.backend.hop[1],
             )
             self.limiter, answer = acquire(self.limiter, request, self.at)
             attempt.asks += 1

@@ -154,9 +154,6 @@ class SlotRequest(JsonShape):
     latest_seconds: float | None = None
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # whose share it uses; None without one
-    queued_seconds: float | None = (
-        None  # for which it was on its way to a worker and back; None for not known
-    )
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
 
 
@@ -335,11 +332,9 @@ class _Asking:
 
     @property
     def mean_seconds(self) -> float:
-        """For how long an attempt has its slot: it lasts as others did, and is queued as it would be now."""
+        """For how long an attempt has its slot, as others had."""
         lasted_seconds = self.limiter.lasted_seconds
-        if lasted_seconds is None:
-            return UNKNOWN_SECONDS
-        return lasted_seconds + (self.request.queued_seconds or 0.0)
+        return UNKNOWN_SECONDS if lasted_seconds is None else lasted_seconds
 
     def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
         """Return how many before it may start and ask within so long; None is any time.
@@ -562,7 +557,9 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     if lease is not None:
         if slot.asked_at < lease.asked_at:
             return limiter
-        limiter = replace(limiter.without(lease).with_lasted(slot.lasted_seconds), moved_at=now)
+        held_seconds = (now - lease.asked_at).total_seconds()
+        lasted = None if slot.lasted_seconds is None else max(slot.lasted_seconds, held_seconds)
+        limiter = replace(limiter.without(lease).with_lasted(lasted), moved_at=now)
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))

@@ -117,7 +117,6 @@ def slot_request(
         latest_seconds=latest,
         priority=operation.priority,
         limit_key=operation.limit_key,
-        queued_seconds=round(on_its_way.total_seconds(), 3) or None,
     )
 
 
