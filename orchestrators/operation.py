@@ -255,12 +255,14 @@ def _make_attempt(run: Run) -> Turns[Decision | None]:
     """Return what to do after an attempt; None while it is not settled."""
     while True:
         asked_at, step_at = run.now, None
-        answer = yield from _settled(run, run.unsettled or (yield from _call_attempt(run)))
+        came = run.unsettled or run.take_called() or (yield from _call_attempt(run))
+        answer = yield from _settled(run, came)
         if answer is None:
             return None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
-        asking = Asking(run.signals, run.operation, step_at or run.operation.dependency)
+        asked = step_at or run.operation.dependency
+        asking = Asking(run.signals, run.operation, asked, run.ctx.instance_id)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
         follow = partial(run.follow, step_at=step_at, on_its_way=run.now - asked_at)

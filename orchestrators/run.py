@@ -15,6 +15,7 @@ from durable_retry.base.names import (
     PAUSE_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
+    SLOT_EVENT,
     TRY_EVENT,
     OperationState,
 )
@@ -30,6 +31,7 @@ from durable_retry.hub.turns import (
     wait_after,
 )
 from durable_retry.rules.facts import WaitBegun, WaitEnded
+from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
@@ -39,6 +41,7 @@ from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Decision, Wait, i
 from durable_retry.rules.retry.history import AttemptOutcome, Conflict, PastAction, PastWait, WaitKind
 from durable_retry.rules.retry.loop import (
     Action,
+    BlockedStep,
     LapResult,
     RetryState,
     WorkerFailed,
@@ -90,6 +93,7 @@ class Run:
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether it has shown how it stands, in this execution.
         unsettled: The outcome of an attempt of which a feature has yet to say what it means; None for none.
+        called: What a limiter is asked again, since a slot is free; None where the worker is asked.
         written: An operation and its JSON form: what it was given, until the operation changes.
     """
 
@@ -106,6 +110,7 @@ class Run:
     waits_for: str = ""
     is_shown: bool = False
     unsettled: AttemptOutcome | None = None
+    called: NeedsSlot | BlockedStep | None = None
     written: tuple[OperationInput | None, Mapping[str, Any]] = (None, MappingProxyType({}))
 
     @classmethod
@@ -361,7 +366,8 @@ class Run:
         if not self.ctx.is_replaying:
             report(WaitBegun(self.operation, wait.kind, wait.until, wait.reasons))
         deadline_at = self.operation.deadline_at
-        yield from self._wait_until(wait.until, began_at, wait.kind.state)
+        is_for_slot = wait.kind is WaitKind.LIMIT
+        yield from self._wait_until(wait.until, began_at, wait.kind.state, is_for_slot=is_for_slot)
         if wait.stops_deadline and deadline_at is not None:
             # A pause of the operation itself may have moved it for a part of the wait.
             held = deadline_at + (self.now - began_at)
@@ -372,13 +378,16 @@ class Run:
             waited_seconds = (self.now - began_at).total_seconds()
             report(WaitEnded(self.operation, wait.kind, waited_seconds, late_seconds))
 
-    def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Turns[None]:
+    def _wait_until(
+        self, until: datetime, began_at: datetime, state: OperationState, *, is_for_slot: bool = False
+    ) -> Turns[None]:
         # Nobody can say when whoever is in front will have ended.
         shown_until = None if state is OperationState.WAITING_ORDER else until
         self.show(state, next_attempt_at=shown_until)
         alarm = Alarm(self.signals, until)
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
+        names += [SLOT_EVENT] if is_for_slot else []
         names += [] if self.listener is None else [self.listener.event]
         while (name := (yield from alarm.event(*names))) is not None:
             if name == PAUSE_EVENT:
@@ -397,11 +406,23 @@ class Run:
         data = self.signals.take(name)
         if name in {RETRY_NOW_EVENT, TRY_EVENT}:
             return self._is_sent_now(name, data)
+        if name == SLOT_EVENT:
+            self.called = self._called_by(data)
+            return True
         if self.listener is not None and name == self.listener.event:
             return self.listener.ends_wait(data)
         # Who was answered `Retry-After` itself keeps to it.
         is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
         return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
+
+    def _called_by(self, event: Any) -> NeedsSlot | BlockedStep | None:
+        at = event.get("dependency") if isinstance(event, dict) else None
+        return self.state.needed_slot(at, self.operation.dependency) if isinstance(at, str) else None
+
+    def take_called(self) -> NeedsSlot | BlockedStep | None:
+        """Return what a limiter is asked again, once."""
+        called, self.called = self.called, None
+        return called
 
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""

@@ -176,7 +176,7 @@ class StepGate:
                 blocked: Blocked | SlotAnswer | None = error.step.blocked
                 left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
                 if isinstance(blocked, NeedsSlot) and must_hold():
-                    admission = admission.at_limiter(clock.now())
+                    admission = admission.at_limiter(blocked.settings, clock.now())
                     blocked = await line.asked(blocked, admission, left)
                     left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
                 held = _held_in_place(admission, blocked)

@@ -55,7 +55,9 @@ TRY_EVENT: Final = "try"
 PAUSE_EVENT: Final = "pause"
 RESUME_EVENT: Final = "resume"
 CIRCUIT_EVENT: Final = "circuit_changed"
-"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit."""
+SLOT_EVENT: Final = "slot_free"
+"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit, `slot_free` one for a
+slot of a limiter."""
 
 NUDGE_EVENT: Final = "nudge"
 """Event that upkeep sends to what stands still: it lets it look whether something was lost."""

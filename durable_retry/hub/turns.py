@@ -14,7 +14,16 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.base.json_forms import instant_in, union_from_json
-from durable_retry.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, GONE, LEAVE, NUDGE_EVENT, PERMIT
+from durable_retry.base.names import (
+    ACQUIRE,
+    DEAD_LETTER,
+    GIVE_BACK,
+    GONE,
+    LEAVE,
+    NUDGE_EVENT,
+    PERMIT,
+    SLOT_EVENT,
+)
 from durable_retry.base.text import cut_text
 from durable_retry.hub.entity_ids import circuit_id, limiter_id
 from durable_retry.rules.circuit.messages import PermitAnswer
@@ -351,11 +360,13 @@ class Asking:
 
     Attributes:
         dependency: The one whose circuit or limiter is asked.
+        waiter: The instance whose wait `SLOT_EVENT` ends; None where none does.
     """
 
     signals: Signals
     operation: Retryable
     dependency: str
+    waiter: str | None = None
 
     def is_enough(self, failures: int) -> bool:
         """Whether the attempt goes on without the answer, also because after a wait it would be too late."""
@@ -380,7 +391,8 @@ def request_probe(asking: Asking, request: RequestProbe) -> Turns[PermitAnswer]:
 def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
     try:
-        entity, message = limiter_id(asking.dependency), request.request.to_json()
+        message = replace(request.request, waiter=asking.waiter).to_json()
+        entity = limiter_id(asking.dependency)
         answer = yield from call_entity(asking.signals, entity, ACQUIRE, message, asking.is_enough)
     except task.TaskFailedError:
         return Slot(fail_open=True)
@@ -418,11 +430,13 @@ def moved_on(
 def give_slot_back(
     ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState, answer: object
 ) -> None:
-    """Give the slot of an attempt back after its answer, whatever that is."""
+    """Give the slot of an attempt back after its answer, whatever that is, and tell those who wait for it."""
     if admission.slot is not None and admission.slot.lease_id is not None:
         lasted_seconds = answer.duration_ms / 1_000 if isinstance(answer, AttemptOutcome) else None
-        slot = replace(admission.slot, lasted_seconds=lasted_seconds)
+        slot = replace(admission.slot, lasted_seconds=lasted_seconds, calls=None)
         ctx.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
+        for waiter in admission.slot.calls or ():
+            ctx.send_event(waiter, SLOT_EVENT, data={"dependency": dependency})
 
 
 def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:

@@ -58,6 +58,7 @@ class Attempt:
     is_gone: bool = False
     slot: Slot | None = None
     was_at_door: bool = False
+    is_waiting: bool = False
 
 
 @dataclass
@@ -68,9 +69,11 @@ class Crowd:
     seed: int = 1
     backend: Backend = field(default_factory=Backend)
     workers: int = 1
+    tells: bool = True
     attempts: list[Attempt] = field(default_factory=list)
     limiter: Limiter = field(default_factory=Limiter)
     now: float = 0.0
+    events: int = 0
     longest_state: int = 0
 
     def __post_init__(self) -> None:
@@ -206,6 +209,7 @@ class Crowd:
                 latest,
                 priority=attempt.priority,
                 limit_key=attempt.limit_key,
+                waiter=attempt.name if self.tells else None,
             )
             self.limiter, answer = acquire(self.limiter, request, self.at)
             attempt.asks += 1
@@ -224,9 +228,15 @@ class Crowd:
                 self.send(lambda: give_back(self.limiter, answer, self.at))
             self.plan(self.now + self.hop(), lambda: self.come(attempt))
             return
-        attempt.has_waited, attempt.ahead = True, answer.ahead
-        at = self.now + answer.seconds
-        self.plan(at + self.draw.uniform(*self.backend.timer), lambda: self.come(attempt))
+        attempt.has_waited, attempt.ahead, attempt.is_waiting = True, answer.ahead, True
+        at, asks = self.now + answer.seconds, attempt.asks
+
+        def fire() -> None:
+            if attempt.is_waiting and attempt.asks == asks:
+                attempt.is_waiting = False
+                self.come(attempt)
+
+        self.plan(at + self.draw.uniform(*self.backend.timer), fire)
 
     def start(self, attempt: Attempt, share: WorkerShare | None) -> None:
         attempt.started = self.now
@@ -238,12 +248,21 @@ class Crowd:
             slot = attempt.slot
             if slot is not None and slot.lease_id is not None:
                 lasted = replace(slot, lasted_seconds=attempt.holds)
-                self.plan(
-                    self.now + self.hop(),
-                    lambda: self.send(lambda: give_back(self.limiter, lasted, self.at)),
-                )
+                self.plan(self.now + self.hop(), lambda: self.give_back(lasted))
 
         self.plan(self.now + attempt.holds, end)
+
+    def give_back(self, slot: Slot) -> None:
+        self.send(lambda: give_back(self.limiter, slot, self.at))
+        by_name = {attempt.name: attempt for attempt in self.attempts}
+        for name in slot.calls or ():
+            self.plan(self.now + self.hop(), partial(self.called, by_name[name]))
+
+    def called(self, attempt: Attempt) -> None:
+        if attempt.is_waiting and not attempt.is_gone:
+            attempt.is_waiting = False
+            self.events += 1
+            self.plan(self.now + self.hop(), lambda: self.ask(attempt))
 
     @property
     def starts(self) -> list[float]:

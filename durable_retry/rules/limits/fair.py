@@ -56,6 +56,8 @@ class Place(JsonRow):
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
+    waiter: str | None = None  # the instance that is told when a slot is free; None for nobody
+    is_called: bool | None = None  # whether it will be told, when a slot that is lent is given back
 
     def counts_less_than(self, other: "Place") -> bool:
         """Whether a second of waiting counts less for it."""
@@ -76,6 +78,7 @@ class Wait:
     longest_seconds: float  # the longest wait of one that has a place
     first_seconds: float  # the same of one that waits since now
     is_shared: bool = True  # whether other keys wait for it, too
+    turn_seconds: float = 0.0  # from one that goes to the next, where it waits for a slot
 
 
 @dataclass(frozen=True, slots=True)

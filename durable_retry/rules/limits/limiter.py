@@ -13,6 +13,10 @@ instants, and one that does not come holds nobody up. Who asks at any other time
 only when nobody before it is about to ask. What nobody took for a while goes to whoever asks. So every place
 and every turn ends by itself when its holder is gone, and nothing stays free while somebody asks.
 
+Where all slots are lent here, a slot comes with the names of those that are next (`Slot.calls`): whoever
+gives it back tells them that a slot is free, and they ask at once. So a crowd asks about three times each,
+however many wait, and its instants matter only where one that was told is gone.
+
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
 
@@ -61,6 +65,13 @@ TAIL_PART: Final = 0.01
 LEAST_TAIL_SECONDS: Final = 0.05
 """Those without a place ask again one after the other at this part of the mean duration, or twice as often as
 slots are free: so that places never run out."""
+TOLD_PART: Final = 2.5
+LEAST_TOLD_SECONDS: Final = 2.0
+LONGEST_TOLD_SECONDS: Final = 120.0
+"""One that will be told of a free slot asks by itself after so many times its expected wait and so much more,
+at most after this: it may not be told, since whoever should tell it is gone."""
+KEPT_LINE: Final = 1_000
+"""Waiters without a place that a state remembers, about 36 KB: one gets a place whenever one goes."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
@@ -116,6 +127,8 @@ class Slot(JsonShape):
     # Until its start by the rate; None without a rate, and where that was reserved before.
     turn_seconds: float | None = None
     lasted_seconds: float | None = None  # of its attempt, when that is over; None where none was made
+    # The instances that are told, when it is given back, that a slot is free.
+    calls: tuple[str, ...] | None = None
     # The limiter did not answer, so the attempt goes without it.
     fail_open: Annotated[bool, NOT_STORED] = False
     kind: Literal["slot"] = "slot"
@@ -154,6 +167,7 @@ class SlotRequest(JsonShape):
     latest_seconds: float | None = None
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # whose share it uses; None without one
+    waiter: str | None = None  # the instance that is told when a slot is free; None for one that asks again
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
 
 
@@ -177,6 +191,7 @@ class Limiter(JsonShape):
     lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
     answered: str = ""  # records of requests that were answered and hold no lease, or no longer
     places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
+    line: tuple[str, ...] = ()  # the waiters of those behind, in the order in which they came
     tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
     # Since when, and until when, attempts had to wait for the rate; None when none has.
     crowded_since: datetime | None = None
@@ -301,6 +316,7 @@ class _Asking:
     before: list[Place]  # of those who wait, those that go before it, in their order
     behind: list[Place]
     is_due: bool  # whether it was told to ask now
+    is_called: bool  # whether it was told that a slot is free
     lent_by_key: Counter[str]  # by the marks of limit keys; empty where none has a bound
 
     @classmethod
@@ -309,20 +325,26 @@ class _Asking:
         before = next((place for place in live if place.name == name), None)
         now_ms, due_ms = to_ms(now), to_ms(request.due_at)
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
-        own = Place(due_ms, name, now_ms, request.priority, key, request.settings.weight_of(key))
+        weight = request.settings.weight_of(key)
+        # Where workers or a rate let attempts start, a slot that is given back is not all that is waited for.
+        is_only_lent = request.settings.shared_concurrency == 0 and request.settings.rate_per_second <= 0
+        waiter = request.waiter if is_only_lent else None
+        own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
         at = next(index for index, place in enumerate(ordered) if place is own)
+        is_called = before is not None and before.is_called is True
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS
         is_bound = request.settings.per_key is not None
         return cls(
-            replace(limiter, places=others),
+            replace(limiter, places=others, line=tuple(one for one in limiter.line if one != own.waiter)),
             request,
             now,
             own,
             ordered[:at],
             ordered[at + 1 :],
-            is_due,
+            is_due or is_called,
+            is_called,
             limiter.leases.by_mark() if is_bound else Counter(),
         )
 
@@ -333,8 +355,10 @@ class _Asking:
     @property
     def mean_seconds(self) -> float:
         """For how long an attempt has its slot, as others had."""
-        lasted_seconds = self.limiter.lasted_seconds
-        return UNKNOWN_SECONDS if lasted_seconds is None else lasted_seconds
+        if self.limiter.lasted_seconds is not None:
+            return self.limiter.lasted_seconds
+        oldest = self.limiter.leases.begins(1, self.now)
+        return max([UNKNOWN_SECONDS, *((self.now - begun).total_seconds() for begun in oldest)])
 
     def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
         """Return how many before it may start and ask within so long; None is any time.
@@ -342,7 +366,9 @@ class _Asking:
         A key at its bound keeps no slot from the others.
         """
         until_ms = inf if seconds is None else to_ms(self.now) + seconds * 1_000
-        by_key = Counter(place.limit_key for place in self.before if place.asks_ms <= until_ms)
+        by_key = Counter(
+            place.limit_key for place in self.before if place.is_called or place.asks_ms <= until_ms
+        )
         if of_key:
             return by_key[self.own.limit_key]
         return sum(min(number, self.room_of(key)) for key, number in by_key.items())
@@ -376,7 +402,29 @@ class _Asking:
         # What nobody took says that those who wait are gone, so the next one need not wait for them either.
         moved_at = limiter.moved_at if self._is_unused(limiter.moved_at) else self.now
         granted = replace(limiter, leases=limiter.leases.with_lease(lease), moved_at=moved_at or self.now)
-        return granted, Slot(self.request.lease_id, self.request.asked_at, turn_seconds)
+        granted, calls = self.calling(granted)
+        return granted, Slot(self.request.lease_id, self.request.asked_at, turn_seconds, calls=calls)
+
+    def calling(self, limiter: Limiter) -> tuple[Limiter, tuple[str, ...] | None]:
+        """Choose who is told when the slot of the attempt, which is granted, is given back.
+
+        As many of those that have a place are called as there are slots, so that one that does not come
+        leaves no slot free for long; and one that has none yet, for the place that is free by now.
+        """
+        if self.own.waiter is None:
+            return limiter, None
+        called = Counter(place.limit_key for place in limiter.places if place.is_called)
+        places, calls, left = list[Place](), list[str](), max(self.pool, 1) - called.total()
+        for place in (*self.before, *self.behind):
+            key = place.limit_key
+            if len(calls) < left and place.waiter and not place.is_called and called[key] < self.room_of(key):
+                called[key] += 1
+                calls.append(place.waiter)
+                places.append(replace(place, is_called=True))
+            else:
+                places.append(place)
+        calls += limiter.line[:1]
+        return replace(limiter, places=tuple(places), line=limiter.line[1:]), tuple(calls) or None
 
     @property
     def at_the_same_time(self) -> int:
@@ -408,7 +456,7 @@ class _Asking:
         if self.pool <= 0:
             return None
         free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
-        if free > 0 and self._is_unused(self.limiter.moved_at):
+        if free > 0 and (self.is_called or self._is_unused(self.limiter.moved_at)):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
         if free > (self.at_the_same_time if self.is_due else self.ahead(soon)):
@@ -426,6 +474,7 @@ class _Asking:
             min(max(2 * mean, SOONEST_LONGEST_SECONDS), LATEST_LONGEST_SECONDS),
             FIRST_SLOT_ASK_SECONDS,
             is_shared,
+            mean / most,
         )
 
     def wait_for_turn(self) -> Wait | None:
@@ -512,8 +561,15 @@ class _Asking:
         limiter, seconds = self.limiter, min(wait.seconds, wait.longest_seconds)
         if self.settings.rate_per_second > 0:
             limiter = limiter.crowded(wait.seconds, self.now)
-        kept = kept_within(KEPT_PLACES, (*self.before, self.own, *self.behind), place_bytes)
-        if len(kept) <= len(self.before):
+        ordered = (*self.before, self.own, *self.behind)
+        kept = kept_within(KEPT_PLACES, ordered, place_bytes)
+        line = [place.waiter for place in ordered[len(kept) :] if place.waiter is not None]
+        limiter = replace(limiter, line=(*limiter.line, *line)[:KEPT_LINE])
+        has_place = len(kept) > len(self.before)
+        if self.is_told(wait) and (has_place or self.own.waiter in limiter.line):
+            behind = 0.0 if has_place else len(limiter.line) * wait.turn_seconds
+            seconds = min(TOLD_PART * (wait.seconds + behind) + LEAST_TOLD_SECONDS, LONGEST_TOLD_SECONDS)
+        elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
             seconds = min(seconds, wait.first_seconds)
@@ -529,6 +585,12 @@ class _Asking:
         places = tuple(place if other is self.own else other for other in kept)
         postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
         return replace(limiter, places=places), postponed
+
+    def is_told(self, wait: Wait) -> bool:
+        """Whether it need not ask in time, since most of the slots pass from one to the next."""
+        is_sure = self.own.waiter is not None and wait.is_shared
+        called = sum(place.is_called is True for place in self.limiter.places)
+        return is_sure and called >= max(self.pool // 2, 1)
 
     @property
     def is_new(self) -> bool:

@@ -8,6 +8,7 @@ from durable_retry.base.json_forms import JsonShape
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.limits.limiter import Slot, SlotPostponed
+from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.limits.share import is_valid
 
 PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
@@ -36,6 +37,7 @@ class AdmissionState(JsonShape):
     turn_at: datetime | None = None  # its start, which the limiter counted; None when it has none
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
+    limits: LimitSettings | None = None  # by which it waits for that; None where it does not
     # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: int | None = None
     # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
@@ -52,6 +54,11 @@ class AdmissionState(JsonShape):
     def has_place(self) -> bool:
         """Whether it has a place at the limiter, which expects it."""
         return self.ahead is not None
+
+    @property
+    def needed(self) -> NeedsSlot | None:
+        """What it asks the limiter for again when a slot is free; None where it does not wait for one."""
+        return NeedsSlot(self.limits) if self.limits is not None and self.has_place else None
 
     @property
     def has_been_counted(self) -> bool:
@@ -78,15 +85,16 @@ class AdmissionState(JsonShape):
             due_at=self.due_at, slot_since=self.slot_since, is_canary=self.is_canary, unsent=self.unsent
         )
 
-    def at_limiter(self, now: datetime) -> "AdmissionState":
+    def at_limiter(self, limits: LimitSettings, now: datetime) -> "AdmissionState":
         """Return it as it asks the limiter: since when it waits, and its turn if that is not over."""
         # The answer may come late: its instant would put the attempt behind others that came since.
         since = self.slot_since or self.due_at or now
-        return replace(self, slot_since=since, turn_at=self.turn_at if is_valid(self.turn_at, now) else None)
+        turn_at = self.turn_at if is_valid(self.turn_at, now) else None
+        return replace(self, slot_since=since, limits=limits, turn_at=turn_at)
 
     def with_slot(self, slot: Slot, now: datetime) -> "AdmissionState":
         """Return it with what the limiter granted."""
-        return replace(self._with_turn(slot.turn_seconds, now), slot=slot)
+        return replace(self._with_turn(slot.turn_seconds, now), slot=slot, limits=None)
 
     def after_refusal(
         self, refusal: Refused | BudgetPostponed | SlotPostponed, now: datetime

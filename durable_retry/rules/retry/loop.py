@@ -180,6 +180,16 @@ class RetryState(JsonShape):
             step = replace(step, admission=step.admission.with_nothing_held())
         return replace(self, admission=self.admission.with_nothing_held(), step=step)
 
+    def needed_slot(self, dependency: str, own: str) -> "NeedsSlot | BlockedStep | None":
+        """Return what waits for a slot of a dependency; None where nothing does.
+
+        Args:
+            own: The dependency of the call.
+        """
+        step_at = None if dependency == own else dependency
+        needed = self.admission_at(step_at).needed
+        return needed if needed is None or step_at is None else BlockedStep(step_at, needed)
+
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return what it has reached at a step's dependency; None means the operation's own."""
         if step_at is None:
@@ -316,7 +326,7 @@ def _after(
                 message = probe_message(operation, attempt, result.settings, now, on_its_way=on_its_way)
                 action = RequestProbe(message, result.limit_key)
             else:
-                admission = admission.at_limiter(now)
+                admission = admission.at_limiter(result.settings, now)
                 request = slot_request(operation, attempt, admission, result, now, on_its_way=on_its_way)
                 ends_at = now + timedelta(seconds=request.lease_seconds)
                 admission, action = replace(admission, slot_ends_at=ends_at), RequestSlot(request)

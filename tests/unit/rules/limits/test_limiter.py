@@ -237,20 +237,25 @@ def test_it_asks_once_more_before_its_deadline() -> None:
     assert postponed(BUSY, replace(request, latest_seconds=0.0))[1].seconds == 4.0, "it gives up"
 
 
-def test_the_mean_duration_follows_that_of_attempts_wherever_they_were_queued() -> None:
+def test_the_mean_follows_for_how_long_attempts_had_their_slots() -> None:
     limiter, slot = granted(Limiter(), asking(1))
-    limiter = give_back(limiter, replace(slot, lasted_seconds=11.0), after(50))
-    assert limiter.lasted_seconds == 11.0
+    limiter = give_back(limiter, replace(slot, lasted_seconds=5.0), after(11))
+    assert limiter.lasted_seconds == 11.0, "it was queued as well"
     limiter, slot = granted(limiter, asking(2, at=50))
-    for seconds, mean in ((None, 11.0), (10.0, 10.9), (1.0, 6.0)):
-        assert give_back(limiter, replace(slot, lasted_seconds=seconds), after(70)).lasted_seconds == mean
+    for lasted_seconds, ended, mean in (
+        (None, 60, 11.0),  # it made no attempt
+        (3.0, 60, 10.9),
+        (0.1, 51, 6.0),
+        (10.0, 50, 10.9),  # the clock of the one that asked is ahead
+    ):
+        returned = replace(slot, lasted_seconds=lasted_seconds)
+        assert give_back(limiter, returned, after(ended)).lasted_seconds == mean
 
 
-def test_who_waits_counts_on_the_queue_of_this_moment() -> None:
-    waits = [
-        postponed(BUSY, replace(again(2), queued_seconds=seconds))[1].seconds for seconds in (None, 0.5, 20.0)
-    ]
-    assert waits == [4.0, 4.5, 24.0]
+def test_while_no_attempt_has_ended_the_mean_is_the_age_of_the_oldest() -> None:
+    limiter, _ = granted(Limiter(), asking(1))
+    waits = [postponed(limiter, again(2, at=at))[1].seconds for at in (0.0, 1.5)]
+    assert waits == [1.0, 0.03], "two hundredths of it"
 
 
 def test_starts_are_evenly_spaced_and_the_next_ones_are_reserved() -> None:
