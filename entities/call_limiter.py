@@ -10,15 +10,13 @@ from durabletask.entities import DurableEntity
 
 from durable_retry.base.names import CALL_LIMITER
 from durable_retry.rules.limits.limiter import (
-    Leaving,
     Limiter,
-    Slot,
-    SlotRequest,
     acquire,
     give_back,
     leave,
     reset,
 )
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
 from durable_retry.runtime import clock
 
 blueprint = df.Blueprint()

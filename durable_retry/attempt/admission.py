@@ -27,7 +27,8 @@ from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.limiter import Slot, SlotAnswer, SlotPostponed, SlotRequest, answer_to
+from durable_retry.rules.limits.limiter import answer_to
+from durable_retry.rules.limits.messages import Slot, SlotAnswer, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission

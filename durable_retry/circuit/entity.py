@@ -50,7 +50,8 @@ from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.limits.limiter import Leaving, Limiter, Slot, SlotRequest
+from durable_retry.rules.limits.limiter import Limiter
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.operations.status import WAITS_FOR
 from durable_retry.runtime import clock

@@ -29,7 +29,7 @@ from durable_retry.hub.entity_ids import circuit_id, limiter_id
 from durable_retry.rules.circuit.messages import PermitAnswer
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.transitions import Gone
-from durable_retry.rules.limits.limiter import Leaving, Slot, SlotAnswer
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES

@@ -26,7 +26,8 @@ from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import Gone, ManualAction, ProbeRequest
 from durable_retry.rules.limits.leases import NO_LEASES, Lease, name_of
-from durable_retry.rules.limits.limiter import Leaving, Limiter, Slot, SlotRequest, acquire, give_back, leave
+from durable_retry.rules.limits.limiter import Limiter, acquire, give_back, leave
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
 from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from tests.support.builders import NOON, after

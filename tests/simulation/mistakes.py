@@ -57,7 +57,8 @@ from durable_retry.rules.facts import Fact, StartUnanswered
 from durable_retry.rules.limits import fair, limiter
 from durable_retry.rules.limits.fair import FairShares
 from durable_retry.rules.limits.leases import Lease
-from durable_retry.rules.limits.limiter import Limiter, SlotPostponed, SlotRequest, _Asking
+from durable_retry.rules.limits.limiter import Limiter, _Asking
+from durable_retry.rules.limits.messages import SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.operation import OperationInput

@@ -10,16 +10,8 @@ from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
 from durable_retry.rules.limits.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
 from durable_retry.rules.limits.leases import Lease, name_of
-from durable_retry.rules.limits.limiter import (
-    EARLY_MS,
-    LATE,
-    UNUSED,
-    Limiter,
-    Slot,
-    SlotAnswer,
-    SlotPostponed,
-    SlotRequest,
-)
+from durable_retry.rules.limits.limiter import EARLY_MS, LATE, UNUSED, Limiter
+from durable_retry.rules.limits.messages import Slot, SlotAnswer, SlotPostponed, SlotRequest
 from tests.simulation.entities import Operated
 from tests.simulation.world import World
 

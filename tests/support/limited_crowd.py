@@ -15,15 +15,12 @@ from random import Random
 from durable_retry.base.names import Priority
 from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
-    Leaving,
     Limiter,
-    Slot,
-    SlotPostponed,
-    SlotRequest,
     acquire,
     give_back,
     leave,
 )
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.limits.share import Part, WorkerShare, is_valid
 from tests.support.builders import NOON

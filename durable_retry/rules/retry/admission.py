@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
-from durable_retry.rules.limits.limiter import Slot, SlotPostponed
+from durable_retry.rules.limits.messages import Slot, SlotPostponed
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.limits.share import is_valid
 

@@ -23,7 +23,7 @@ from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.base.text import cut_text, seconds_text
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
-from durable_retry.rules.limits.limiter import SlotPostponed
+from durable_retry.rules.limits.messages import SlotPostponed
 from durable_retry.rules.retry.constraints import (
     DelayConstraint,
     Retryable,

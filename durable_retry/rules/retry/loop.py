@@ -28,13 +28,8 @@ from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ProbeRequest
-from durable_retry.rules.limits.limiter import (
-    DOOR_SECONDS,
-    LEASE_MARGIN_SECONDS,
-    Slot,
-    SlotPostponed,
-    SlotRequest,
-)
+from durable_retry.rules.limits.limiter import DOOR_SECONDS, LEASE_MARGIN_SECONDS
+from durable_retry.rules.limits.messages import Slot, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.constraints import Retryable, latest_start

@@ -16,7 +16,7 @@ from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.limiter import Slot
+from durable_retry.rules.limits.messages import Slot
 from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import RetryState

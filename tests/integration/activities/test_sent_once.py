@@ -27,15 +27,8 @@ from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.limiter import (
-    Leaving,
-    Limiter,
-    Slot,
-    SlotRequest,
-    acquire,
-    give_back,
-    leave,
-)
+from durable_retry.rules.limits.limiter import Limiter, acquire, give_back, leave
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission

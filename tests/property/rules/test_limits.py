@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from durable_retry.base.json_forms import to_ms
 from durable_retry.rules.limits.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
-from durable_retry.rules.limits.limiter import Limiter, SlotRequest, acquire
+from durable_retry.rules.limits.limiter import Limiter, acquire
+from durable_retry.rules.limits.messages import SlotRequest
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
 from durable_retry.rules.limits.share import BURST
 from tests.support.builders import NOON

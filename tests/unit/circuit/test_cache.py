@@ -19,7 +19,7 @@ from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import LimitsRead
-from durable_retry.rules.limits.limiter import Slot
+from durable_retry.rules.limits.messages import Slot
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import TRANSPORT_SECONDS, Blocked, NeedsProbe, probe_message

@@ -4,7 +4,7 @@ from azure.durable_functions.testing import execute_entity
 
 from durable_retry.app import harden_runtime
 from durable_retry.base.json_forms import to_ms
-from durable_retry.rules.limits.limiter import SlotRequest
+from durable_retry.rules.limits.messages import SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.runtime import clock
 from entities.call_limiter import CallLimiter

@@ -7,7 +7,8 @@ import pytest
 
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.hub.turns import ENTITY_CALLS, MOST_ASKED
-from durable_retry.rules.limits.limiter import Limiter, SlotRequest, acquire
+from durable_retry.rules.limits.limiter import Limiter, acquire
+from durable_retry.rules.limits.messages import SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import WITHOUT_THE_LIMITER, AdmissionState
 from durable_retry.rules.retry.policy import Timeouts

@@ -20,18 +20,14 @@ from durable_retry.rules.limits.limiter import (
     LEAST_ASK_SECONDS,
     RESERVED_SECONDS,
     UNUSED,
-    Leaving,
     Limiter,
-    Slot,
-    SlotAnswer,
-    SlotPostponed,
-    SlotRequest,
     acquire,
     answer_to,
     give_back,
     leave,
     reset,
 )
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
 from tests.support.builders import NOON, after
 

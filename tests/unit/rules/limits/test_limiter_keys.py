@@ -22,15 +22,12 @@ from durable_retry.rules.limits.fair import (
 )
 from durable_retry.rules.limits.limiter import (
     FIRST_SLOT_ASK_SECONDS,
-    Leaving,
     Limiter,
-    Slot,
-    SlotPostponed,
-    SlotRequest,
     acquire,
     give_back,
     leave,
 )
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings, limits_from
 from durable_retry.rules.limits.share import ALONE, WorkerShare
 from tests.support.builders import NOON, after

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from durable_retry.rules.limits.limiter import CROWDED_FOR as ENTITY_CROWDED_FOR
-from durable_retry.rules.limits.limiter import Limiter, Slot, SlotRequest, acquire
+from durable_retry.rules.limits.limiter import Limiter, acquire
+from durable_retry.rules.limits.messages import Slot, SlotRequest
 from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
 from durable_retry.rules.limits.share import ALONE, CROWDED_FOR, Part, WorkerShare, is_valid
 from tests.support.builders import NOON, after

@@ -12,7 +12,7 @@ from durable_retry.rules.circuit.messages import PermitMessage
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.limiter import Slot, SlotPostponed
+from durable_retry.rules.limits.messages import Slot, SlotPostponed
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait
