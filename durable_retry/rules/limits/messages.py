@@ -1,0 +1,70 @@
+"""What attempts ask the entity `call_limiter`, and what it answers."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from durable_retry.base.json_forms import NOT_STORED, JsonShape, MsInstant
+from durable_retry.base.names import Priority
+from durable_retry.rules.limits.settings import LimitSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(JsonShape):
+    """The attempt may start."""
+
+    lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
+    # When the request asked; given back with the lease. None when there is nothing to give back.
+    asked_at: MsInstant | None = None
+    # Until its start by the rate; None without a rate, and where that was reserved before.
+    turn_seconds: float | None = None
+    lasted_seconds: float | None = None  # of its attempt, when that is over; None where none was made
+    # The instances that are told, when it is given back, that a slot is free.
+    calls: tuple[str, ...] | None = None
+    # The limiter did not answer, so the attempt goes without it.
+    fail_open: Annotated[bool, NOT_STORED] = False
+    kind: Literal["slot"] = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPostponed(JsonShape):
+    """The attempt waits."""
+
+    seconds: float
+    reason: str  # the limit that is reached, in a few words
+    turn_seconds: float | None = None  # until the start that is reserved for it; None when it asks again
+    # How many attempts that wait for a slot are older; None when it does not wait for one.
+    ahead: int | None = None
+    kind: Literal["postponed"] = "postponed"
+
+
+type SlotAnswer = Slot | SlotPostponed
+"""The answer of `acquire`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRequest(JsonShape):
+    """Call `acquire` of the entity `call_limiter`."""
+
+    lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
+    lease_seconds: float  # after that the slot is free again, whatever became of the attempt
+    settings: LimitSettings
+    # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
+    # delivered again (`base.asks`).
+    asked_at: MsInstant
+    due_at: MsInstant  # when the attempt was first due: the oldest goes first
+    reserved: bool = False  # whether a start is reserved for it, and not over
+    has_waited: bool = False  # whether it was postponed before
+    # A start later than this is of no use: none is reserved. None means any.
+    latest_seconds: float | None = None
+    priority: Priority | None = None  # None is `normal`
+    limit_key: str | None = None  # whose share it uses; None without one
+    waiter: str | None = None  # the instance that is told when a slot is free; None for one that asks again
+    is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving(JsonShape):
+    """Signal `leave`: an attempt waits no more, since it has started without the limiter, or never will."""
+
+    lease_id: str
+    is_gone: bool | None = None  # whether it will never start; None for not
