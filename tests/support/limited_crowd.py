@@ -32,6 +32,7 @@ class Backend:
 
     hop: tuple[float, float] = (0.002, 0.01)  # a message, or a turn, or an activity that begins
     timer: tuple[float, float] = (0.0, 0.01)
+    each: float = 0.0  # for which a message keeps those behind it waiting
 
 
 AZURE = Backend(hop=(0.03, 0.2), timer=(0.9, 1.7))
@@ -66,11 +67,10 @@ class Crowd:
     seed: int = 1
     backend: Backend = field(default_factory=Backend)
     workers: int = 1
-    tells: bool = True
     attempts: list[Attempt] = field(default_factory=list)
     limiter: Limiter = field(default_factory=Limiter)
     now: float = 0.0
-    events: int = 0
+    free_at: float = 0.0
     longest_state: int = 0
 
     def __post_init__(self) -> None:
@@ -90,7 +90,9 @@ class Crowd:
         heappush(self.steps, (end if begin <= at < end else at, next(self.numbers), step))
 
     def hop(self) -> float:
-        return self.draw.uniform(*self.backend.hop)
+        self.free_at = max(self.free_at, self.now) + self.backend.each
+        queued = self.free_at - self.now if self.backend.each else 0.0
+        return queued + self.draw.uniform(*self.backend.hop)
 
     def arrive(
         self,
@@ -206,7 +208,7 @@ class Crowd:
                 latest,
                 priority=attempt.priority,
                 limit_key=attempt.limit_key,
-                waiter=attempt.name if self.tells else None,
+                waiter=attempt.name,
             )
             self.limiter, answer = acquire(self.limiter, request, self.at)
             attempt.asks += 1
@@ -256,9 +258,9 @@ class Crowd:
             self.plan(self.now + self.hop(), partial(self.called, by_name[name]))
 
     def called(self, attempt: Attempt) -> None:
+        """Let an attempt that waits ask, since a slot is free."""
         if attempt.is_waiting and not attempt.is_gone:
             attempt.is_waiting = False
-            self.events += 1
             self.plan(self.now + self.hop(), lambda: self.ask(attempt))
 
     @property

@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
+from statistics import mean
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,31 @@ def test_a_thousand_keys_drain_at_the_pace_of_the_slots(backend: Backend) -> Non
     assert crowd.starts[-1] <= (14 if backend is ONEBOX else 150)
     if backend is ONEBOX:
         assert all(each.started is not None and each.started <= 13 for each in last)
+
+
+@pytest.mark.parametrize(
+    ("backend", "seconds"),
+    [(Backend(each=0.0012), 20), (Backend((0.02, 0.06), (0.0, 1.0), each=0.008), 130)],
+    ids=["onebox", "azure"],
+)
+def test_a_crowd_does_not_hold_up_itself_by_asking(backend: Backend, seconds: float) -> None:
+    crowd = Crowd(LimitSettings(max_concurrency=5, per_key=KeyLimits(max_concurrency=1)), backend=backend)
+    for number in range(1_000):
+        crowd.arrive(1, number * seconds / 3_000, holds=0.005, key=f"key-{number}")
+    crowd.run()
+    assert crowd.starts[-1] <= seconds
+    assert mean(each.asks for each in crowd.attempts) <= 4.0, "it asked 30 times when nobody was told"
+
+
+@BACKENDS
+def test_a_slot_goes_on_where_those_that_were_told_of_it_are_gone(backend: Backend) -> None:
+    crowd = Crowd(LimitSettings(max_concurrency=3, per_key=KeyLimits(max_concurrency=1)), backend=backend)
+    for number in range(60):
+        crowd.arrive(1, number / 100, holds=0.5, key=f"key-{number}")
+    crowd.cancel(crowd.attempts[5:40], 3.0, says_so=False)
+    crowd.run()
+    assert all(each.started is not None for each in crowd.attempts[40:])
+    assert crowd.starts[-1] <= 40, "each asks by itself in time"
 
 
 LIMITS = st.builds(LimitSettings, st.integers(0, 6), st.sampled_from([0.0, 0.0, 0.4, 1.0, 1.9, 6.0]))

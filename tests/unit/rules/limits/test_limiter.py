@@ -15,9 +15,11 @@ from durable_retry.rules.limits.leases import Lease, Leases, name_of
 from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
+    KEPT_LINE,
     LATE,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
+    LONGEST_TOLD_SECONDS,
     RESERVED_SECONDS,
     UNUSED,
     Limiter,
@@ -218,6 +220,78 @@ def test_a_newcomer_asks_again_soon_however_many_seem_to_wait() -> None:
     limiter, answer = postponed(limiter, asking(900, due=1))
     assert answer.seconds == FIRST_SLOT_ASK_SECONDS + 0.01
     assert postponed(limiter, again(901, due=2))[1].seconds == LATEST_LONGEST_SECONDS + 0.3
+
+
+def told(number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0) -> SlotRequest:
+    """Return the request of one that an event can tell that a slot is free."""
+    return replace(again(number, settings, at, due=number / 100), waiter=f"op-{number}")
+
+
+def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
+    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1))
+    assert first.calls is None, "nobody waits"
+    waits = list[float]()
+    for number in (3, 2, 4):
+        limiter, answer = postponed(limiter, told(number))
+        waits.append(answer.seconds)
+    assert waits == [4.0, 4.0, 8.0], "nobody is sure to tell them"
+    limiter = give_back(limiter, first, after(4))
+    limiter, second = granted(limiter, told(2, at=4))
+    assert second.calls == ("op-3",)
+    limiter, _ = postponed(limiter, told(4, at=4.1))
+    limiter = give_back(limiter, second, after(5))
+    assert postponed(limiter, asking(5, at=5.1))[1].ahead == 2, "one that is told comes before a newcomer"
+    assert granted(limiter, told(3, at=5.2))[1].calls == ("op-4",)
+
+
+def test_who_will_be_told_asks_by_itself_only_long_after_its_turn() -> None:
+    limiter = replace(BUSY, places=(Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True),))
+    assert postponed(limiter, told(2))[1].seconds == 2.5 * 4.0 + 2.0
+    assert postponed(limiter, again(2))[1].seconds == 4.0, "nobody tells it"
+    slow = replace(limiter, lasted_seconds=100.0)
+    assert postponed(slow, told(2))[1].seconds == LONGEST_TOLD_SECONDS
+
+
+def test_as_many_are_told_as_there_are_slots() -> None:
+    two = LimitSettings(max_concurrency=2, per_key=KeyLimits(max_concurrency=9))
+    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, two))
+    limiter, _ = granted(limiter, told(2, two))
+    for number in (3, 4, 5, 6):
+        limiter, _ = postponed(limiter, told(number, two))
+    limiter = give_back(limiter, first, after(4))
+    limiter, third = granted(limiter, told(3, two, at=4))
+    assert third.calls == ("op-4", "op-5")
+    limiter = give_back(limiter, third, after(5))
+    assert granted(limiter, told(4, two, at=5))[1].calls == ("op-6",), "op-5 is told by now"
+
+
+@pytest.mark.parametrize(
+    "settings", [LimitSettings(max_concurrency=2), LimitSettings(1, 5.0)], ids=["shares", "rate"]
+)
+def test_nobody_is_told_where_a_slot_is_not_all_that_is_waited_for(settings: LimitSettings) -> None:
+    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, settings))
+    limiter, _ = postponed(limiter, told(2, settings))
+    limiter, _ = postponed(limiter, told(3, settings))
+    assert granted(give_back(limiter, first, after(4)), told(2, settings, at=60))[1].calls is None
+
+
+def test_those_without_a_place_get_one_when_one_goes() -> None:
+    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1))
+    for number in range(2, KEPT_PLACES + 6):
+        limiter, _ = postponed(limiter, told(number))
+    assert limiter.line == tuple(f"op-{number}" for number in range(KEPT_PLACES + 2, KEPT_PLACES + 6))
+    limiter, second = granted(give_back(limiter, first, after(4)), told(2, at=4))
+    assert second.calls == ("op-3", f"op-{KEPT_PLACES + 2}")
+    assert len(limiter.line) == 3
+    limiter, answer = postponed(limiter, told(KEPT_PLACES + 3, at=4.1))
+    assert len(limiter.places) == KEPT_PLACES, "it asked, and has a place"
+    assert len(limiter.line) == 2
+    assert answer.ahead == KEPT_PLACES - 1
+    limiter, answer = postponed(limiter, told(KEPT_PLACES + 9, at=4.2))
+    assert limiter.line[-1] == f"op-{KEPT_PLACES + 9}"
+    assert answer.seconds == LONGEST_TOLD_SECONDS, "behind all others"
+    kept = replace(limiter, line=("one",) * KEPT_LINE)
+    assert postponed(kept, told(KEPT_PLACES + 10, at=4.3))[0].line == ("one",) * KEPT_LINE
 
 
 def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
