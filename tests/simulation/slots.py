@@ -173,7 +173,9 @@ class SlotWatch:
                 due_at, now + timedelta(seconds=answer.seconds), request.priority, request.limit_key
             )
         seen.waiters = waiters
-        is_expected = own is not None and own.asks_at <= now + timedelta(milliseconds=EARLY_MS)
+        is_told = any(place.name == name_of(name) and place.is_called for place in lent.places)
+        is_due = own is not None and own.asks_at <= now + timedelta(milliseconds=EARLY_MS)
+        is_expected = is_told or is_due
         is_unused = seen.moved_at is None or seen.moved_at + UNUSED <= now
         if not isinstance(answer, Slot) or is_expected or is_unused:
             return

@@ -1,12 +1,15 @@
 """What an operation does when a limit of its dependency holds it up, and when answers do not come."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.json_forms import from_rfc3339, to_ms, to_rfc3339
+from durable_retry.base.names import SLOT_EVENT
 from durable_retry.hub.turns import ENTITY_CALLS, MOST_ASKED
+from durable_retry.rules.limits.fair import Place
 from durable_retry.rules.limits.limiter import Limiter, acquire
 from durable_retry.rules.limits.messages import SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
@@ -72,6 +75,45 @@ def test_an_operation_waits_until_a_slot_is_free() -> None:
     done = stage.run()
     assert (done["status"], done["attempt_count"]) == ("succeeded", 1)
     assert stage.now >= NOON + timedelta(seconds=5)
+
+
+def held_up() -> Stage:
+    """Return an operation that waits for the only slot, which is free by now."""
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    stage.limiter = taken(ONE_AT_ONCE)
+    stage.run_until_waiting()
+    stage.limiter["leases"] = {"texts": {}}
+    stage.now += timedelta(seconds=0.5)
+    return stage
+
+
+def test_one_that_is_told_that_a_slot_is_free_asks_for_it_and_not_its_worker() -> None:
+    stage = held_up()
+    asked_before, place = stage.made("attempt"), stage.limiter["places"][0]
+    assert place[-1] == "op-test", "the instance that is told"
+    stage.raise_event(SLOT_EVENT, {"dependency": "payments"})
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=0.5), "before its timer"
+    assert stage.made("attempt") == asked_before + 1
+    assert [name for name, _ in stage.limiter_calls] == ["acquire", "acquire", "give_back"]
+
+
+@pytest.mark.parametrize("said", [None, {"dependency": 5}, {"dependency": "another"}])
+def test_whatever_else_an_event_says_the_worker_is_asked(said: Any) -> None:
+    stage = held_up()
+    asked_before = stage.made("attempt")
+    stage.raise_event(SLOT_EVENT, said)
+    assert stage.run()["status"] == "succeeded"
+    assert stage.made("attempt") == asked_before + 2
+
+
+def test_whoever_gives_a_slot_back_tells_those_that_are_next() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    waiting = replace(Place(to_ms(NOON), "a", to_ms(NOON) + 60_000), waiter="op-next")
+    stage.limiter = replace(Limiter(), places=(waiting,), line=("op-last",)).to_json()
+    assert stage.run()["status"] == "succeeded"
+    assert stage.sent == [(to, SLOT_EVENT, {"dependency": "payments"}) for to in ("op-next", "op-last")]
+    assert "calls" not in stage.limiter_calls[-1][1]
 
 
 def test_an_attempt_asks_for_its_turn_shortly_before_and_comes_to_its_worker_then() -> None:

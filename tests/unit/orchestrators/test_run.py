@@ -7,13 +7,15 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.base.names import CIRCUIT_EVENT, GONE, Category
+from durable_retry.base.names import CIRCUIT_EVENT, GONE, SLOT_EVENT, Category
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.limits.limiter import Limiter, acquire
+from durable_retry.rules.limits.messages import SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
@@ -398,3 +400,16 @@ def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it
     assert stage.run()["status"] == "succeeded"
     last = [given for name, given in stage.activities if name == "attempt"][-1]
     assert None not in (last["admission"]["slot"], last["step"]["admission"]["slot"])
+
+
+def test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_once_more() -> None:
+    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    stage = Stage(an_operation(handler="ship", request=None), at_step(slot))
+    request = SlotRequest("another:1", 5.0, slot.settings, asked_at=NOON, due_at=NOON)
+    stage.limiter = acquire(Limiter(), request, NOON)[0].to_json()
+    stage.run_until_waiting()
+    stage.limiter["leases"] = {"texts": {}}
+    stage.now += timedelta(seconds=0.5)
+    stage.raise_event(SLOT_EVENT, {"dependency": "warehouse"})
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.now, stage.made("attempt")) == (NOON + timedelta(seconds=0.5), 2)
