@@ -255,7 +255,8 @@ def _make_attempt(run: Run) -> Turns[Decision | None]:
     """Return what to do after an attempt; None while it is not settled."""
     while True:
         asked_at, step_at = run.now, None
-        came = run.unsettled or run.take_called() or (yield from _call_attempt(run))
+        came = run.unsettled or run.called or (yield from _call_attempt(run))
+        run.called = None
         answer = yield from _settled(run, came)
         if answer is None:
             return None

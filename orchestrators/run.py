@@ -419,11 +419,6 @@ class Run:
         at = event.get("dependency") if isinstance(event, dict) else None
         return self.state.needed_slot(at, self.operation.dependency) if isinstance(at, str) else None
 
-    def take_called(self) -> NeedsSlot | BlockedStep | None:
-        """Return what a limiter is asked again, once."""
-        called, self.called = self.called, None
-        return called
-
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
         while self.signals.has_come(PAUSE_EVENT) and not self.signals.has_come(CANCEL_EVENT):
