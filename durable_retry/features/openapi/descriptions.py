@@ -148,7 +148,6 @@ MEMBERS: Final[Mapping[str, str]] = {
     "operation_id": "Id of the operation.",
     "operations": "How many operations.",
     "order_key": "Operations with it run one after the other; null without one.",
-    "outbox": "Events that are not sent.",
     "p50": "Half of them took at most this long.",
     "p95": "95 of 100 took at most this long.",
     "parts": "Each part that was looked at.",

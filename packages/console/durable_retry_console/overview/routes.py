@@ -84,7 +84,10 @@ class OverviewDocument(Answer):
     operations: OperationSummary | None
     circuits: tuple[DependencyGlance, ...] | None
     dead_letters: OpenDeadLettersGlance | None
-    outbox: Annotated[OutboxGlance | None, Field(description="null also where the app has no outbox.")] = None
+    outbox: Annotated[
+        OutboxGlance | None,
+        Field(description="Events that are not sent; null also in an app without an outbox."),
+    ] = None
     metrics: MetricsGlance | None
     alerts: tuple[RaisedAlert, ...] | None
     health: Health | None
