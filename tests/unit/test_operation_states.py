@@ -7,6 +7,7 @@ from typing import get_args, get_type_hints
 import durable_retry_console.dashboard
 from durable_retry.base.names import FINISHED, WAITING, OperationState
 from durable_retry.rules.operations.status import StatusCounts, UnfinishedCounts
+from durable_retry.rules.retry.history import WaitKind
 from durable_retry_console.bulk.bodies import BulkFilter
 from durable_retry_console.states import UNFINISHED
 from retryctl.options import OPTIONS, Option
@@ -43,6 +44,12 @@ def test_the_dashboard_orders_every_state() -> None:
     assert set(_words_of("pieces.js", "FINISHED")) == FINISHED
     assert sorted(_words_of("charts.js", "ORDER")) == sorted(_ALL)
     assert sorted(_words_of("views/workflows.js", "WORST_FIRST")) == sorted(_ALL)
+
+
+def test_the_dashboard_has_words_for_every_wait() -> None:
+    waits = re.search(r"const WAITS = \{(.*?)\};", (_PAGE / "charts.js").read_text("utf-8"), re.DOTALL)
+    assert waits is not None
+    assert set(WaitKind) <= set(re.findall(r"^  (\w+): \[", waits[1], re.MULTILINE))
 
 
 def test_the_dashboard_has_a_colour_for_every_state() -> None:

@@ -64,7 +64,8 @@ def by(act: Mapping[str, Any]) -> str:
 def attempt_line(attempt: Mapping[str, Any]) -> str:
     """Return one line for an attempt."""
     status, took = attempt["status_code"] or "no answer", span(attempt["duration_ms"] / 1000)
-    text = f"attempt {attempt['number']}  {status}  {took}  {attempt['category'] or 'success'}"
+    place = f" at {attempt['dependency']}" if attempt.get("dependency") else ""
+    text = f"attempt {attempt['number']}{place}  {status}  {took}  {attempt['category'] or 'success'}"
     if attempt["error"]:
         text += f": {cell(attempt['error'])}"
     return text

@@ -68,6 +68,11 @@ def test_attempts_and_waits_are_shown_in_their_order_with_the_error_behind_each(
     ]
 
 
+def test_an_attempt_at_a_fallback_says_so() -> None:
+    attempts = [DONE | {"number": 1, "dependency": "spare"}]
+    assert "attempt 1 at spare  200  41.2 ms  success" in shown(OPERATION | {"attempts": attempts})
+
+
 def test_a_wait_that_somebody_ended_is_as_long_as_it_was() -> None:
     done = DONE | {"started_at": "2026-11-21T12:05:02Z"}
     lines = shown(OPERATION | {"status": "succeeded", "attempts": [FAILED, done], "waits": [CIRCUIT]})

@@ -135,7 +135,7 @@ function entry(span, scale) {
 function attemptWords({ attempt, kind }) {
   const outcome = kind === "succeeded" ? "succeeded" : words(attempt.category).toLowerCase();
   return h("div", { class: "said" }, h("strong", {}, `Attempt ${attempt.number}`),
-    h("span", { class: `outcome is-${kind}` }, [attempt.status_code, outcome].filter(Boolean).join(" ")),
+    h("span", { class: `outcome is-${kind}` }, [attempt.status_code, outcome, attempt.dependency ? `at ${attempt.dependency}` : ""].filter(Boolean).join(" ")),
     h("span", { class: "dim" }, at(attempt.started_at), ` · ${duration(attempt.duration_ms / 1000)}`),
     attempt.error ? h("p", {}, attempt.error) : null);
 }
@@ -150,6 +150,9 @@ export const WAITS = {
   retry_budget: ["for the retry budget", "cancelled"],
   limit: ["for a limit", "running"],
   order: ["for a turn", "waiting_order"],
+  accepted: ["for the work behind a 202", "running"],
+  lookup: ["for a lookup", "waiting_retry"],
+  fallback: ["before a fallback was asked", "waiting_circuit"],
   own_failure: ["after a failure of the app itself", "paused"],
 };
 
