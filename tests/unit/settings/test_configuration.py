@@ -349,6 +349,23 @@ def test_events_that_nobody_could_get_are_listed_with_their_place(
     assert "telling_functions.py:6: handler 'refund': /on_failure: has data that is no object" in printed
 
 
+def test_a_fallback_that_cannot_be_is_refused_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "falling_functions.py").write_text(
+        "import durable_retry\n"
+        "@durable_retry.operation(dependency='payments', fallback='gone')\n"
+        "def charge(order): ...\n"
+        "@durable_retry.operation(dependency='payments', fallback='a b')\n"
+        "def refund(order): ...\n"
+    )
+    printed = start(monkeypatch, tmp_path, f"{GOOD}\nfallback = 'payments'\n", "falling_functions")
+    assert "dependencies.payments: /fallback: is the dependency itself" in printed
+    assert "falling_functions.py:2: handler 'charge': /fallback: no dependency has the name gone" in printed
+    assert "falling_functions.py:4: handler 'refund': /fallback: a name is letters" in printed
+
+
 def test_functions_are_checked_although_the_file_of_dependencies_is_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
