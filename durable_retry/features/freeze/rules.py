@@ -27,6 +27,7 @@ from durable_retry.rules.circuit.states import CircuitState
 _YEAR_SECONDS: Final = 31_536_000.0
 _MOST_WAVES: Final = 20
 _HOUR_SECONDS: Final = 3600.0
+_BEFORE: Final = "; before: "
 
 
 class FreezeBody(Strict):
@@ -162,11 +163,9 @@ def opened_during(breaker: Breaker, circuit: str, began_at: datetime, now: datet
 
 
 def stopped(freeze: Freeze, opened: str, thaw: Thaw, now: datetime) -> Freeze:
-    """Return the freeze that holds everything again."""
-    wave = f"in wave {thaw.number + 1} of {len(thaw.waves)}"
-    return freeze.then(
-        now, share=None, reason=f"{opened} {wave}; before: {freeze.reason}"[:REASON_CHARACTERS]
-    )
+    """Return the freeze that holds everything again; its reason ends with what somebody held it for."""
+    wave, first = f"in wave {thaw.number + 1} of {len(thaw.waves)}", freeze.reason.rpartition(_BEFORE)[2]
+    return freeze.then(now, share=None, reason=f"{opened} {wave}{_BEFORE}{first}"[:REASON_CHARACTERS])
 
 
 def watched_until(thaw: Thaw, wave: Wave, now: datetime) -> datetime:

@@ -132,6 +132,9 @@ def test_what_stops_a_thaw_is_the_reason_of_the_freeze_that_goes_on() -> None:
     held = stopped(FREEZE.then(after(1), share=0.1), "the circuit of payments opened", THAW, after(2))
     assert (held.since, held.at, held.share, held.by) == (NOON, after(2), None, "ada")
     assert held.reason == "the circuit of payments opened in wave 1 of 2; before: wrong amounts"
+    second = replace(THAW, number=1)
+    again = stopped(held, "the circuit of mail opened", second, after(3))
+    assert again.reason == "the circuit of mail opened in wave 2 of 2; before: wrong amounts"
 
 
 def test_a_preview_counts_by_dependency() -> None:
