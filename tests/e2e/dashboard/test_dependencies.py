@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from scripts.processes import eventually
 from tests.support.app import System
@@ -64,6 +64,26 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
         expect(window.card("Limit keys")).to_contain_text("Held open")
     finally:
         seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [({}, "Everything is held"), ({"share": 0.1}, "Everything thaws")]
+)
+def test_a_hold_of_everything_is_said_first(window: Window, share: dict[str, float], words: str) -> None:
+    hold = {"by": "ada", "since": "2026-11-21T09:00:00Z", "reason": "wrong amounts", "until": None, **share}
+
+    def held(route: Route) -> None:
+        answer = route.fetch()
+        document = answer.json()
+        for circuit in document["circuits"]:
+            circuit["hold"] = hold
+        route.fulfill(response=answer, json=document)
+
+    window.page.route("**/api/overview?**", held)
+    window.open("")
+    verdict = window.page.locator(".verdict")
+    expect(verdict).to_contain_text(re.compile(f"^{words} by ada since .*: wrong amounts"))
+    expect(verdict).to_have_class(re.compile("is-bad"))
 
 
 def test_a_refused_credential_is_said_first_with_the_limit_key_whose_it_is(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.rules.circuit.freeze import FreezeFigures
 from durable_retry.rules.circuit.messages import KeyFigures
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, OpenDeadLetters
@@ -128,6 +129,12 @@ def test_what_holds_calls_back_comes_first_then_what_loses_the_most() -> None:
     assert [each.healthy for each in found] == [False] * 6 + [True]
     assert (found[0].waiting, found[0].open_dead_letters, found[0].amplification) == (301, 4, 3.0)
     assert (found[-1].waiting, found[-1].open_dead_letters, found[-1].amplification) == (0, 0, None)
+
+
+def test_no_dependency_is_healthy_while_all_are_held() -> None:
+    hold = FreezeFigures(by="ada", since=NOON, reason="wrong amounts", until=None)
+    found = by_trouble([circuit("fine", hold=hold)], operations(), letters())
+    assert [(each.healthy, each.hold) for each in found] == [(False, hold)]
 
 
 @pytest.mark.parametrize(
