@@ -127,7 +127,7 @@ def test_what_operations_bring_unless_they_say_so_is_of_a_dependency_alone() -> 
 def test_what_an_operation_may_override_has_the_defaults_of_the_policy() -> None:
     override = RetryOverride().model_dump()
     assert override.pop("preset") == "standard"
-    assert override == RetryPolicy().to_json()
+    assert override == TypeAdapter(RetryPolicy).dump_python(RetryPolicy(), mode="json")
 
 
 def test_no_dependencies_is_a_config_too() -> None:
