@@ -78,8 +78,6 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
     own = {"reason": given.pop("reason")} if name in {"pause", "resume"} and "reason" in given else {}
     if name != "pause" and not given.keys().isdisjoint(("for_seconds", "stops_deadline")):
         raise UsageError("--for-seconds and --stop-deadline are of a pause")
-    if "new_priority" in given:
-        own["priority"] = given.pop("new_priority")
     filter_ = {each: given.pop(each) for each in _FILTERS if each in given}
     is_all = given.pop("all", False)
     if sum(map(bool, (filter_, is_all, given.get("ids"), given.get("batch_id")))) != 1:
@@ -110,7 +108,7 @@ COMMANDS: Final = (
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
         _start,
-        "action many all batch any_status letters pause change new_priority pace proof",
+        "action many all batch any_status letters pause change pace proof",
     ),
     Command(
         "bulk list",

@@ -223,7 +223,6 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "for_seconds": _option("--for-seconds", "default: until it is changed again", "SECONDS"),
     "change": "retry deadline at_once",
     "at_once": _flag("--at-once", "also one that is not paused: pause, change and resume it"),
-    "new_priority": _choice("--new-priority", "high normal low", "; of a resume"),
     "stop_deadline": _flag("--stop-deadline", "add the time of waiting to deadlines", dest="stops_deadline"),
     "deadlines_go_on": _flag(
         "--deadlines-go-on", "add no time of waiting to deadlines", value=False, dest="stops_deadline"

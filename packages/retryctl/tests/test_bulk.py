@@ -40,12 +40,11 @@ from tests.support.retryctl import Run, answers
             },
         ),
         (
-            ["resume", "op-1", "--at-once", "--new-priority", "high", "--deadline-seconds", "60"],
+            ["resume", "op-1", "--at-once", "--deadline-seconds", "60"],
             {
                 "action": "resume",
                 "ids": ["op-1"],
                 "at_once": True,
-                "priority": "high",
                 "deadline_seconds": 60.0,
             },
         ),
