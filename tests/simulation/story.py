@@ -343,7 +343,8 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     await asyncio.gather(story.people.replay_everything(), *held)
     await _quiet(story)
     for timer in timers:
-        timer.cancel()
+        if not timer.cancel():
+            timer.result()  # Nothing but an error ends it.
     await asyncio.sleep(_SETTLED_SECONDS)
     await story.upkeep.look_at_lanes()
     for _ in range(_MENDINGS):

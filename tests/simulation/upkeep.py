@@ -8,6 +8,8 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from azure.core.exceptions import AzureError
+
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.outbox.sending import sweep
@@ -109,7 +111,7 @@ async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
     try:
         instance = await hub.read_instance(operation_id)
         return await remove_record(hub, operation_id, instance, clock.now())
-    except TaskHubUnavailableError:
+    except (TaskHubUnavailableError, AzureError):
         return None
 
 
