@@ -11,3 +11,6 @@ WAKE_FROZEN: Final = "wake_frozen"
 """Activities."""
 
 THAW_EVENT: Final = "thaw"
+
+PREFIX: Final = "release-"
+"""Of its instances, as of those that wake what waits: upkeep asks the task hub for each prefix once a minute."""

@@ -13,7 +13,7 @@ from durable_retry.base.answers import Answer, Instant, left_out
 from durable_retry.base.json_forms import JsonShape, from_ms, to_ms
 from durable_retry.base.text import time_text
 from durable_retry.base.validation import Strict, checked, with_example
-from durable_retry.features.freeze.names import FREEZE
+from durable_retry.features.freeze.names import FREEZE, PREFIX
 from durable_retry.rules.circuit.breaker import (
     BY_CHARACTERS,
     REASON_CHARACTERS,
@@ -149,7 +149,7 @@ class Seen(JsonShape):
 
 def instance_id_of(freeze: Freeze) -> str:
     """Return the id of the orchestration that keeps a freeze."""
-    return f"{FREEZE}-{to_ms(freeze.since)}"
+    return f"{PREFIX}{FREEZE}-{to_ms(freeze.since)}"
 
 
 def opened_during(breaker: Breaker, circuit: str, began_at: datetime, now: datetime) -> str | None:

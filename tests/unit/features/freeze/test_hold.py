@@ -131,7 +131,11 @@ async def test_every_circuit_hears_of_a_hold_and_an_orchestration_keeps_it() -> 
     freeze = hub.circuits["mail"].freeze
     assert hub.circuits.keys() == {"payments", "mail"}
     ((instance_id, given, again),) = hub.started
-    assert (instance_id, given, again) == ("freeze-1795262420000", {"freeze": freeze.to_json()}, False)
+    assert (instance_id, given, again) == (
+        "release-freeze-1795262420000",
+        {"freeze": freeze.to_json()},
+        False,
+    )
 
 
 async def test_a_hold_takes_the_place_of_another() -> None:
@@ -147,7 +151,7 @@ async def test_a_thaw_is_asked_for_of_the_orchestration_of_the_latest_hold() -> 
     started = await thaw(hub, ThawBody(waves=[1.0], wave_seconds=5), "ben")
     assert (started.since, started.waves, started.wave_seconds) == (after(1), (1.0,), 5)
     ((instance_id, name, data),) = hub.events
-    assert (instance_id, name) == ("freeze-1795262401000", names.THAW_EVENT)
+    assert (instance_id, name) == ("release-freeze-1795262401000", names.THAW_EVENT)
     assert Thaw.from_json(data) == Thaw("ben", after(20), (1.0,), 5)
     assert hub.started == []
 

@@ -37,7 +37,7 @@ THAW = Thaw("ada", NOON, (0.1, 1.0), 30)
 def test_a_freeze_is_as_its_body_says() -> None:
     freeze = FreezeBody(reason=" wrong amounts ", for_seconds=60).freeze(after(5), "ada", None)
     assert freeze == Freeze(after(5), after(5), "ada", "wrong amounts", after(65), stops_deadline=True)
-    assert instance_id_of(freeze) == "freeze-1795262405000"
+    assert instance_id_of(freeze) == "release-freeze-1795262405000"
 
 
 def test_deadlines_go_on_where_the_body_says_so() -> None:
