@@ -538,13 +538,17 @@ def test_the_history_stays_short_however_long_the_first_takes() -> None:
 def test_a_stopped_one_can_be_resumed_however_long_what_it_sent_takes() -> None:
     letters = Letters(9)
     letters.failing_again = {"dl-0"}
-    stage = played_to_stop(letters)
-    letters.minutes_under_way = 100_000
+    stage = staged(letters, stop_at_failed=0.5)
+
+    def keep_under_way(at: Stage) -> None:
+        letters.minutes_under_way = 100_000 if has_stopped(at) else 0
+
+    stage.before_turn = keep_under_way
+    stage.run_until_waiting()
     while stage.now < NOON + timedelta(days=1):
         stage._fire_next_timer()
         stage.run_until_waiting()
     assert counts(stage.custom_status) == ("stopped", 1, 0, 0, 1)
     assert stage.longest_history < 250
-    letters.minutes_under_way = 0
     resume(stage)
     assert counts(stage.run()) == ("completed", 9, 8, 1, 0)
