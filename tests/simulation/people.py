@@ -497,12 +497,14 @@ class People:
 
     async def stopped_or_ended(self, action_id: str, stopped_at: str | None) -> dict[str, Any]:
         """Return a bulk action's document once it has stopped, after the stop at an instant, or ended."""
-        while True:
-            shown: dict[str, Any] = (await self.call("show many", action_id=action_id))[1]
+        shown: dict[str, Any] = {}
+        for _ in range(_TRIES):
+            shown = (await self.call("show many", action_id=action_id))[1]
             goes_on = shown["status"] == BulkState.RUNNING or shown["stopped_at"] == stopped_at is not None
             if not goes_on:
-                return shown
+                break
             await asyncio.sleep(self.world.rng.uniform(1, 30))
+        return shown
 
     async def look_at_stop(self, stopped: dict[str, Any]) -> None:
         """Look for a while at what a bulk action has left that stopped."""
