@@ -352,4 +352,4 @@ def _thawed(breaker: Breaker, freeze: Freeze, now: datetime) -> Breaker:
         # The last wave of a thaw has released all.
         waiting = 0 if freeze.share == 1 else breaker.waiting
         breaker = replace(breaker, waiting=waiting, reopened_at=ended_at, draining_since=ended_at)
-    return replace(breaker, freeze=None) if ended_at < now - OVERTAKEN_WITHIN else breaker
+    return replace(breaker, freeze=None) if ended_at < now - IDLE_AFTER else breaker

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from durable_retry.base.text import time_text
-from durable_retry.rules.circuit.breaker import OVERTAKEN_WITHIN, Breaker, ManualControl
+from durable_retry.rules.circuit.breaker import IDLE_AFTER, Breaker, ManualControl
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.messages import view_of
 from durable_retry.rules.circuit.snapshot import (
@@ -178,7 +178,7 @@ def test_what_was_released_before_a_freeze_does_not_wait_for_it() -> None:
 
 def test_an_end_is_forgotten_once_no_late_message_can_bring_the_freeze_back() -> None:
     desk = frozen_desk(replace(FREEZE, until=after(60)))
-    seconds = OVERTAKEN_WITHIN.total_seconds()
+    seconds = IDLE_AFTER.total_seconds()
     desk.hear(desk.report(60 + seconds))
     assert desk.breaker.freeze is not None
     desk.hear(desk.report(61 + seconds))
