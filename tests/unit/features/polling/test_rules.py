@@ -8,6 +8,7 @@ import pytest
 from durable_retry.base.names import Category
 from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.features.polling.rules import (
+    MEMBERS,
     Accepted,
     Poll,
     Polled,
@@ -24,7 +25,12 @@ from durable_retry.rules.circuit.snapshot import refused
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import members_of_replay, parse_operation, parts_of_replay
+from durable_retry.rules.operations.request import (
+    Members,
+    members_of_replay,
+    parse_operation,
+    parts_of_replay,
+)
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, after, an_operation, an_outcome
@@ -252,3 +258,11 @@ def test_the_end_is_the_outcome_of_the_attempt_that_lasted_so_long() -> None:
 def test_a_failure_says_that_the_request_was_accepted(error: str | None, shown: str) -> None:
     last = answered(404, category=Category.NOT_FOUND, error=error, started_at=after(60))
     assert ended(a_202(), last).error == f"it was accepted at 2026-11-21T12:00:00Z{shown}"
+
+
+def test_what_is_read_of_an_answer_is_its_place_and_how_it_stands() -> None:
+    until = {"pointer": "/state", "succeeded": ["ready"]}
+    part = {"location": "/links/status", "until": until}
+    assert list(MEMBERS.read_at(part)) == ["/json/links/status", "/json/state"]
+    assert list(MEMBERS.read_at({"location": "header"})) == []
+    assert list(Members().read_at({})) == []

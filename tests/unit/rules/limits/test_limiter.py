@@ -294,6 +294,16 @@ def test_those_without_a_place_get_one_when_one_goes() -> None:
     assert postponed(kept, told(KEPT_PLACES + 10, at=4.3))[0].line == ("one",) * KEPT_LINE
 
 
+def test_one_that_passes_others_by_its_priority_asks_again_in_time() -> None:
+    limiter = BUSY
+    for number in range(2, 12):
+        limiter, answer = postponed(limiter, again(number, at=1, due=-100))
+    assert answer.seconds == 7.0, "of those that are due at once the names are in order"
+    high = replace(again(20, at=1, due=-2), priority=Priority.HIGH)
+    assert postponed(limiter, high)[1].seconds == 3.0, "as long as it has waited"
+    assert postponed(limiter, replace(high, due_at=after(1)))[1].seconds == FIRST_SLOT_ASK_SECONDS
+
+
 def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
     limiter = replace(BUSY, lasted_seconds=1.0)
     waits = [postponed(limiter, again(2, at=seconds))[1].seconds for seconds in (0.99, 4, 40)]

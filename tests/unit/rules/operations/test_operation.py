@@ -34,7 +34,7 @@ from durable_retry.rules.operations.operation import (
 from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.retry.constraints import attempt_seconds, is_over, latest_start, seconds_left
 from durable_retry.rules.retry.history import KEPT_ATTEMPTS, AttemptOutcome, History, PastAttempt
-from durable_retry.rules.retry.policy import PRESETS, RetryPolicy, Timeouts
+from durable_retry.rules.retry.policy import PRESETS, UNLIMITED, RetryPolicy, Timeouts
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
 from tests.support.feature_parts import followed_by, in_order
@@ -477,3 +477,9 @@ def test_an_operation_without_a_limit_key_is_stored_without_a_member_for_it() ->
     assert "limit_key" not in submitted().to_json()
     assert submitted(limit_key="customer-17").to_json()["limit_key"] == "customer-17"
     assert [problem.pointer for problem in problems_of(limit_key="")] == ["/limit_key"]
+
+
+@pytest.mark.parametrize(("most", "left"), [(5, 8), (UNLIMITED, UNLIMITED)])
+def test_attempts_that_are_forgiven_do_not_count_for_the_policy_of_an_attempt(most: int, left: int) -> None:
+    operation = an_operation(policy=RetryPolicy(max_attempts=most))
+    assert operation.to_attempt(NOON, is_owed=False, forgiven=3).policy.max_attempts == left
