@@ -19,6 +19,7 @@ from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left, passed_to, released, taken
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import KeyChange
 from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.rules.circuit.retry_budget import Budget, RetryBudgetSettings
@@ -35,7 +36,7 @@ from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back", "leave", "reset"}),
-    "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "gone", "forget"}),
+    "CircuitBreaker": frozenset({"report", "permit", "hand", "freeze", "key_changed", "gone", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
@@ -266,6 +267,20 @@ def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive
         circuit = message.apply(circuit, after(30))
     assert circuit.state is CircuitState.DISABLED
     assert len(circuit.audit.entries) == 3
+
+
+@given(st.permutations(range(4)), st.lists(st.integers(0, 3), max_size=4))
+def test_the_latest_word_of_a_freeze_holds_in_whatever_order_the_messages_arrive(
+    order: list[int], again: list[int]
+) -> None:
+    begun = Freeze(since=NOON, at=NOON, by="ann", reason="a wrong price list")
+    some = begun.then(after(60), share=0.1)
+    ended = some.then(after(120), until=after(120))
+    later = replace(begun, since=after(180), at=after(180), reason="another one")
+    said, breaker = (begun, some, ended, later), Breaker()
+    for number in (*order, *again):
+        breaker = breaker.with_freeze(said[number], after(200))
+    assert breaker.freeze == later
 
 
 # idempotency_record: a run ends as a dead letter, and its replay succeeds; messages come again, in any order.
