@@ -7,7 +7,9 @@ order of arrival, what must not change stays as it is.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from itertools import permutations
+from pkgutil import iter_modules
 from typing import Any, Final
 
 import pytest
@@ -46,8 +48,8 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
 
 def test_every_operation_of_every_entity_has_a_case_here() -> None:
     found = {}
-    for name in entities.__dict__.values():
-        for cls in vars(name).values() if hasattr(name, "blueprint") else ():
+    for module in iter_modules(entities.__path__):
+        for cls in vars(import_module(f"entities.{module.name}")).values():
             if isinstance(cls, type) and cls.__module__.startswith("entities."):
                 operations = {each for each in vars(cls) if not each.startswith("_")}
                 found[cls.__name__] = frozenset(operations)
