@@ -315,7 +315,7 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_sent(
         keys = json.loads((tmp_path / "data" / "keys.json").read_text())
         window.page.get_by_label("Key", exact=True).fill(keys["function"])
         window.button("Use it").click()
-        expect(window.page.locator(".healthy a")).to_have_count(10)
+        expect(window.page.locator(".healthy a")).to_have_count(11)
         expect(window.page.locator("#banner")).to_be_hidden()
         assert keys["function"] not in window.page.evaluate("JSON.stringify({...localStorage}) + location")
 

@@ -41,6 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "pause_operation": {},
     "try_operation": {"reason": "why"},
     "restart_failed_saga": {},
+    "hold_all": {"reason": "why"},
     "preview_policy": {"dependency": "payments"},
     **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},
     **{f"{control}_dependency": {"reason": "why"} for control in ("pause", "resume")},

@@ -193,7 +193,7 @@ async def answered(app: App, name: str, **params: str) -> Any:
 OTHERS: Final = {
     *("get_health", "get_openapi", "get_dashboard", "get_dashboard_file"),
     *("get_dead_letter", "list_histories"),
-    "list_stuck",
+    *("list_stuck", "get_hold"),
 }
 """What else can be read: nothing that is stored, or of the task hub, or what the tests of actions read."""
 
