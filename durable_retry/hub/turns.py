@@ -442,7 +442,7 @@ def give_slot_back(
 def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:
     """Tell the limiter and the circuit of a dependency that an attempt which waits will not come."""
     if held.has_place:
-        leaving = Leaving(lease_id, is_gone=True)
+        leaving = Leaving(lease_id, is_gone=True, waiter=ctx.instance_id)
         ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())
     if held.has_been_counted:
         gone = Gone(was_waiting=held.waiting, was_promised=held.promised_at is not None)

@@ -117,7 +117,8 @@ class Crowd:
             if attempt.started is None and not attempt.is_gone:
                 attempt.is_gone = True
                 if says_so:
-                    self.send(lambda: leave(self.limiter, Leaving(attempt.name, is_gone=True), self.at))
+                    leaving = Leaving(attempt.name, is_gone=True, waiter=attempt.name)
+                    self.send(lambda: leave(self.limiter, leaving, self.at))
 
         for attempt in attempts:
             self.plan(at, partial(go, attempt))

@@ -70,6 +70,10 @@ LEAST_TOLD_SECONDS: Final = 2.0
 LONGEST_TOLD_SECONDS: Final = 120.0
 """One that will be told of a free slot asks by itself after so many times its expected wait and so much more,
 at most after this: it may not be told, since whoever should tell it is gone."""
+GUARD_SECONDS: Final = 20.0
+_GUARDS: Final = "ABCD"
+"""One of sixteen, by the names of their leases, asks by itself so often: where all that were called are gone,
+slots are free for no longer."""
 KEPT_LINE: Final = 1_000
 """Waiters without a place that a state remembers, about 36 KB: one gets a place whenever one goes."""
 HELD_PART: Final = 0.02
@@ -347,7 +351,8 @@ class _Asking:
         """Choose who is told when the slot of the attempt, which is granted, is given back.
 
         As many of those that have a place are called as there are slots, so that one that does not come
-        leaves no slot free for long; and one that has none yet, for the place that is free by now.
+        leaves no slot free for long; and one that has none yet, for the place that is free by now, or more of
+        them where too few have one.
         """
         if self.own.waiter is None:
             return limiter, None
@@ -361,8 +366,9 @@ class _Asking:
                 places.append(replace(place, is_called=True))
             else:
                 places.append(place)
-        calls += limiter.line[:1]
-        return replace(limiter, places=tuple(places), line=limiter.line[1:]), tuple(calls) or None
+        behind = max(1, left - len(calls))
+        calls += limiter.line[:behind]
+        return replace(limiter, places=tuple(places), line=limiter.line[behind:]), tuple(calls) or None
 
     @property
     def at_the_same_time(self) -> int:
@@ -506,7 +512,8 @@ class _Asking:
         has_place = len(kept) > len(self.before)
         if self.is_told(wait) and (has_place or self.own.waiter in limiter.line):
             behind = 0.0 if has_place else len(limiter.line) * wait.turn_seconds
-            seconds = min(TOLD_PART * (wait.seconds + behind) + LEAST_TOLD_SECONDS, LONGEST_TOLD_SECONDS)
+            longest = GUARD_SECONDS if self.own.name[0] in _GUARDS else LONGEST_TOLD_SECONDS
+            seconds = min(TOLD_PART * (wait.seconds + behind) + LEAST_TOLD_SECONDS, longest)
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
@@ -569,7 +576,8 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
     """Take an attempt from those who wait; one that has started counts for its limit key."""
     limiter, now = limiter.at(received_at)
     name = name_of(leaving.lease_id)
-    limiter = replace(limiter, told=without_told(limiter.told, name))
+    line = tuple(waiter for waiter in limiter.line if waiter != leaving.waiter)
+    limiter = replace(limiter, told=without_told(limiter.told, name), line=line)
     own = next((place for place in limiter.places if place.name == name), None)
     if own is None:
         return limiter

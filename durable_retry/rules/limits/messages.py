@@ -68,3 +68,4 @@ class Leaving(JsonShape):
 
     lease_id: str
     is_gone: bool | None = None  # whether it will never start; None for not
+    waiter: str | None = None  # the instance that is told of no free slot any more; None for none

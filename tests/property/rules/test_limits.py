@@ -127,6 +127,16 @@ def test_a_crowd_does_not_hold_up_itself_by_asking(backend: Backend, seconds: fl
     assert mean(each.asks for each in crowd.attempts) <= 4.0, "it asked 30 times when nobody was told"
 
 
+def test_what_is_left_of_a_crowd_of_keys_goes_on_soon() -> None:
+    limits = LimitSettings(max_concurrency=5, per_key=KeyLimits(max_concurrency=1))
+    crowd = Crowd(limits, backend=Backend(each=0.0012))
+    for number in range(1_000):
+        crowd.arrive(1, number / 150, holds=0.5, key=f"key-{number}")
+    crowd.cancel(crowd.attempts[:900], 12.0)
+    assert all(each.started is not None for each in crowd.run().attempts[900:])
+    assert crowd.starts[-1] <= 12.0 + 100 / 5 * 0.5 + 10.0, "those that were called are gone"
+
+
 @BACKENDS
 def test_a_slot_goes_on_where_those_that_were_told_of_it_are_gone(backend: Backend) -> None:
     crowd = Crowd(LimitSettings(max_concurrency=3, per_key=KeyLimits(max_concurrency=1)), backend=backend)

@@ -1,6 +1,7 @@
 """What the entity grants: slots, starts, places, and what is left of those who are gone."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -15,6 +16,7 @@ from durable_retry.rules.limits.leases import Lease, Leases, name_of
 from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
+    GUARD_SECONDS,
     KEPT_LINE,
     LATE,
     LATEST_LONGEST_SECONDS,
@@ -275,6 +277,21 @@ def test_nobody_is_told_where_a_slot_is_not_all_that_is_waited_for(settings: Lim
     assert granted(give_back(limiter, first, after(4)), told(2, settings, at=60))[1].calls is None
 
 
+def test_where_too_few_have_a_place_others_are_told_in_their_place() -> None:
+    three = LimitSettings(max_concurrency=3, per_key=KeyLimits(max_concurrency=9))
+    alone = Limiter(lasted_seconds=4.0, line=("a", "b", "c", "d"))
+    limiter, first = granted(alone, told(1, three))
+    assert (first.calls, limiter.line) == (("a", "b", "c"), ("d",))
+
+
+def test_one_of_many_asks_by_itself_oftener_than_the_others() -> None:
+    called = Place(0, "called", to_ms(after(200)), waiter="op-8", is_called=True)
+    limiter = replace(BUSY, places=(called,), lasted_seconds=100.0)
+    waits = Counter(postponed(limiter, told(number))[1].seconds for number in range(2, 200))
+    assert waits.keys() == {GUARD_SECONDS, LONGEST_TOLD_SECONDS}
+    assert 5 <= waits[GUARD_SECONDS] <= 25
+
+
 def test_those_without_a_place_get_one_when_one_goes() -> None:
     limiter, first = granted(Limiter(lasted_seconds=4.0), told(1))
     for number in range(2, KEPT_PLACES + 6):
@@ -290,6 +307,8 @@ def test_those_without_a_place_get_one_when_one_goes() -> None:
     limiter, answer = postponed(limiter, told(KEPT_PLACES + 9, at=4.2))
     assert limiter.line[-1] == f"op-{KEPT_PLACES + 9}"
     assert answer.seconds == LONGEST_TOLD_SECONDS, "behind all others"
+    left = leave(limiter, Leaving(f"op-{KEPT_PLACES + 4}:1", is_gone=True, waiter=limiter.line[0]), after(5))
+    assert left.line == limiter.line[1:], "one that is cancelled is not told"
     kept = replace(limiter, line=("one",) * KEPT_LINE)
     assert postponed(kept, told(KEPT_PLACES + 10, at=4.3))[0].line == ("one",) * KEPT_LINE
 
