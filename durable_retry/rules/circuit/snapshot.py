@@ -227,7 +227,7 @@ def permit(
         return learnt
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
-    seen = _Seen(snapshot, now, settings, operation_id, here)
+    seen = _Seen.of(snapshot, now, settings, operation_id, here)
     if snapshot.is_valid(now):
         return seen.answer(waiting=waiting)
     # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
@@ -271,14 +271,11 @@ def held_by_hand(
     """
     if snapshot is None:
         return None
-    seen = _Seen(snapshot, now, settings, operation_id, here)
-    if snapshot.state is CircuitState.FORCED_OPEN:
-        if (below := seen.thawed) is None:
-            return seen.forced_open()
-        return held_by_hand(
-            below.snapshot, now, settings=settings, operation_id=operation_id, waiting=waiting, here=here
-        )
-    is_free = snapshot.state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
+    seen = _Seen.of(snapshot, now, settings, operation_id, here)
+    state = seen.snapshot.state
+    if state is CircuitState.FORCED_OPEN:
+        return seen.forced_open()
+    is_free = state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
     answer = seen.released(waiting=waiting) if is_free else None
     return answer if isinstance(answer, Refused) else None
 
@@ -294,8 +291,8 @@ def held_by_freeze(
     """Return the refusal while everything is held, whatever the circuit says; None where it is not."""
     if snapshot is None or snapshot.frozen is None:
         return None
-    seen = _Seen(snapshot, now, settings, operation_id, here)
-    return seen.forced_open() if seen.thawed is None else None
+    seen = _Seen.of(snapshot, now, settings, operation_id, here)
+    return seen.forced_open() if seen.snapshot.frozen is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +305,16 @@ class _Seen:
     operation_id: str
     here: TakenHere
 
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, now: datetime, settings: CircuitSettings, operation_id: str, here: TakenHere
+    ) -> "_Seen":
+        """Return the view; where a freeze lets the operation through, of the circuit without that."""
+        frozen = snapshot.frozen
+        if frozen is not None and frozen.freeze.lets_through(operation_id, now):
+            snapshot = frozen.below
+        return cls(snapshot, now, settings, operation_id, here)
+
     def answer(self, *, waiting: bool) -> Permit:
         """Return what a valid snapshot says."""
         hold = self.hold()
@@ -319,8 +326,6 @@ class _Seen:
             case CircuitState.HALF_OPEN:
                 return self.probing(self.snapshot.probes_free)
             case CircuitState.OPEN | CircuitState.FORCED_OPEN:
-                if (below := self.thawed) is not None:
-                    return below.answer(waiting=waiting)
                 # Its end has passed since the snapshot, which shows no free probe yet.
                 return self.probing(self.settings.half_open_calls)
             case _ as never:
@@ -334,17 +339,7 @@ class _Seen:
             return self.broken()
         return self.throttled()
 
-    @property
-    def thawed(self) -> "_Seen | None":
-        """What the operation sees where a freeze lets it through; None where it is held, or without one."""
-        frozen = self.snapshot.frozen
-        if frozen is None or not frozen.freeze.lets_through(self.operation_id, self.now):
-            return None
-        return replace(self, snapshot=frozen.below)
-
     def forced_open(self) -> Refused | None:
-        if (below := self.thawed) is not None:
-            return below.hold()
         longest = timedelta(seconds=self.settings.max_break_seconds)
         until = self.snapshot.retry_at or self.now + longest
         if until <= self.now:
