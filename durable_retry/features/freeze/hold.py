@@ -4,12 +4,13 @@ The circuits of the dependencies have the freeze: workers read it there, and so 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry.base.answers import read_or
 from durable_retry.base.documents import json_object
@@ -22,6 +23,7 @@ from durable_retry.features.freeze.names import FREEZE, THAW_EVENT
 from durable_retry.features.freeze.rules import (
     Crowd,
     Due,
+    DuePreview,
     FreezeBody,
     HoldDocument,
     HoldFigures,
@@ -156,17 +158,26 @@ async def _wave(hub: TaskHub, freeze: Freeze) -> HoldWave | None:
     return read_or(lambda: HoldWave.taken_from(Wave.from_json(shown or {})), lambda _: None)
 
 
-async def _preview(hub: TaskHub, now: datetime) -> Any:
-    until, due, position = now + _HOUR, list[Due](), None
+async def _pages(
+    hub: TaskHub, position: str | None
+) -> AsyncIterator[tuple[list[OrchestrationState], str | None]]:
+    """Yield the next pages of what calls dependencies, each with where the one after it begins."""
     for _ in range(PAGES_PER_STEP):
         instances, position = await calling_page(hub, position)
-        due += (each for instance in instances if (each := _due(instance, until)) is not None)
+        yield instances, position
         if position is None:
-            break
+            return
+
+
+async def _preview(hub: TaskHub, now: datetime) -> DuePreview:
+    until, due, position = now + _HOUR, list[Due](), None
+    async for instances, following in _pages(hub, None):
+        position = following
+        due += (each for instance in instances if (each := _due(instance, until)) is not None)
     return preview_of(due, until, is_complete=position is None)
 
 
-def _due(instance: Any, until: datetime) -> Due | None:
+def _due(instance: OrchestrationState, until: datetime) -> Due | None:
     """Return an operation that would run by then; None for others, and for what has shown nothing yet."""
     status = json_object(instance.customStatus.value) or {}
     if not instance.instanceId.startswith(ID_PREFIX) or status.get("status") not in WAITING:
@@ -213,13 +224,11 @@ async def count_waiting(
 ) -> tuple[dict[str, Crowd], str | None]:
     """Count the operations on the next pages that wait, by dependency; return where the next step begins."""
     crowds: dict[str, Crowd] = {}
-    for _ in range(PAGES_PER_STEP):
-        instances, position = await calling_page(hub, position)
+    async for instances, following in _pages(hub, position):
+        position = following
         for instance in instances:
             one = Crowd(1, freeze.place_of(instance.instanceId))
             crowds = joined(crowds, dict.fromkeys(circuits_waited_for(instance, now), one))
-        if position is None:
-            break
     return crowds, position
 
 
@@ -235,8 +244,8 @@ async def wake_wave(
         How many were woken, and where the next step begins; None after the last.
     """
     woken, share = 0, freeze.share or 0.0
-    for _ in range(PAGES_PER_STEP):
-        instances, position = await calling_page(hub, position)
+    async for instances, following in _pages(hub, position):
+        position = following
         going: dict[str, list[str]] = {}
         for instance in instances:
             for name in circuits_waited_for(instance, changed_at):
@@ -248,6 +257,4 @@ async def wake_wave(
         for name, instance_ids in going.items():
             await wake(hub, name, instance_ids, changed_at)
             woken += len(instance_ids)
-        if position is None:
-            break
     return woken, position

@@ -162,6 +162,16 @@ class Limiter(JsonShape):
         weight = SHORT_WEIGHT if seconds < before / 2 else LASTED_WEIGHT
         return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))
 
+    def without_waiter(self, waiter: str | None) -> "Limiter":
+        """Return the state without one that waits and has no place; None is nobody."""
+        line = (other for other in self.line if other != waiter)
+        return self if waiter is None else replace(self, line=tuple(line))
+
+    @property
+    def called(self) -> Counter[str | None]:
+        """How many of each limit key are told when slots that are lent are given back."""
+        return Counter(place.limit_key for place in self.places if place.is_called)
+
     def live_places(self, now: datetime) -> tuple[Place, ...]:
         """Return the places of those that are not too late."""
         late_ms = to_ms(now - LATE)
@@ -279,7 +289,7 @@ class _Asking:
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS
         is_bound = request.settings.per_key is not None
         return cls(
-            replace(limiter, places=others, line=tuple(one for one in limiter.line if one != own.waiter)),
+            replace(limiter, places=others).without_waiter(own.waiter),
             request,
             now,
             own,
@@ -356,7 +366,7 @@ class _Asking:
         """
         if self.own.waiter is None:
             return limiter, None
-        called = Counter(place.limit_key for place in limiter.places if place.is_called)
+        called = limiter.called
         places, calls, left = list[Place](), list[str](), max(self.pool, 1) - called.total()
         for place in (*self.before, *self.behind):
             key = place.limit_key
@@ -534,8 +544,7 @@ class _Asking:
     def is_told(self, wait: Wait) -> bool:
         """Whether it need not ask in time, since most of the slots pass from one to the next."""
         is_sure = self.own.waiter is not None and wait.is_shared
-        called = sum(place.is_called is True for place in self.limiter.places)
-        return is_sure and called >= max(self.pool // 2, 1)
+        return is_sure and self.limiter.called.total() >= max(self.pool // 2, 1)
 
     @property
     def is_new(self) -> bool:
@@ -576,8 +585,7 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
     """Take an attempt from those who wait; one that has started counts for its limit key."""
     limiter, now = limiter.at(received_at)
     name = name_of(leaving.lease_id)
-    line = tuple(waiter for waiter in limiter.line if waiter != leaving.waiter)
-    limiter = replace(limiter, told=without_told(limiter.told, name), line=line)
+    limiter = replace(limiter, told=without_told(limiter.told, name)).without_waiter(leaving.waiter)
     own = next((place for place in limiter.places if place.name == name), None)
     if own is None:
         return limiter
