@@ -16,7 +16,7 @@ from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature
 
 _COLLECTIONS: Final = (
     Collection(
@@ -72,7 +72,7 @@ def _blueprints() -> Iterator[df.Blueprint]:
 def _subscribe() -> None:
     notes.record_facts()
     minutes.record_facts()
-    for record in of_features({"debounce": "durable_retry_console.metrics.debounced:record_facts"}).values():
+    if record := of_feature("debounce", "durable_retry_console.metrics.debounced:record_facts"):
         record()
     activity_watch.record_facts()
 

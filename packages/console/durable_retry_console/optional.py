@@ -14,3 +14,12 @@ def of_features(places: Mapping[str, str]) -> dict[str, Any]:
         places: By the name of a feature where that is, as `package.module:name`.
     """
     return {each.name: imported(places[each.name]) for each in features() if each.name in places}
+
+
+def of_feature(name: str, place: str) -> Any:
+    """Return what there is for a feature; None where the app lacks it.
+
+    Args:
+        place: Where that is, as `package.module:name`.
+    """
+    return of_features({name: place}).get(name)

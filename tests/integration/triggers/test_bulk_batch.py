@@ -311,7 +311,7 @@ async def test_what_cannot_be_asked_about_is_skipped(
     (clear,) = await kept(1)
     (unclear,) = await kept(1, "op-x", category="ambiguous", reason="AmbiguousOutcome")
     if not has_feature:
-        monkeypatch.setattr("durable_retry_console.bulk.replay.of_features", lambda _places: {})
+        monkeypatch.setattr("durable_retry_console.bulk.replay.of_feature", lambda *_place: None)
     result = await act(hub, action=BulkAction.LOOKUP, ids=[clear, unclear])
     assert (result.started, result.skipped, result.failures) == (0, 2, ())
     details = [item["detail"] for item in await items(hub, action=BulkAction.LOOKUP)]

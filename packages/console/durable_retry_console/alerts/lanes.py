@@ -12,6 +12,7 @@ from durable_retry.rules.dead_letters.document import DeadLetterSummary
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.alerts.health import NONE_BLOCKED, BlockedLanes
 
+# One read each, one after the other; mostly the first tells since when.
 _LETTERS_LOOKED_AT: Final = 50
 
 

@@ -13,7 +13,7 @@ from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.group import SettingsGroup, seconds, setting
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature
 
 CONSOLE: Final = "console"
 
@@ -99,7 +99,7 @@ def thresholds_of(dependency: Dependency) -> AlertThresholds:
     return dependency.keys_of(CONSOLE, AlertKeys).alerts
 
 
-_STUCK_AFTER: Final = {"standstill": "durable_retry.features.standstill.settings:stuck_after_seconds"}
+_STUCK_AFTER: Final = "durable_retry.features.standstill.settings:stuck_after_seconds"
 
 
 class AlertSettings(SettingsGroup):
@@ -174,6 +174,7 @@ class AlertSettings(SettingsGroup):
     @property
     def thresholds(self) -> dict[str, float]:
         """Above which value each condition is raised, by its name."""
+        stuck_after = of_feature("standstill", _STUCK_AFTER)
         return {
             "dead_letters": self.alert_dead_letters,
             "dead_letter_age_seconds": self.alert_dead_letter_age_seconds,
@@ -182,7 +183,7 @@ class AlertSettings(SettingsGroup):
             "credential_refused_seconds": self.alert_credential_refused_seconds,
             "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
             "not_starting": self.alert_not_starting_seconds,
-            "stuck_seconds": sum(read() for read in of_features(_STUCK_AFTER).values()),
+            "stuck_seconds": 0.0 if stuck_after is None else stuck_after(),
             "lane_blocked_seconds": self.alert_lane_blocked_seconds,
             "task_hub_away_seconds": self.alert_task_hub_away_seconds,
             "held": self.alert_held_seconds,

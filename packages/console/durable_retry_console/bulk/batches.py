@@ -9,7 +9,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import find_status
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.bodies import BulkActionBody
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature
 
 _READS_AT_ONCE: Final = 16
 
@@ -22,9 +22,9 @@ async def with_batch(hub: TaskHub, body: BulkActionBody) -> BulkActionBody:
     """
     if body.batch_id is None:
         return body
-    places = {"workflows": "durable_retry.features.workflows.batches:find_batch"}
-    found = [await find(body.batch_id, OperationState.DEAD_LETTERED) for find in of_features(places).values()]
-    if (batch := next(iter(found), None)) is None:
+    find = of_feature("workflows", "durable_retry.features.workflows.batches:find_batch")
+    batch = None if find is None else await find(body.batch_id, OperationState.DEAD_LETTERED)
+    if batch is None:
         raise InvalidInputError([Problem("/batch_id", "there is no batch of this id")])
     operation_ids = [item.operation_id for item in batch.items if item.operation_id]
     found = await map_bounded(partial(_open_dead_letter, hub), operation_ids, _READS_AT_ONCE)

@@ -25,7 +25,7 @@ from durable_retry_console.bulk.proof import LATEST, End, failure_text
 from durable_retry_console.bulk.replay import part_of
 from durable_retry_console.bulk.shapes import BulkAction
 from durable_retry_console.bulk.store import keep_items, list_items
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature
 
 _AT_ONCE: Final = 8
 _PAGE: Final = 100
@@ -142,9 +142,9 @@ async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: Bul
 
 async def _standing_of_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> _Standing:
     if item.event_id is not None:
-        places = {"outbox": "durable_retry.features.outbox.event_store:find_event"}
-        found = [await find(item.event_id) for find in of_features(places).values()]
-        return _Standing(next((event.event.state for event in found if event is not None), None))
+        find = of_feature("outbox", "durable_retry.features.outbox.event_store:find_event")
+        event = None if find is None else await find(item.event_id)
+        return _Standing(None if event is None else event.event.state)
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
     stands = _Standing()
     if document is not None:

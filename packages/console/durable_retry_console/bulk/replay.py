@@ -55,7 +55,7 @@ from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput, BulkAction
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature
 
 RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""
@@ -219,22 +219,22 @@ def _ask_about() -> Callable[..., Awaitable[StartedReplay]]:
     Raises:
         WrongOperationStateError: The app has none.
     """
-    ask: Callable[..., Awaitable[StartedReplay]]
-    for ask in of_features({"lookup": "durable_retry.features.lookup.actions:ask_about"}).values():
-        return ask
-    raise WrongOperationStateError("the app has no lookup")
+    place = "durable_retry.features.lookup.actions:ask_about"
+    ask: Callable[..., Awaitable[StartedReplay]] | None = of_feature("lookup", place)
+    if ask is None:
+        raise WrongOperationStateError("the app has no lookup")
+    return ask
 
 
 def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
-    places = {"outbox": "durable_retry.features.outbox.rules.outbox:event_id_in"}
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
-    event_ids = [event_id_in(record) for event_id_in in of_features(places).values() if is_event]
+    event_id_in = of_feature("outbox", "durable_retry.features.outbox.rules.outbox:event_id_in")
     return BulkItem(
         id=record.id,
         key=record.key,
         outcome=ItemOutcome.DONE,
         operation_id=operation_id,
-        event_id=next(iter(event_ids), None),
+        event_id=event_id_in(record) if is_event and event_id_in else None,
     )
 
 

@@ -27,7 +27,7 @@ from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.causes.groups import largest_groups
 from durable_retry_console.causes.shapes import LargestGroups
 from durable_retry_console.metrics.document import MetricFigures
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature, of_features
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.summary import (
     OLDER_SECONDS,
@@ -39,8 +39,7 @@ from durable_retry_console.overview.summary import (
 if TYPE_CHECKING:
     from durable_retry_console.overview.outbox import OutboxGlance
 else:
-    _GLANCES = of_features({"outbox": "durable_retry_console.overview.outbox:OutboxGlance"})
-    OutboxGlance = _GLANCES.get("outbox", Answer)
+    OutboxGlance = of_feature("outbox", "durable_retry_console.overview.outbox:OutboxGlance") or Answer
 
 routes = Routes("the app")
 operation_routes = Routes("operations")
