@@ -1,8 +1,8 @@
 """Signatures by Standard Webhooks 1.0 (standardwebhooks.com).
 
-The signed text is `id.timestamp.body`. A
-signature is `v1,` and the base64 of the HMAC-SHA256 of that text. With several secrets there are several
-signatures, separated by spaces: a secret can be replaced while receivers still have the old one only.
+The signed text is `id.timestamp.body`. A signature is `v1,` and the base64 of the HMAC-SHA256 of that text.
+With several secrets there are several signatures, separated by spaces: a secret can be replaced while
+receivers still have the old one only.
 """
 
 import base64

@@ -44,8 +44,6 @@ STEP_SECONDS: Final = 25.0
 LOOKED_AT: Final = 10
 """Places that one look goes through, from the front, until one is there."""
 
-# One read each, one after the other; mostly the first tells since when.
-
 _log = logging.getLogger(__name__)
 
 
