@@ -47,6 +47,14 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Ac
         yield system
 
 
+@pytest.fixture(scope="module")
+def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A target whose outages are nobody else's."""
+    target = Target(tmp_path_factory.mktemp("target"))
+    with running(target.server):
+        yield target
+
+
 @pytest.fixture(scope="session")
 def tailored_storage(azurites: Callable[[str], Storage]) -> Storage:
     """The storage account of `tailored`: with that of `system` it would take messages meant for the other."""

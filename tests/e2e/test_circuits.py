@@ -27,14 +27,6 @@ SETTINGS = Path(__file__).with_name("circuits.toml")
 
 
 @pytest.fixture(scope="module")
-def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A target whose outages are nobody else's."""
-    target = Target(tmp_path_factory.mktemp("target"))
-    with running(target.server):
-        yield target
-
-
-@pytest.fixture(scope="module")
 def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
     """An app whose circuits trip soon, and whose attempts are made by two worker processes in turn."""
     folder = tmp_path_factory.mktemp("circuits")
@@ -433,3 +425,6 @@ def test_an_operation_that_does_not_wait_is_refused_while_the_circuit_is_open(
     assert 1 <= int(answer.headers["retry-after"]) <= 60
     waiting = circuits.accepted(f"{key}-waits", "/echo", dependency="refusing", when_open="wait")
     circuits.until(waiting, "waiting_circuit")
+    over = {"reason": "over"}
+    assert circuits.client.post("/api/circuits/refusing/close", json=over).status_code == 202
+    circuits.until(waiting, "succeeded")

@@ -1,14 +1,10 @@
-"""What keys of a dependency ask for, in a running app: signing in, a schema, failing fast."""
+"""What keys of a dependency ask for, in a running app: signing in, and a schema."""
 
 import json
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
-import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
@@ -16,6 +12,7 @@ from scripts.processes import eventually
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.certificates import SelfSigned, make_self_signed
+from tests.support.stub_server import StubServer
 from tests.support.target import Target
 
 DEPENDENCIES = """
@@ -42,11 +39,6 @@ tls = { certificate = "${BANK_CERTIFICATE}", key = "${BANK_KEY}" }
 [dependencies.checked]
 base_url = "${FLAKY_TARGET_URL}"
 schema = "${SCHEMA}"
-
-[dependencies.refusing]
-base_url = "${FLAKY_TARGET_URL}"
-when_open = "refuse"
-circuit = { enabled = true }
 """
 
 SCHEMA = {
@@ -56,47 +48,34 @@ SCHEMA = {
 }
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Gives the app's identity a token, and takes what the bank is sent."""
-
-    token: ClassVar[bytes] = b'{"access_token": "of-the-app", "expires_on": "4102444800"}'
-
-    def do_GET(self) -> None:
-        self._answer(self.token)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self._answer(b'{"booked": true}')
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+TOKEN = b'{"access_token": "of-the-app", "expires_on": "4102444800"}'
+"""What the app's identity is answered."""
 
 
-@contextmanager
-def serving(own: SelfSigned | None = None, client: SelfSigned | None = None) -> Iterator[str]:
-    """Serve on loopback, with certificates those clients alone that have theirs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    if own is not None and client is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(own.certificate, own.key)
-        context.load_verify_locations(client.certificate)
-        context.verify_mode = ssl.CERT_REQUIRED
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"{'http' if own is None else 'https'}://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def for_known_clients(bank: SelfSigned, client: SelfSigned) -> ssl.SSLContext:
+    """Return what serves those clients alone that have the certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(bank.certificate, bank.key)
+    context.load_verify_locations(client.certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Serve what the dependencies ask, and return the app settings that lead there."""
+    bank, client = (make_self_signed(tmp_path_factory.mktemp(name)) for name in ("bank", "client"))
+    identity = StubServer(lambda *_: TOKEN)
+    booking = StubServer(lambda *_: b'{"booked": true}', for_known_clients(bank, client))
+    yield {
+        "TRUSTED_CERTIFICATE": str(bank.certificate),
+        "IDENTITY_ENDPOINT": f"{identity.url}/msi",
+        "BANK_URL": booking.url,
+        "BANK_CERTIFICATE": str(client.certificate),
+        "BANK_KEY": str(client.key),
+    }
+    for server in (identity, booking):
+        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -106,33 +85,25 @@ def own_storage(azurites: Any) -> Storage:
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory, target: Target, own_storage: Storage) -> Iterator[System]:
+def app(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, own_storage: Storage, served: dict[str, Any]
+) -> Iterator[System]:
     folder = tmp_path_factory.mktemp("dependency_keys")
-    certificates = {}
-    for name in ("bank", "client"):
-        (folder / name).mkdir()
-        certificates[name] = make_self_signed(folder / name)
-    client = certificates["client"]
     (folder / "dependencies.toml").write_text(DEPENDENCIES)
     (folder / "charge.json").write_text(json.dumps(SCHEMA))
-    with serving() as identity, serving(certificates["bank"], client) as bank:
-        system = System(
-            folder,
-            target,
-            AzureWebJobsStorage=own_storage.connection_string,
-            DEPENDENCIES_FILE=str(folder / "dependencies.toml"),
-            HANDLERS="tests.support.trusting",
-            TRUSTED_CERTIFICATE=str(certificates["bank"].certificate),
-            IDENTITY_ENDPOINT=f"{identity}/msi",
-            IDENTITY_HEADER="the header",
-            SECRET="sesame-open",
-            BANK_URL=bank,
-            BANK_CERTIFICATE=str(client.certificate),
-            BANK_KEY=str(client.key),
-            SCHEMA=str(folder / "charge.json"),
-        )
-        with system.running():
-            yield system
+    system = System(
+        folder,
+        target,
+        AzureWebJobsStorage=own_storage.connection_string,
+        DEPENDENCIES_FILE=str(folder / "dependencies.toml"),
+        HANDLERS="tests.support.trusting",
+        IDENTITY_HEADER="the header",
+        SECRET="sesame-open",
+        SCHEMA=str(folder / "charge.json"),
+        **served,
+    )
+    with system.running():
+        yield system
 
 
 @pytest.mark.parametrize(
@@ -172,21 +143,3 @@ def test_a_request_that_does_not_fit_the_schema_is_refused_before_it_is_accepted
 def refused_messages(app: System) -> list[dict[str, Any]] | None:
     query = {"reason": "ValidationFailed"}
     return app.client.get("/api/dead-letters", params=query).json()["items"] or None
-
-
-def test_who_does_not_wait_is_refused_while_the_circuit_is_open(app: System, key: str) -> None:
-    held = {"reason": "a test", "for_seconds": 60.0}
-    assert app.client.post("/api/circuits/refusing/open", json=held).status_code == 202
-    names = iter(range(1_000))
-
-    def refused() -> httpx.Response | None:
-        answer = app.post(f"{key}-{next(names)}", "/echo", dependency="refusing")
-        return answer if answer.status_code == 503 else None
-
-    answer = eventually(refused, "the refusal")
-    assert answer.json()["type"] == "/problems/circuit-open"
-    assert 1 <= int(answer.headers["retry-after"]) <= 60
-    waiting = app.accepted(f"{key}-waits", "/echo", dependency="refusing", when_open="wait")
-    app.until(waiting, "waiting_circuit")
-    assert app.client.post("/api/circuits/refusing/close", json={"reason": "over"}).status_code == 202
-    app.until(waiting, "succeeded")

@@ -21,14 +21,6 @@ DEPENDENCIES = ("held", "freed", "scarce")
 
 
 @pytest.fixture(scope="module")
-def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A target whose outages are nobody else's."""
-    target = Target(tmp_path_factory.mktemp("target"))
-    with running(target.server):
-        yield target
-
-
-@pytest.fixture(scope="module")
 def freezing(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
     """An app that only these tests hold."""
     folder = tmp_path_factory.mktemp("freezing")

@@ -22,8 +22,8 @@ from tests.support.app import SERVER
 from tests.support.azurite import Storage
 from tests.support.documents import Document
 from tests.support.packages import link_packages
-from tests.support.post_server import PostServer
 from tests.support.semantics import Calls
+from tests.support.stub_server import StubServer
 from tests.support.target import Target
 
 SHOP = Path(__file__).parent / "apps" / "shop"
@@ -334,9 +334,9 @@ def write_app(page: Document, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def charges() -> Iterator[PostServer]:
+def charges() -> Iterator[StubServer]:
     """A service that takes every charge."""
-    server = PostServer(lambda _path, body: json.dumps({"id": "ch-1", "of": json.loads(body)}).encode())
+    server = StubServer(lambda _path, body: json.dumps({"id": "ch-1", "of": json.loads(body)}).encode())
     yield server
     server.stop()
 
@@ -361,7 +361,7 @@ def queue_of(storage: Storage, name: str) -> QueueClient:
 @pytest.fixture(scope="module")
 def coming_from(
     python: Path,
-    charges: PostServer,
+    charges: StubServer,
     tmp_path_factory: pytest.TempPathFactory,
     azurites: Callable[[str], Storage],
 ) -> Iterator[httpx.Client]:
@@ -459,7 +459,7 @@ def test_every_code_block_of_adopting_is_run() -> None:
 
 
 def test_the_checklist_and_the_code_of_adopting_run_as_they_stand(
-    python: Path, charges: PostServer, tmp_path: Path, azurites: Callable[[str], Storage]
+    python: Path, charges: StubServer, tmp_path: Path, azurites: Callable[[str], Storage]
 ) -> None:
     (tmp_path / "app").mkdir()
     app = write_app(ADOPTING, tmp_path / "app")

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.e2e.test_circuits import change_circuit, circuit, circuits, own_target, until_held
+from tests.e2e.test_circuits import change_circuit, circuit, circuits, until_held
 from tests.support.app import System
 
-__all__ = ["circuits", "own_target"]  # fixtures
+__all__ = ["circuits"]  # a fixture
 
 
 def of_key(system: System, limit_key: str) -> dict[str, Any]:

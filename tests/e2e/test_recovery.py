@@ -3,10 +3,10 @@
 from typing import Any
 
 from scripts.processes import eventually
-from tests.e2e.test_circuits import circuit, circuits, own_target
+from tests.e2e.test_circuits import circuit, circuits
 from tests.support.app import System
 
-__all__ = ["circuits", "own_target"]  # fixtures
+__all__ = ["circuits"]  # a fixture
 
 
 def recoveries(system: System) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.support.post_server import PostServer
+from tests.support.stub_server import StubServer
 
 REQUESTS: dict[str, Any] = {
     "/v1/traces": ExportTraceServiceRequest,
@@ -107,7 +107,7 @@ def points(metric: Any) -> Iterator[Received]:
 def otlp_receiver() -> Iterator[OtlpReceiver]:
     """Receive on a free port of loopback for a while."""
     receiver = OtlpReceiver()
-    server = PostServer(receiver.take)
+    server = StubServer(receiver.take)
     receiver.url, receiver.stop = server.url, server.stop
     try:
         yield receiver

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.processes import ROOT
-from tests.support.post_server import PostServer
+from tests.support.stub_server import StubServer
 from tests.support.telemetry import TRACE_ID
 
 EXPORT = """
@@ -45,7 +45,7 @@ def ingestion() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         count = len(received)
         return json.dumps({"itemsReceived": count, "itemsAccepted": count, "errors": []}).encode()
 
-    server = PostServer(take)
+    server = StubServer(take)
     yield server.url, items
     server.stop()
 

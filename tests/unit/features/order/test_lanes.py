@@ -1,33 +1,22 @@
 """For how long upkeep looks at lanes."""
 
 import asyncio
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
-from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order import lanes as looks
 from durable_retry.features.order.lanes import look_at_lanes
-from durable_retry.features.order.rules.lane import Lane, Place, joined, left
+from durable_retry.features.order.rules.lane import Lane
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from tests.support.builders import NOON
+from tests.support.feature_parts import a_lane
 from tests.support.tables import TablesInMemory
 
 HUB = TaskHub("{}")
-
-
-def a_lane(name: str, front_since: datetime, *, waiting: int = 0, blocked: bool = True) -> Lane:
-    lane = joined(Lane(order_key=name), Place(f"op-{name}", to_ms(NOON), 1))
-    for number in range(waiting):
-        lane = joined(lane, Place(f"op-{name}-{number}", to_ms(NOON) + number, 0))
-    if blocked:
-        lane = left(lane, Place(f"op-{name}", to_ms(NOON), 1), f"dl-{name}")
-    return replace(lane, front_since=front_since)
 
 
 class Pages:

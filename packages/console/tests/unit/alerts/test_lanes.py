@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.json_forms import to_ms
-from durable_retry.features.order.rules.lane import Lane, Place, joined, left
+from durable_retry.features.order.rules.lane import Lane
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
@@ -16,17 +15,9 @@ from durable_retry_console.alerts import lanes as looks
 from durable_retry_console.alerts.health import NONE_BLOCKED, BlockedLanes
 from durable_retry_console.alerts.lanes import blocked_lanes
 from tests.support.builders import NOON, after, an_entry
+from tests.support.feature_parts import a_lane
 
 HUB = TaskHub("{}")
-
-
-def a_lane(name: str, front_since: datetime, *, waiting: int = 0, blocked: bool = True) -> Lane:
-    lane = joined(Lane(order_key=name), Place(f"op-{name}", to_ms(NOON), 1))
-    for number in range(waiting):
-        lane = joined(lane, Place(f"op-{name}-{number}", to_ms(NOON) + number, 0))
-    if blocked:
-        lane = left(lane, Place(f"op-{name}", to_ms(NOON), 1), f"dl-{name}")
-    return replace(lane, front_since=front_since)
 
 
 def a_letter(created_at: datetime) -> KeptDeadLetter:
