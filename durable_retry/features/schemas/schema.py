@@ -38,7 +38,7 @@ def validator_of(file: str) -> Any:
     try:
         schema = json.loads((APP_ROOT / file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UnusableSchemaError(f"cannot read {file}: {error.strerror}") from None
+        raise UnusableSchemaError(f"cannot read {file} in the app's folder: {error.strerror}") from None
     except ValueError as error:
         raise UnusableSchemaError(f"{file} is not JSON: {error}") from None
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)

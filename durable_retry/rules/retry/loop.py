@@ -286,6 +286,7 @@ def after_conflict(
         category=Category.TRANSIENT,
         error=str(conflict),
         dependency=last.dependency,
+        app_version=last.app_version,
     )
     history = replace(state.history, attempts=tuple(before), attempt_count=last.number - 1, conflict=conflict)
     moved, action = after(operation, replace(state, history=history), failed, now)

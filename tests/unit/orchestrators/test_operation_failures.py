@@ -83,7 +83,9 @@ def conflicting(times: int, *, sent_once: bool = False, **changes: Any) -> Stage
         if name == "commit":
             left[0] -= 1
             return {"run_id": "op-test.1"} | ({"conflict": CONFLICT} if left[0] >= 0 else {})
-        return "dl-1" if name == "dead_letter" else outcome(given["attempt"], result=result)
+        if name == "dead_letter":
+            return "dl-1"
+        return outcome(given["attempt"], result=result, app_version="2.1")
 
     return Stage(an_operation(handler="pay", **changes), answer)
 
@@ -98,6 +100,7 @@ def test_a_conflict_runs_the_handler_again_which_sees_it() -> None:
     conflicted, succeeded = document["attempts"]
     assert conflicted["error"] == "Conflict: row 'o-1' of Orders: it was changed"
     assert (conflicted["category"], succeeded["category"]) == ("transient", None)
+    assert (conflicted["app_version"], succeeded["app_version"]) == ("2.1", "2.1")
     assert conflicted["next_delay_seconds"] is not None
     assert document["result"] == {"value": 1}
 

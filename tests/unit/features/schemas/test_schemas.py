@@ -109,7 +109,7 @@ def test_what_was_accepted_keeps_nothing_of_it() -> None:
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        (None, "cannot read FILE: No such file or directory"),
+        (None, "cannot read FILE in the app's folder: No such file or directory"),
         ("{", "FILE is not JSON: "),
         (
             '{"properties": {"a": {"type": "objekt"}}}',
