@@ -135,6 +135,8 @@ class Plugin:
         settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
             and returns the one to go on with; None where that is not known yet, but the operation is to be
             cancelled, paused or carried on: `settle` is called with the same outcome after that.
+        play: Where a function is that does in the test kit what `settle` does; it takes the `Play` and the
+            outcome, and returns the one to go on with.
         decision: Its module there with `in_place_of`, which takes what is decided about such an operation,
             and returns the decision to carry out; None where the next attempt follows at once.
         exhausted: Its module there with `hold`, which takes the dead letter of an operation whose policy has
@@ -197,6 +199,7 @@ class Plugin:
     members: str = ""
     gate: str = ""
     settle: str = ""
+    play: str = ""
     decision: str = ""
     exhausted: str = ""
     end: str = ""

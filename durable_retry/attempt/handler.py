@@ -163,7 +163,7 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
             await calls.finish_steps()
         result = _result_document(returned, handler.signature.result, plan.dependency)
         if handler.repeatable is False or calls.seen.may_have_acted:
-            result |= _sent_once(result)
+            result |= sent_once(result)
         return plan.outcome(result=result)
     except Exception as error:  # noqa: BLE001 - whatever the function let out is its failure: docs/handlers.md
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
@@ -415,7 +415,7 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
     return result
 
 
-def _sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
+def sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the member of a result by which a conflict of its commit does not run the handler again."""
     return {SENT_ONCE: True} if any(map(is_conditional, result.get("writes", ()))) else {}
 

@@ -6,8 +6,9 @@ def charge(order: str, amount: int) -> Receipt: ...
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Required, TypedDict, Unpack, cast, overload
 
@@ -22,7 +23,7 @@ from durable_retry.base.validation import (
     validated,
 )
 from durable_retry.handlers import Call, FollowUp, Outcome
-from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
+from durable_retry.handlers.signatures import Signature, SignatureError, lookup_signature, signature_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.policy import RetryOverride, policy_from, policy_problems
 
@@ -30,6 +31,13 @@ _DECLARED: Final = '@durable_retry.operation(dependency="payments")'
 
 type Function = Callable[..., Any]
 type _Async[T] = Coroutine[Any, Any, T]
+
+
+class _DeclareLookup(Protocol):
+    @overload
+    def __call__[F: Function](self, function: F, /) -> F: ...
+    @overload
+    def __call__[F: Function](self, *, settle_seconds: float) -> Callable[[F], F]: ...
 
 
 class OperationFunction[F: Function, **P, R](Protocol):
@@ -44,6 +52,19 @@ class OperationFunction[F: Function, **P, R](Protocol):
 
     def __operation__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Never called: it shows `P` and `R` to a type checker."""
+
+    @property
+    def lookup(self) -> _DeclareLookup:
+        """Declares a function that is asked whether an attempt happened whose end is unknown.
+
+            @charge.lookup(settle_seconds=10)
+            async def find_charge(order: str, call: Call) -> Receipt | None: ...
+
+        It takes what the operation's function takes, or some of it, and a `Call`, whose `attempt` is the one
+        in question. What it returns is the result of the operation; None means that it was not found, which
+        says nothing until `settle_seconds`, 10 by default, after the end of the attempt. `Rejected` says that
+        it happened, and failed for good. Anything else that it raises is no answer.
+        """
 
 
 class _Declare(Protocol):
@@ -116,6 +137,25 @@ class Handler:
             return signature_of(self.function)
         except SignatureError as error:
             raise HandlerSetupError(self.place, str(error)) from error
+
+    @property
+    def lookup(self) -> Function | None:
+        """The function that is asked whether an attempt happened; None where none is."""
+        lookup: Mapping[str, Function] = self.of_features.get(_LOOKUP, {})
+        return lookup.get("function")
+
+    def check_functions(self) -> None:
+        """Check what its functions take and return.
+
+        Raises:
+            HandlerSetupError: As `signature`; or its lookup takes what it does not.
+        """
+        signature = self.signature
+        if self.lookup is not None:
+            try:
+                lookup_signature(self.lookup, signature)
+            except SignatureError as error:
+                raise HandlerSetupError(_place_of(self.lookup, f"{self.name}.lookup"), str(error)) from error
 
     @property
     def place(self) -> str:
@@ -209,10 +249,43 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
             _mistakes[_defined_at(function)] = mistake
         else:
             _mistakes.pop(_defined_at(function), None)
+        with suppress(AttributeError):  # a built-in function and a method take no attribute
+            function.lookup = partial(_declare_lookup, None if handler is None else handler.name)
         return function
 
     # Without parentheses, the decorator gets the function in place of a name.
     return cast("_Declare", declare(name) if callable(name) else declare)
+
+
+def _declare_lookup(handler_name: str | None, function: Any = None, /, **options: Any) -> Any:
+    """See `OperationFunction.lookup`.
+
+    Args:
+        handler_name: None where nothing can be said of the handler, whose mistakes are told.
+    """
+
+    def declare(function: Any) -> Any:
+        if handler_name is None:
+            return function
+        handler, name = _handlers[handler_name], f"{handler_name}.lookup"
+        problem = _function_problem(function, name)
+        if problem is None and handler.lookup is not None:
+            problem = f"is a second lookup: {_place_of(handler.lookup, name)} is one"
+        mistake = None if problem is None else HandlerSetupError(_place_of(function, name), problem)
+        if mistake is None:
+            own = {_LOOKUP: {**options, "function": function}}
+            handler = replace(handler, of_features={**handler.of_features, **own})
+        if _check_declared is not None:
+            _check_declared(handler, mistake)
+        at = _lookup_at(handler.function)
+        if mistake is None:
+            _mistakes.pop(at, None)
+        else:
+            _mistakes[at] = mistake
+        _handlers[handler_name] = handler
+        return function
+
+    return declare if function is None else declare(function)
 
 
 def _declaration(
@@ -239,6 +312,8 @@ def _declaration(
 
 _OF_FEATURES: Final = frozenset({"on_failure", "fallback"})
 """Options that stand for keys of features in the table of the dependency."""
+_LOOKUP: Final = "lookup"
+"""Such a key, which a decorator stands for."""
 
 _FIELDS: Final = {"timeout": "timeout_seconds"}
 
@@ -361,10 +436,11 @@ def handler_of(function: Function) -> Handler:
 
     Raises:
         LookupError: It is not declared.
-        HandlerSetupError: It is declared wrongly.
+        HandlerSetupError: It, or its lookup, is declared wrongly.
     """
-    if (mistake := _mistakes.get(_defined_at(function))) is not None:
-        raise mistake
+    for at in (_defined_at(function), _lookup_at(function)):
+        if (mistake := _mistakes.get(at)) is not None:
+            raise mistake
     handler = next((candidate for candidate in _handlers.values() if candidate.function == function), None)
     if handler is None:
         raise LookupError(f"{function!r} is no operation: declare it with @durable_retry.operation")
@@ -380,6 +456,11 @@ def _place_of(function: Any, name: str) -> str:
     code = getattr(inspect.unwrap(user_function(function)), "__code__", None)
     where = function.__module__ if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     return f"{where}: handler {name!r}"
+
+
+def _lookup_at(function: Any) -> tuple[str, str]:
+    module, name = _defined_at(function)
+    return module, f"{name}.{_LOOKUP}"
 
 
 def _defined_at(function: Any) -> tuple[str, str]:

@@ -186,6 +186,25 @@ def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str 
     return python, next(names, None)
 
 
+def lookup_signature(function: Callable[..., Any], of: Signature) -> tuple[inspect.Signature, str | None]:
+    """Return the parameters of a lookup, and the name of the one that takes the `Call`.
+
+    Raises:
+        SignatureError: One is none of those that the operation's function has.
+    """
+    python, call_parameter = parameters_of(function)
+    known = {name: each for name, each in of.python.parameters.items() if name != of.call_parameter}
+    for name, parameter in python.parameters.items():
+        if name == call_parameter:
+            continue
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise SignatureError(f"its parameter {name} is none that the operation takes: {names}")
+        if parameter.annotation not in (parameter.empty, known[name].annotation):
+            raise SignatureError(f"its parameter {name} is of another type than that of the operation")
+    return python, call_parameter
+
+
 def _parameter_problem(parameter: inspect.Parameter) -> str | None:
     if parameter.name == "self" and parameter.annotation is parameter.empty:
         return "a method is declared of its object: book = durable_retry.wrap(SHOP.book, dependency=...)"

@@ -24,7 +24,7 @@ from durable_retry.handlers.registry import (
     registered_handlers,
     taken_mistakes,
 )
-from durable_retry.plugins import features_of
+from durable_retry.plugins import features_of, why_absent
 from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.operations.request import unmet_keys
@@ -424,10 +424,13 @@ def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes
             for _, detail in timeouts_problems(timeouts, function_timeout_seconds()):
                 mistakes.add(handler.place, f"timeout: {detail}")
     with mistakes.gathered():
-        _ = handler.signature
+        handler.check_functions()
 
 
 def _check_keys_of_handler(handler: Handler, config: Config, mistakes: Mistakes) -> None:
+    for name in handler.of_features:
+        if absent := why_absent(name):
+            mistakes.add(handler.place, f"{name} {absent}")
     if handler.of_features and handler.dependency in config.dependencies:
         try:
             limits = handler.limits_at(config.dependencies[handler.dependency])

@@ -19,6 +19,7 @@ from durable_retry.attempt.results import StepRule
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
+from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
@@ -29,6 +30,7 @@ from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done,
 from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.rules.retry.loop import RetryState, after
 from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import dependencies, find_dependency, using
 from durable_retry.testing.fakes import (
     Crash,
@@ -51,7 +53,7 @@ class HandlerRun:
             when it did not succeed.
         attempts: The latest 20, oldest first, as the status document shows them.
         attempt_count: How many there were.
-        waits: Seconds of each wait between two attempts.
+        waits: Seconds of each wait between two attempts, or before a lookup.
         reasons: Why each wait was that long.
         dead_letter: Its category, reason and detail; None when it succeeded.
         writes: JSON form of each `TableWrite` that would commit with the result.
@@ -204,14 +206,18 @@ class Play:
             )
             match decision:
                 case Wait():
-                    self.waits.append(decision)
-                    self.time.move(decision.delay_seconds)
+                    self.wait(decision)
                 case Done():
                     return self._run_result(OperationState.SUCCEEDED, decision.result, None)
                 case DeadLetter():
                     return self._run_result(OperationState.DEAD_LETTERED, {}, decision)
                 case _ as never:
                     assert_never(never)
+
+    def wait(self, wait: Wait) -> None:
+        """Let a wait pass."""
+        self.waits.append(wait)
+        self.time.move(wait.delay_seconds)
 
     async def _attempt_until_decided(self) -> Wait | Done | DeadLetter:
         dependency = find_dependency(self.operation.dependency)
@@ -220,7 +226,8 @@ class Play:
         for _ in range(MAX_OWN_FAILURES - 1):
             plan = Plan(self.operation, number, dependency, start_clock(self.operation))
             try:
-                outcome = await self._attempt(plan)
+                with answering_own_clients(partial(self._answer_own_client, plan)):
+                    outcome = await self._settled(await self._attempt(plan))
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
             if not outcome.counted:
@@ -244,14 +251,19 @@ class Play:
             handler = replace(handler, function=wraps(handler.function)(partial(stand_in)))
         if handler.repeatable is False:
             await mark()
-        with answering_own_clients(partial(self._answer_own_client, plan)):
-            return await attempt_handler(
-                plan,
-                handler,
-                self._change_step,
-                stand_ins=self.stand_ins,
-                mark=mark if sends_once(plan, handler) else None,
-            )
+        return await attempt_handler(
+            plan,
+            handler,
+            self._change_step,
+            stand_ins=self.stand_ins,
+            mark=mark if sends_once(plan, handler) else None,
+        )
+
+    async def _settled(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        for feature in features_of(self.operation.parts):
+            if feature.play:
+                outcome = await imported(feature.play)(self, outcome)
+        return outcome
 
     def _answer_own_client(self, plan: Plan, request: httpx.Request) -> httpx.Response:
         """Answer by the fake of the dependency at the request's host, or else of the function's own."""

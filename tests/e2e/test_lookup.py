@@ -92,3 +92,20 @@ def test_many_are_asked_about_and_nothing_is_sent(system: System, key: str) -> N
     for each in unknown:
         assert "its lookup got no answer" in system.status(each["operation_id"])["dead_letter"]["detail"]
         assert system.target.received(each["key"])["count"] == 1
+
+
+def test_a_function_is_asked_about_a_handler(tailored: System, key: str) -> None:
+    def ended(case: str) -> dict[str, Any]:
+        body = {"handler": "send-money", "input": {"case": case}, "key": case}
+        accepted = tailored.client.post("/api/operations", json=body)
+        assert accepted.status_code == 202, accepted.text
+        return tailored.until(accepted.json()["operation_id"], "succeeded")
+
+    found = ended(key)
+    assert found["result"] == {"value": f"found 1 for {key}"}
+    assert found["attempts"][0]["delay_reasons"][0].startswith("found at 20")
+    lost = ended(f"lost-{key}")
+    assert (lost["result"], lost["attempt_count"]) == ({"value": "200"}, 2)
+    assert [wait["kind"] for wait in lost["waits"]] == ["lookup", "retry"]
+    counts = [tailored.target.received(case)["count"] for case in (key, f"lost-{key}")]
+    assert counts == [1, 2]

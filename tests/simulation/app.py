@@ -182,6 +182,22 @@ async def fulfil(order: Order, call: HandlerCall) -> Outcome:
     return outcome_of(order, call)
 
 
+TRANSFER: Final = "transfer"
+
+
+async def transfer(order: Order, call: HandlerCall) -> Outcome:
+    """A handler that sends what must not be sent twice, and has a lookup."""
+    await posted("/transfer", call)
+    return outcome_of(order, call)
+
+
+async def find_transfer(order: Order, call: HandlerCall) -> Outcome | None:
+    """Ask the bank's replica."""
+    answer = await call.client.get(f"/effects/{call.key}-{order.life}")
+    answer.raise_for_status()
+    return None if answer.json()["effect"] is None else outcome_of(order, call)
+
+
 COPY: Final = "copy"
 PAGES: Final = 5
 _HEARTBEAT_SECONDS: Final = 3.0
@@ -444,7 +460,13 @@ _HANDLERS: Final = {
 } | {
     COPY: registry.Handler(
         name=COPY, dependency="stock", function=copy_pages, heartbeat_seconds=_HEARTBEAT_SECONDS
-    )
+    ),
+    TRANSFER: registry.Handler(
+        name=TRANSFER,
+        dependency=BANK,
+        function=transfer,
+        of_features={"lookup": {"function": find_transfer, "settle_seconds": 20}},
+    ),
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})
 # A world that loads what plugs in would not be the same as one that finds it loaded.

@@ -35,7 +35,7 @@ from durable_retry.rules.intake import Arrival
 from durable_retry.settings.intake import intake_settings
 from durable_retry_console.bulk import routes as bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
-from tests.simulation.app import COPY, DEBIT, REFUSING, WRITES, App
+from tests.simulation.app import COPY, DEBIT, REFUSING, TRANSFER, WRITES, App
 from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import BANK, MODEL, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
@@ -360,6 +360,8 @@ class People:
             handler, table = DEBIT, WRITES
         elif chances.reporting:
             handler = COPY
+        elif number % 4 == 0:
+            handler = TRANSFER
         return {
             "handler": handler,
             "input": {"number": number, "life": len(self.world.lives), "table": table},

@@ -202,8 +202,9 @@ class Target:
 
 def place_of(call: Call) -> str:
     """Return where the effect of a call can be asked for."""
-    sent = (call.operation.request or {})["json"]
-    return f"{call.operation.key}-{sent['life']}"
+    operation = call.operation
+    sent = operation.input if operation.request is None else operation.request["json"]
+    return f"{operation.key}-{sent['life']}"
 
 
 def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | None:

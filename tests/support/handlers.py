@@ -70,3 +70,20 @@ def pay_order(order: str, call: Call) -> Outcome[None]:
         only_if={"status": "Pending"},
     )
     return Outcome(None, writes=[paid])
+
+
+@durable_retry.operation("send-money", dependency="once")
+async def send_money(case: str, call: Call) -> str:
+    """A request that may be sent once only; the answer to the first one is lost."""
+    key = {"Idempotency-Key": case}
+    sent = await call.client.post("/drop/1", params={"when": "after_body"}, headers=key)
+    return str(sent.status_code)
+
+
+@send_money.lookup(settle_seconds=0.5)
+async def find_money(case: str, call: Call) -> str | None:
+    """Look at what the target got; it finds no case that begins with `lost`."""
+    if case.startswith("lost"):
+        return None
+    answer = await call.client.get(f"/counts/{case}")
+    return f"found {answer.json()['count']} for {call.key}"

@@ -13,4 +13,5 @@ PLUGIN: Final = Plugin(
     members="durable_retry.features.lookup.rules:MEMBERS",
     gate="lookup",
     settle="lookup",
+    play="durable_retry.features.lookup.testing:settle",
 )

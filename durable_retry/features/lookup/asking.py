@@ -1,4 +1,4 @@
-"""One question: a GET with the dependency's headers and credential, admitted as an attempt is."""
+"""One question, admitted as an attempt is: a GET with the dependency's headers and credential, or a call."""
 
 import json
 from dataclasses import replace
@@ -19,6 +19,7 @@ from durable_retry.attempt.http_request import (
     start_clock,
 )
 from durable_retry.base.names import Category
+from durable_retry.features.lookup.functions import ask_function
 from durable_retry.features.lookup.rules import (
     Answer,
     FormlessError,
@@ -31,6 +32,7 @@ from durable_retry.features.lookup.rules import (
     question_path,
     value_found,
 )
+from durable_retry.handlers.registry import find_handler
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.completion import MASKED
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
@@ -55,32 +57,53 @@ async def ask_dependency(hub: TaskHub, asked: LookupCall) -> AttemptOutcome | Bl
         question_of(operation, asked.attempt),
         number=asked.number,
         admission=call.admission,
-        attempt=partial(_ask, operation, asked),
+        attempt=partial(_stored_answer, operation, asked),
     )
 
 
-async def _ask(operation: OperationInput, asked: LookupCall) -> AttemptOutcome:
+async def _stored_answer(operation: OperationInput, asked: LookupCall) -> AttemptOutcome:
+    outcome = await answer_about(operation, asked.attempt, asked.number)
+    return await _with_large_result_apart(operation, asked.attempt, outcome)
+
+
+async def answer_about(operation: OperationInput, attempt: int, number: int) -> AttemptOutcome:
+    """Ask about an attempt without asking for admission.
+
+    Args:
+        number: Of the question.
+
+    Returns:
+        As `ask_dependency`.
+    """
     limit, dependency = start_clock(operation), find_dependency(operation.dependency)
-    lookup = None if dependency is None else lookup_of(dependency)
+    handler = None if operation.handler is None else find_handler(operation.handler)
+    limits = dependency if dependency is None or handler is None else handler.limits_at(dependency)
+    lookup = None if limits is None else lookup_of(limits)
     if dependency is None or lookup is None:
         return AttemptOutcome(
-            number=asked.number,
+            number=number,
             started_at=limit.started_at,
             duration_ms=limit.elapsed_ms,
             category=Category.MALFORMED,
             error=f"{operation.dependency} has no lookup here any more",
             is_elsewhere=True,
         )
-    plan = Plan(question_of(operation, asked.attempt), asked.number, dependency, limit)
+    plan = Plan(question_of(operation, attempt), number, dependency, limit)
     if (late := too_late(plan)) is not None:
         return late
+    if isinstance(lookup, Lookup):
+        return await _ask(lookup, operation, attempt, plan)
+    assert handler is not None  # noqa: S101 - no dependency has a function
+    return replace(await ask_function(replace(plan, number=attempt), handler, lookup), number=number)
+
+
+async def _ask(lookup: Lookup, operation: OperationInput, attempt: int, plan: Plan) -> AttemptOutcome:
     try:
-        path = question_path(lookup, operation, asked.attempt)
+        path = question_path(lookup, operation, attempt)
     except UnaskableError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error), is_elsewhere=True)
     asked_now = replace(plan, operation=asking(plan.operation, path))
-    outcome = await attempt_request(asked_now, outcome_of=partial(_outcome_of, lookup, operation))
-    return await _with_large_result_apart(operation, asked.attempt, outcome)
+    return await attempt_request(asked_now, outcome_of=partial(_outcome_of, lookup, operation))
 
 
 def _outcome_of(

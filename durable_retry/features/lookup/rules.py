@@ -15,13 +15,13 @@ The outcome of the attempt stands in `Run.unsettled` until then, with how the `I
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, assert_never
 from urllib.parse import quote
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WrapValidator
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import Category
@@ -73,6 +73,8 @@ def _checked_values(values: list[Any]) -> list[Any]:
 
 # An alias in the sense of Python would be a schema of its own, which the OpenAPI document has no use for.
 _Pointer = Annotated[str, checked(pointer_problem)]
+_SettleSeconds = Annotated[float, Field(ge=0, le=86_400)]
+_DEFAULT_SETTLE_SECONDS: Final = 10.0
 
 
 class Lookup(Strict):
@@ -92,12 +94,31 @@ class Lookup(Strict):
     failed: dict[_Pointer, Annotated[list[Any], Field(min_length=1), AfterValidator(_checked_values)]] = (
         Field(default_factory=dict)
     )
-    settle_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    settle_seconds: _SettleSeconds = _DEFAULT_SETTLE_SECONDS
 
     @property
     def may_answer_404(self) -> bool:
         """Whether a 404 says that nothing happened: the path itself names what is sought."""
         return _PLACE.search(self.path.partition("?")[0]) is not None
+
+
+class LookupFunction(Strict):
+    """The lookup of a handler: a function of the app is asked in place of the dependency.
+
+    Attributes:
+        function: Takes what the handler takes.
+        settle_seconds: As in `Lookup`.
+    """
+
+    function: Callable[..., Any]
+    settle_seconds: _SettleSeconds = _DEFAULT_SETTLE_SECONDS
+
+
+def _read(own: Any, read_table: Callable[[Any], Lookup | None]) -> Lookup | LookupFunction | None:
+    # A handler has a function in place of a table, which no file can say.
+    if isinstance(own, LookupFunction) or (isinstance(own, dict) and callable(own.get("function"))):
+        return LookupFunction.model_validate(own)
+    return read_table(own)
 
 
 class LookupKeys(Strict):
@@ -107,7 +128,7 @@ class LookupKeys(Strict):
         lookup: How it is asked whether an attempt happened whose end is unknown; None where it is not.
     """
 
-    lookup: Lookup | None = None
+    lookup: Annotated[Lookup | None, WrapValidator(_read)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +156,8 @@ class _Lookups(Members):
 MEMBERS: Final = _Lookups()
 
 
-def lookup_of(dependency: Dependency) -> Lookup | None:
-    """Return how a dependency is asked; None where it is not."""
+def lookup_of(dependency: Dependency) -> Lookup | LookupFunction | None:
+    """Return how a dependency, as its handlers see it or not, is asked; None where it is not."""
     return dependency.keys_of(LOOKUP, LookupKeys).lookup
 
 
@@ -187,7 +208,7 @@ class Answer(JsonShape):
     says: Literal["found", "failed", "not_found"]
     at: datetime  # when it was asked, by the clock of its worker
     settle_seconds: float
-    status_code: int
+    status_code: int | None = None  # None where a function answered
     result: Any = None  # as in `AttemptOutcome`; None unless it was found
     why: str = ""  # what says that it failed there
 

@@ -287,3 +287,67 @@ def test_an_event_of_its_failure_needs_room_for_the_dead_letter() -> None:
 
     with pytest.raises(InvalidInputError, match="is no object"):
         handler_of(charge).limits_at(Dependency(name="payments"))
+
+
+def charging(order: str, amount: int = 1) -> str:
+    return f"{order} {amount}"
+
+
+def stream(order: str) -> Iterator[str]:
+    yield order
+
+
+def asking(order: str, call: Call) -> str | None:
+    return order if call.attempt else None
+
+
+def asking_for_more(customer: str) -> str:
+    return customer
+
+
+def asking_by_number(amount: str) -> str:
+    return amount
+
+
+def test_a_lookup_belongs_to_its_operation_and_may_be_declared_again() -> None:
+    for _ in range(2):
+        declared = durable_retry.operation(dependency="d")(charging)
+        assert declared.lookup(asking) is asking
+        assert handler_of(charging).lookup is asking
+        handler_of(charging).check_functions()
+    declared = durable_retry.operation(dependency="d")(charging)
+    declared.lookup(settle_seconds=5)(asking)
+    assert handler_of(charging).of_features["lookup"] == {"function": asking, "settle_seconds": 5}
+
+
+def test_a_second_lookup_and_what_is_no_function_are_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = durable_retry.operation(dependency="d")(charging)
+    with pytest.raises(HandlerSetupError, match=r"handler 'charging.lookup': it yields"):
+        declared.lookup(stream)
+    declared.lookup(asking)
+    monkeypatch.setattr(registry, "_check_declared", None)
+    declared.lookup(asking)
+    with pytest.raises(HandlerSetupError, match=r"'charging.lookup': is a second lookup: .*:\d+: handler"):
+        handler_of(charging)
+    assert len(taken_mistakes()) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (asking_for_more, "its parameter customer is none that the operation takes: order, amount"),
+        (asking_by_number, "its parameter amount is of another type than that of the operation"),
+    ],
+)
+def test_a_lookup_takes_what_its_operation_takes(function: Any, words: str) -> None:
+    declared = durable_retry.operation(dependency="d")(charging)
+    declared.lookup(function)
+    with pytest.raises(HandlerSetupError, match=f"handler 'charging.lookup': {words}"):
+        handler_of(charging).check_functions()
+
+
+def test_a_lookup_of_what_cannot_be_declared_adds_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_check_declared", None)
+    declared: Any = durable_retry.operation(dependency="d")(stream)
+    assert declared.lookup(asking) is asking
+    assert [mistake.place.partition(": ")[2] for mistake in taken_mistakes()] == ["handler 'stream'"]

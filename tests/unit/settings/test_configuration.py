@@ -366,6 +366,46 @@ def test_a_fallback_that_cannot_be_is_refused_with_its_place(
     assert "falling_functions.py:4: handler 'refund': /fallback: a name is letters" in printed
 
 
+def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "asked_functions.py").write_text(
+        "import durable_retry\n"
+        "@durable_retry.operation(dependency='payments')\n"
+        "def charge(order): ...\n"
+        "@charge.lookup(settle_seconds=-1, settle=1)\n"
+        "def find_charge(order): ...\n"
+        "@durable_retry.operation(dependency='payments')\n"
+        "def refund(order): ...\n"
+        "@refund.lookup\n"
+        "def find_refund(number): ...\n"
+    )
+    printed = start(monkeypatch, tmp_path, GOOD, "asked_functions")
+    assert (
+        "asked_functions.py:2: handler 'charge': /lookup/settle_seconds: must be greater than or equal"
+        in printed
+    )
+    assert '/lookup/settle: is not a known key; did you mean "settle_seconds"?' in printed
+    assert "asked_functions.py:8: handler 'refund.lookup': its parameter number is none that" in printed
+
+
+def test_what_a_function_has_of_a_feature_that_was_taken_out_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lacking_functions.py").write_text(
+        "import durable_retry\n"
+        "@durable_retry.operation(dependency='payments')\n"
+        "def charge(order): ...\n"
+        "@charge.lookup\n"
+        "def find_charge(order): ...\n"
+    )
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"lookup": "lookup"})
+    printed = start(monkeypatch, tmp_path, GOOD, "lacking_functions")
+    assert "handler 'charge': lookup is of the feature lookup, which this app lacks" in printed
+
+
 def test_functions_are_checked_although_the_file_of_dependencies_is_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
