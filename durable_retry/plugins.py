@@ -125,6 +125,9 @@ class Plugin:
             that they name; it takes the dependency, in whose table the problems are.
         attempt: Where a function is that makes an attempt of an operation with a part of it; it takes what
             makes the attempt else, and the `Plan`.
+        handler: Where a function is that makes an attempt of an operation that names a handler; it takes the
+            `Plan`, the task hub, the `StepAdmission` that an earlier request of a step has reached, and the
+            executions of the attempt that sent nothing. Raises `attempt.admission.StepBlockedError`.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
@@ -194,6 +197,7 @@ class Plugin:
     dependency: str = ""
     check: str = ""
     attempt: str = ""
+    handler: str = ""
     transport: str = ""
     tls: str = ""
     members: str = ""

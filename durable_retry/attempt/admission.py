@@ -1,42 +1,23 @@
-"""The admission of an attempt, or of a step, to its dependency, and its report to the circuit.
+"""The admission of an attempt to its dependency, and its report to the circuit."""
 
-An attempt of a handler is admitted to the dependency of the handler. A step that names another dependency is
-admitted there, too: what blocks it ends the attempt (`StepBlockedError`), which is not counted. The
-orchestration waits, or asks that dependency's entities, and makes the attempt again: the handler runs once
-the step is admitted. A handler that has sent what must not be sent twice is not run again for a step, which
-waits in place.
-"""
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from math import ceil
-from typing import Any, Final, assert_never
-
-from durable_retry.attempt.http_request import Plan
-from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import Category
 from durable_retry.base.text import outcome_text, seconds_text
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
-from durable_retry.circuit.entity import CircuitEntity, ask_limiter, give_slot_back, leave_limiter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
-from durable_retry.rules.circuit.retry_budget import BudgetPostponed
-from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.limiter import answer_to
-from durable_retry.rules.limits.messages import Slot, SlotAnswer, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
+from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.history import AttemptOutcome
-from durable_retry.rules.retry.loop import Blocked, BlockedStep, NeedsProbe, slot_request
+from durable_retry.rules.retry.loop import Blocked, BlockedStep
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import find_dependency
 
 type AttemptFunction = Callable[[], Awaitable[AttemptOutcome]]
 
@@ -47,226 +28,6 @@ class StepBlockedError(Exception):
     def __init__(self, step: BlockedStep) -> None:
         super().__init__(f"a step at {step.dependency} may not start yet")
         self.step = step
-
-
-_LEAST_SECONDS: Final = 0.25
-"""The least wait of a step that its circuit holds in place, which is read once a second."""
-_FIRST_LOOK_SECONDS: Final = 0.05
-_LOOK_SECONDS: Final = 0.5
-"""Until the first look for a limiter's answer, and the longest until a further one; each is twice as long."""
-_LOST: Final = timedelta(seconds=5)
-"""A request without an answer is made again after so long: a worker that dies in an entity loses signals."""
-_SPARE_SECONDS: Final = 10.0
-"""Added to the rest of the attempt for the lease of a step, since clocks differ; leases last whole tens."""
-
-
-@dataclass(slots=True)
-class StepGate:
-    """Admits the steps of one attempt to dependencies other than the operation's.
-
-    Attributes:
-        hub: Where the circuits are; None admits everything.
-        held: What an earlier request has reached; None for nothing.
-    """
-
-    hub: TaskHub | None
-    operation: OperationInput
-    number: int
-    held: StepAdmission | None = None
-    lines: int = 0  # steps that were held in place and have asked a limiter
-    _entered: tuple[str, CircuitCache, Permitted] | None = None
-
-    @asynccontextmanager
-    async def held_open(self) -> AsyncIterator[None]:
-        """Run a handler in the block, once the step is admitted that an earlier execution could not begin.
-
-        So a wait of any length costs the handler one more run. A permit that no step takes is given back.
-
-        Raises:
-            StepBlockedError: The step has to wait on.
-        """
-        dependency = None if self.held is None else find_dependency(self.held.dependency)
-        if dependency is not None and self._asks(dependency) and not await self._is_let_past(dependency):
-            admission = held_admission(self.held, dependency.name)
-            self._entered = dependency.name, *await self._enter(dependency, admission)
-        try:
-            yield
-        finally:
-            if self._entered is not None:
-                _, circuit, permitted = self._entered
-                await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
-
-    def _asks(self, dependency: Dependency) -> bool:
-        """Whether a step needs admission there."""
-        is_own = dependency.name == self.operation.dependency
-        return self.hub is not None and not is_own and dependency.needs_admission
-
-    async def _is_let_past(self, dependency: Dependency) -> bool:
-        """Whether somebody lets the step past its circuit; StepBlockedError while a pause holds it up."""
-        if self.hub is None or not held_admission(self.held, dependency.name).is_canary:
-            return False
-        paused = await pause_of(self.hub, dependency, self.operation)
-        if paused is not None:
-            raise StepBlockedError(BlockedStep(dependency.name, paused))
-        return True
-
-    async def run(
-        self,
-        plan: Plan,
-        call: Callable[[], Awaitable[Any]],
-        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
-        must_hold: Callable[[], bool],
-    ) -> Any:
-        """Return what a step's call returns, if the dependency of its plan admits it.
-
-        Args:
-            plan: Of the step.
-            call: Calls its function.
-            outcome_of: Says what an error of it means.
-            must_hold: Whether the handler must not run again for its sake: then the step waits here, for as
-                long as the attempt leaves it time.
-
-        Raises:
-            StepBlockedError: It has to wait.
-            Exception: What the call raised.
-        """
-        dependency = plan.dependency
-        if not self._asks(dependency) or await self._is_let_past(dependency):
-            return await call()
-        line = _Line(self, dependency.name)
-        try:
-            circuit, answer = await self._place(plan, must_hold, line)
-            return await self._called(circuit, answer, plan, call, outcome_of)
-        finally:
-            await line.leave()
-
-    async def _called(
-        self,
-        circuit: CircuitCache,
-        answer: Permitted,
-        plan: Plan,
-        call: Callable[[], Awaitable[Any]],
-        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
-    ) -> Any:
-        dependency = plan.dependency
-        try:
-            result = await call()
-        except Exception as error:
-            await _report(circuit, answer, dependency.retry, outcome_of(plan, error))
-            raise
-        except BaseException:
-            timed_out = plan.limit.seconds_left <= 0
-            late = plan.outcome(category=Category.TRANSIENT, error="not finished in time", counted=timed_out)
-            await _report(circuit, answer, dependency.retry, late)
-            raise
-        await _report(circuit, answer, dependency.retry, plan.outcome())
-        return result
-
-    async def _place(
-        self, plan: Plan, must_hold: Callable[[], bool], line: "_Line"
-    ) -> tuple[CircuitCache, Permitted]:
-        entered = self._entered
-        if entered is not None and entered[0] == plan.dependency.name:
-            self._entered = None
-            return entered[1:]
-        admission = held_admission(self.held, plan.dependency.name)
-        while True:
-            try:
-                return await self._enter(plan.dependency, admission)
-            except StepBlockedError as error:
-                blocked: Blocked | SlotAnswer | None = error.step.blocked
-                left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
-                if isinstance(blocked, NeedsSlot) and must_hold():
-                    admission = admission.at_limiter(blocked.settings, clock.now())
-                    blocked = await line.asked(blocked, admission, left)
-                    left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
-                held = _held_in_place(admission, blocked)
-                if not must_hold() or held is None or held[0] >= left:
-                    raise
-            seconds, admission = held
-            await asyncio.sleep(seconds)
-
-    async def _enter(
-        self, dependency: Dependency, admission: AdmissionState
-    ) -> tuple[CircuitCache, Permitted]:
-        assert self.hub is not None  # noqa: S101 - see `_asks`
-        circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
-        if isinstance(answer, Permitted):
-            return circuit, answer
-        raise StepBlockedError(BlockedStep(dependency.name, answer))
-
-
-@dataclass(slots=True)
-class _Line:
-    """A step's place at a limiter, which it asks by signals: held in place, no orchestration asks for it."""
-
-    gate: StepGate
-    dependency: str
-    _asked: SlotRequest | None = None
-    _answered_at: datetime | None = None
-
-    async def asked(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
-        """Return the answer of the limiter, which lets it go if it fails; None where none comes in time."""
-        hub = self.gate.hub
-        assert hub is not None  # noqa: S101 - see `StepGate._asks`
-        now = clock.now()
-        until, ask_at, look_seconds = now + timedelta(seconds=seconds), now, _FIRST_LOOK_SECONDS
-        request = slot_request(self.gate.operation, self.gate.number, admission, needed, now)
-        if self._asked is None:
-            self.gate.lines += 1
-        # Steps that run at once have a slot each, and it asks again before its time is over.
-        name = f"{request.lease_id}.{self.gate.lines}" if self._asked is None else self._asked.lease_id
-        lease_seconds = 10.0 * ceil((seconds + _SPARE_SECONDS) / 10)
-        latest_seconds = seconds - _LEAST_SECONDS
-        request = replace(
-            request, lease_id=name, lease_seconds=lease_seconds, latest_seconds=latest_seconds, is_signal=True
-        )
-        answer, entity = None, CircuitEntity(hub, self.dependency)
-        try:
-            if admission.slot is not None:  # Its turn is void, and a slot has one turn.
-                await give_slot_back(hub, self.dependency, admission.slot)
-            while answer is None and now < until:
-                if now >= ask_at:
-                    self._asked, ask_at = replace(request, asked_at=now), now + _LOST
-                    await ask_limiter(hub, self.dependency, self._asked)
-                await asyncio.sleep(look_seconds)
-                look_seconds, now = min(2 * look_seconds, _LOOK_SECONDS), clock.now()
-                answer = answer_to(await entity.limiter(), request, now)
-        except TaskHubUnavailableError:
-            return Slot(turn_seconds=0.0, fail_open=True)
-        self._answered_at = now
-        return answer
-
-    async def leave(self) -> None:
-        """Give back what it has asked for."""
-        if self._asked is not None and self.gate.hub is not None:
-            lasted = None if self._answered_at is None else (clock.now() - self._answered_at).total_seconds()
-            slot = Slot(self._asked.lease_id, self._asked.asked_at, lasted_seconds=lasted)
-            with suppress(TaskHubUnavailableError):
-                await leave_limiter(self.gate.hub, self.dependency, self._asked.lease_id, is_gone=True)
-                await give_slot_back(self.gate.hub, self.dependency, slot)
-
-
-def _held_in_place(
-    admission: AdmissionState, blocked: Blocked | SlotAnswer | None
-) -> tuple[float, AdmissionState] | None:
-    """Return after how many seconds a step that is held in place asks again, and what it has reached.
-
-    None where an orchestration has to ask.
-    """
-    now = clock.now()
-    match blocked:
-        case Refused() | BudgetPostponed():
-            seconds = max(_LEAST_SECONDS, (blocked.until - now).total_seconds())
-            return seconds, admission.after_refusal(blocked, now)
-        case SlotPostponed():
-            return blocked.seconds, admission.after_refusal(blocked, now)
-        case Slot():
-            return 0.0, admission.with_slot(blocked, now)
-        case NeedsSlot() | NeedsProbe() | None:
-            return None
-        case _ as never:
-            assert_never(never)
 
 
 async def attempt_if_admitted(
@@ -306,12 +67,12 @@ async def _reported_outcome(
     if outcome.is_elsewhere:
         await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
         return outcome
-    pause = await _report(circuit, permitted, policy, outcome)
+    pause = await report_to_circuit(circuit, permitted, policy, outcome)
     is_longer = outcome.category is not None and pause is not None and pause > policy.max_retry_after_seconds
     return replace(outcome, pause_seconds=pause) if is_longer else outcome
 
 
-async def _report(
+async def report_to_circuit(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
 ) -> float | None:
     """Report an attempt to its circuit; return for how many seconds it pauses that, None for not."""

@@ -16,33 +16,20 @@ from uuid import uuid4
 
 from azure.core.exceptions import AzureError
 
-from durable_retry.attempt.admission import (
-    AttemptFunction,
-    StepBlockedError,
-    StepGate,
-    attempt_if_admitted,
-)
-from durable_retry.attempt.call_transport import SentMark
-from durable_retry.attempt.handler import (
-    attempt_handler,
-    in_run_of_plan,
-    noted_start,
-    outcome_of_marked,
-    sends_once,
-)
+from durable_retry.attempt.admission import AttemptFunction, StepBlockedError, attempt_if_admitted
 from durable_retry.attempt.http_request import AttemptClock, Plan, attempt_request, needs_marker, start_clock
-from durable_retry.attempt.markers import SENT, insert_marker, remove_marker, write_outcome
+from durable_retry.attempt.markers import Marked, insert_marker, remove_marker, write_outcome
 from durable_retry.attempt.results import store_apart
 from durable_retry.base.errors import ContendedError, StorageRefusedError
+from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
-from durable_retry.handlers.registry import Handler, find_handler
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import features_of
+from durable_retry.plugins import features, features_of
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.steps import OvertakenError
-from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked, BlockedStep, kind_of_block
 from durable_retry.runtime import clock
@@ -74,7 +61,6 @@ async def attempt_operation(
     if dependency is not None and dependency.name != operation.dependency:
         renamed_to = dependency.name
         operation, admission = replace(operation, dependency=renamed_to), admission.at_another_name()
-    gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep
     try:
         answer = await attempt_if_admitted(
@@ -87,7 +73,8 @@ async def attempt_operation(
                 make_attempt,
                 operation,
                 number,
-                gate,
+                hub=hub,
+                step=call.step,
                 was_held=admission != _AT_ONCE,
                 unsent=admission.unsent or (),
             ),
@@ -185,43 +172,47 @@ async def observed(
 async def make_attempt(
     operation: OperationInput,
     number: int,
-    gate: StepGate | None = None,
     *,
+    hub: TaskHub | None = None,
+    step: StepAdmission | None = None,
     was_held: bool = False,
     unsent: Collection[str] = (),
 ) -> AttemptOutcome:
     """Make one attempt without asking for admission.
 
     Args:
-        gate: Admits its steps at other dependencies; None for those that ask nobody.
+        hub: Where a handler's steps ask for admission to other dependencies; None for those that ask nobody.
+        step: What an earlier request of such a step has reached; None for nothing.
         unsent: Earlier executions of this attempt that sent nothing.
     """
     ended = partial(AttemptEnded, was_held=was_held)
-    make = partial(_make_attempt, operation, number, gate or StepGate(None, operation, number), unsent)
-    return await observed(operation, number, make, ended)
+    make = partial(_make_planned, hub, step, unsent)
+    return await observed(operation, number, partial(_make_attempt, operation, number, make), ended)
 
 
 async def _make_attempt(
-    operation: OperationInput, number: int, gate: StepGate, unsent: Collection[str]
+    operation: OperationInput, number: int, make: Callable[[Plan], Awaitable[AttemptOutcome]]
 ) -> AttemptOutcome:
     limit = start_clock(operation)
     dependency = find_dependency(operation.dependency)
     if dependency is None:
         return without_dependency(operation, number, limit)
     plan = Plan(operation, number, dependency, limit)
-    make: Callable[[Plan], Awaitable[AttemptOutcome]] = partial(_make_planned, gate, unsent)
     for feature in features_of(operation.parts):
         if feature.attempt:
             make = partial(imported(feature.attempt), make)
     return too_late(plan) or await make(plan)
 
 
-async def _make_planned(gate: StepGate, unsent: Collection[str], plan: Plan) -> AttemptOutcome:
+async def _make_planned(
+    hub: TaskHub | None, step: StepAdmission | None, unsent: Collection[str], plan: Plan
+) -> AttemptOutcome:
     if plan.operation.handler is not None:
-        return await _run_handler(plan, plan.operation.handler, gate, unsent)
+        run = next((imported(each.handler) for each in features() if each.handler), None)
+        return without_handler(plan) if run is None else await run(plan, hub, step, unsent)
     if not needs_marker(plan):
         return await attempt_request(plan)
-    return await _at_most_once(plan, attempt_request, unsent)
+    return await at_most_once(plan, attempt_request, unsent)
 
 
 def too_late(plan: Plan) -> AttemptOutcome | None:
@@ -245,66 +236,13 @@ def without_dependency(operation: OperationInput, number: int, limit: AttemptClo
     )
 
 
-async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection[str]) -> AttemptOutcome:
-    handler = find_handler(name)
-    if handler is None:
-        error = f"handler {name} is not registered here any more"
-        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False, missing=True)
-    async with gate.held_open():
-        run = partial(attempt_handler, handler=handler, gate=gate)
-        if handler.repeatable is False:
-            return await _at_most_once(plan, run, unsent)
-        return await _run_counted_handler(plan, handler, run, unsent)
+def without_handler(plan: Plan) -> AttemptOutcome:
+    """Return the outcome of an attempt whose handler this app does not have."""
+    error = f"handler {plan.operation.handler} is not registered here any more"
+    return plan.outcome(category=Category.TRANSIENT, error=error, counted=False, missing=True)
 
 
-async def _run_counted_handler(
-    plan: Plan, handler: Handler, run: Callable[..., Awaitable[AttemptOutcome]], unsent: Collection[str]
-) -> AttemptOutcome:
-    started = await noted_start(plan, handler, unsent)
-    if isinstance(started, AttemptOutcome):
-        return started
-    # The time that our own storage took must not count against the handler.
-    begun = replace(started, limit=start_clock(plan.operation))
-    mark = None
-    if sends_once(plan, handler):
-        mark = SentMark(begun.operation.life, plan.number, unsent, begun.limit.answers_until)
-    run = run if mark is None else partial(run, mark=mark.write)
-    outcome = too_late(begun) or await _with_marker(begun, run, mark)
-    if _is_there(mark) or not outcome.counted:
-        await _note_outcome(begun, outcome, _parts_of(mark))
-    if mark is not None and not outcome.counted:
-        outcome = replace(outcome, unsent=mark.execution)
-    return in_run_of_plan(outcome, started.operation.run, plan)
-
-
-def _is_there(mark: SentMark | None) -> bool:
-    return mark is not None and mark.is_there
-
-
-def _parts_of(mark: SentMark | None) -> tuple[str, ...]:
-    """Return the markers of an attempt; the last one has its outcome."""
-    return ("", SENT) if _is_there(mark) else ("",)
-
-
-async def _with_marker(
-    plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], mark: SentMark | None = None
-) -> AttemptOutcome:
-    # When a step must wait the attempt is made again, so its markers go: nothing took effect that must not be
-    # sent twice, else this were an outcome. So it is where our own storage failed.
-    left = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
-    try:
-        return await make(plan)
-    except StepBlockedError:
-        if await _note_outcome(plan, left, _parts_of(mark)):
-            raise
-        return left
-    except (AzureError, ContendedError):
-        if _is_there(mark):
-            await _note_outcome(plan, left, (SENT,))
-        raise
-
-
-async def _at_most_once(
+async def at_most_once(
     plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], unsent: Collection[str]
 ) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution returns the outcome of the first.
@@ -329,13 +267,37 @@ async def _at_most_once(
     if marked is None:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
-        outcome = too_late(begun) or await _with_marker(begun, make)
-        await _note_outcome(begun, outcome)
+        outcome = too_late(begun) or await make(begun)
+        await note_outcome(begun, outcome)
         return outcome if outcome.counted else replace(outcome, unsent=execution)
     return outcome_of_marked(plan, marked)
 
 
-async def _note_outcome(plan: Plan, outcome: AttemptOutcome, parts: tuple[str, ...] = ("",)) -> bool:
+SENT_BEFORE: Final = "an earlier execution of this attempt may have taken effect; its outcome is not known"
+
+
+def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
+    """Return the outcome of an attempt that an earlier execution made, as far as that is known.
+
+    It shows nothing more of the dependency: that execution reported what it saw.
+    """
+    if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
+        until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"
+        return plan.outcome(
+            category=Category.AMBIGUOUS, error=until, counted=False, may_answer_until=marked.ends_at
+        )
+    if marked.outcome is None:
+        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE, is_elsewhere=True)
+    noted = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
+    return in_run_of_plan(noted, marked.run, plan)
+
+
+def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
+    """Return an outcome that says in which run the operation goes on, where that is another start's."""
+    return outcome if run == plan.operation.run else replace(outcome, run=run)
+
+
+async def note_outcome(plan: Plan, outcome: AttemptOutcome, parts: tuple[str, ...] = ("",)) -> bool:
     """Write an outcome beside its marker; return whether that succeeded. The orchestration gets it anyway.
 
     An attempt that never left our side is made again under its number, so its markers are removed instead.

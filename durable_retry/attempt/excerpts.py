@@ -6,16 +6,15 @@ A credential is taken out before anything is cut. One that the reading cut is ta
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from traceback import format_exception
 from typing import Any, Final
 
 from durable_retry.attempt.bodies import body_text, message_in
 from durable_retry.attempt.http_client import BoundedResponse, SignInError
 from durable_retry.base.credentials import Credentials
 from durable_retry.base.documents import read_answer
-from durable_retry.base.foreign import look, name_of, plain_text, text_of
+from durable_retry.base.foreign import name_of, text_of
 from durable_retry.base.text import DATA_PREFIX, Secret
-from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED, VALUES, values_at
 
@@ -50,21 +49,6 @@ def hide_tokens(dependency: Dependency, tokens: Iterable[Secret]) -> None:
     if dependency.auth is not None and dependency.auth.value is not None:
         secrets.append(dependency.auth.value)
     _known[dependency.name] = _Known(dependency, Credentials(secret.reveal() for secret in secrets))
-
-
-def refuse_credentials(document: Any, dependency: Dependency, pointer: str, text: str | None = None) -> None:
-    """Refuse what a handler wants to be stored or sent on with a credential of the dependency's in it.
-
-    Args:
-        text: See `Credentials.without`.
-
-    Raises:
-        InvalidInputError: With the place of each.
-    """
-    _, places = credentials_of(dependency).without(document, text)
-    if places:
-        detail = f"holds the credential of {dependency.name}, which is never stored or sent on"
-        raise InvalidInputError(Problem(pointer + place, detail) for place in places)
 
 
 # Only headers that help a person are stored: others may hold cookies and tokens.
@@ -207,7 +191,6 @@ def _one_line(masked: str) -> str:
 
 FAILURE_CHARS: Final = 4_000
 """An attempt's failure travels with the operation until the next attempt."""
-_FAILURE_FRAMES: Final = 40  # the last ones, about as many as fit: to format thousands would take seconds
 
 
 def refusal_texts(body: str, dependency: Dependency) -> tuple[str, str | None]:
@@ -216,16 +199,6 @@ def refusal_texts(body: str, dependency: Dependency) -> tuple[str, str | None]:
     line = _one_line(masked if message == body else safe_text(message, dependency))[:_LINE_CHARS]
     text = masked.strip()[:FAILURE_CHARS]
     return line, None if text == line else text
-
-
-def failure_traceback(error: BaseException, dependency: Dependency) -> str:
-    """Return where a handler failed: the end of the traceback, without secrets."""
-    entries = look(lambda: format_exception(error, limit=-_FAILURE_FRAMES), [name_of(error)])
-    last: list[str] = []
-    # Whole entries, and more than is kept: no credential is cut at its beginning.
-    while entries and sum(map(len, last)) < 2 * FAILURE_CHARS:
-        last.append(plain_text(entries.pop()))
-    return safe_text("".join(reversed(last)), dependency)[-FAILURE_CHARS:]
 
 
 def safe_text(text: str, dependency: Dependency) -> str:

@@ -15,8 +15,10 @@ Models and dataclasses say themselves what keys, bytes and sets of theirs are as
 """
 
 import json
+import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -55,6 +57,53 @@ def plain_text(value: object) -> str:
     # By the methods of `str`: a subclass may have others.
     beginning = str.__getitem__(str(value), slice(_TEXT_CHARS))
     return str.encode(beginning, "utf-8", "backslashreplace").decode()
+
+
+def names_of(error: BaseException) -> list[str]:
+    """Return the names by which an exception is classified, the most special first.
+
+    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`.
+    Those with a code that the exception carries come before all: ClientError.SlowDown.
+    """
+    classes = [name for cls in type(error).__mro__ for name in _names_of_class(cls)]
+    coded = [f"{name}.{code}" for code in _codes_of(error) for name in classes]
+    return list(dict.fromkeys([*coded, *classes]))
+
+
+def qualified_name(cls: type) -> str:
+    """Return the name of a class in full: `redis.exceptions.ConnectionError`."""
+    module, name = look(lambda: str(cls.__module__), ""), look(lambda: str(cls.__name__), "")
+    return f"{module}.{name}"
+
+
+def _names_of_class(cls: type) -> tuple[str, ...]:
+    full = qualified_name(cls)
+    name = full.rpartition(".")[2]
+    return full, f"{full.partition('.')[0]}.{name}", name
+
+
+_CODE: Final = re.compile(r"[\w:.\-]{1,64}")
+_HOLD_CODES: Final = ("grpc_status_code", "code", "error_code", "status_code", "error")
+
+
+def _codes_of(error: Any) -> list[str]:
+    found = [
+        look(lambda: error.response["Error"]["Code"], None),
+        *(look(partial(getattr, error, name), None) for name in _HOLD_CODES),
+        *look(lambda: list(error._error_labels), []),  # noqa: SLF001 - pymongo has no list of them elsewhere
+        # A reply of Redis begins with its code.
+        next((word for word in text_of(error).split(" ")[:1] if word.isupper()), None),
+    ]
+    codes = (look(partial(_code_text, code), "") for code in found)
+    return list(dict.fromkeys(code for code in codes if _CODE.fullmatch(code)))
+
+
+def _code_text(code: Any) -> str:
+    if callable(code):  # of grpc
+        code = code()
+    if issubclass(type(code), str):
+        return plain_text(str.__str__(code))
+    return str(int(code)) if issubclass(type(code), int) else plain_text(code.name)
 
 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)

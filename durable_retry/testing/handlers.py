@@ -11,13 +11,19 @@ from typing import Any, assert_never
 
 import httpx
 
-from durable_retry.attempt.handler import attempt_handler, outcome_of_marked, sends_once
+from durable_retry.attempt.attempt import (
+    outcome_of_marked,
+)
 from durable_retry.attempt.http_client import close_clients, sending_over
 from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.attempt.markers import Marked
 from durable_retry.attempt.results import StepRule
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
+from durable_retry.features.handler_attempts.handler import (
+    attempt_handler,
+    sends_once,
+)
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
 from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import parse_config

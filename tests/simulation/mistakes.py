@@ -18,8 +18,6 @@ from azure.core.exceptions import ServiceResponseError
 from durable_retry.attempt import call as handler_calls
 from durable_retry.attempt import commits, functions, handler, markers, results
 from durable_retry.attempt import http_request as http_attempt
-from durable_retry.attempt.call import Calls
-from durable_retry.attempt.functions import LetOutError
 from durable_retry.attempt.markers import Marked
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
@@ -34,6 +32,12 @@ from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.fallback.stays import Stay
+from durable_retry.features.handler_attempts.call import Calls
+from durable_retry.features.handler_attempts.functions import LetOutError
+from durable_retry.features.handler_attempts.rules.steps import (
+    begin,
+    begin_heartbeats,
+)
 from durable_retry.features.in_process import call as calls
 from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
@@ -62,7 +66,6 @@ from durable_retry.rules.limits.messages import SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.steps import begin, begin_heartbeats
 from durable_retry.rules.operations.waits import Pause
 from durable_retry.rules.retry import classify, loop
 from durable_retry.rules.retry.decide import DeadLetter, while_blocked

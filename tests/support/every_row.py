@@ -16,6 +16,10 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.dead_letters import records
+from durable_retry.features.handler_attempts.rules.steps import (
+    Execution,
+    report_progress,
+)
 from durable_retry.features.outbox import event_store as outbox
 from durable_retry.features.outbox.rules.outbox import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
@@ -26,10 +30,8 @@ from durable_retry.rules.facts import TargetType
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.steps import (
     HEARTBEAT,
-    Execution,
     RememberedStep,
     StepState,
-    report_progress,
 )
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients

@@ -3,8 +3,7 @@
     none ──begin──> running ──succeed──> succeeded     never run again
                      ^    └────fail────> failed ──begin──> running, one attempt more
 
-A `running` record whose process died stays as it is. Whether its step ran is not known: the next execution
-runs it again under the same key where the dependency deduplicates, and else must not (`UnknownEffectError`).
+A `running` record whose process died stays as it is: whether its step ran is not known.
 
 A record belongs to an operation, the run that began it first and the step's name. A replay with the same
 input continues the records of the run that it replays; so a record also has the number of the run that last
@@ -27,10 +26,6 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant, Unreadable
 from durable_retry.base.json_forms import JsonShape, is_none
 from durable_retry.base.names import OperationState
-from durable_retry.base.validation import InvalidInputError, Problem
-
-MAX_RESULT_BYTES: Final = 65_536
-"""The most that one step's result may take as JSON."""
 
 
 class StepState(StrEnum):
@@ -49,10 +44,6 @@ class StepState(StrEnum):
 
 class StepStoppedError(Exception):
     """A step must not run; the message says why, for a person."""
-
-
-class UnknownEffectError(StepStoppedError):
-    """An earlier execution began the step, how it ended is not known, and it must not be repeated."""
 
 
 class OvertakenError(StepStoppedError):
@@ -77,77 +68,6 @@ class RememberedStep(JsonShape):
     @property
     def has_succeeded(self) -> bool:
         return self.state is StepState.SUCCEEDED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    name: str
-    run: int  # number of the operation's run
-    token: str  # names this execution alone
-    is_repeatable: bool  # whether the step may run again when it is not known whether it ran
-    now: datetime
-    dead_letter_id: str
-
-
-def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep:
-    """Return the record with which a step begins, or the one that has its result.
-
-    Raises:
-        UnknownEffectError: It began before, how it ended is not known, and it must not be repeated.
-        OvertakenError: A later run of the operation wrote the record.
-    """
-    if record is None:
-        return RememberedStep(
-            name=execution.name,
-            run=execution.run,
-            execution=execution.token,
-            state=StepState.RUNNING,
-            attempts=1,
-            begun_at=execution.now,
-            dead_letter_id=execution.dead_letter_id,
-        )
-    if record.has_succeeded or record.execution == execution.token:
-        return record
-    _check_not_overtaken(record, execution.run)
-    has_failed = record.state is StepState.FAILED
-    if not (has_failed or execution.is_repeatable or record.run < execution.run):
-        raise UnknownEffectError(
-            f"step {record.name} began in an execution whose end is not known, and must not run twice"
-        )
-    return replace(
-        record,
-        run=execution.run,
-        execution=execution.token,
-        state=StepState.RUNNING,
-        attempts=record.attempts + has_failed,
-        dead_letter_id=execution.dead_letter_id,
-    )
-
-
-def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -> RememberedStep:
-    """Return the record with a result; the first result stays, also beside a later execution.
-
-    Raises:
-        OvertakenError: A later run of the operation wrote the record.
-    """
-    if record is not None and record.has_succeeded:
-        return record
-    _check_not_overtaken(record, begun.run)
-    return replace(begun, state=StepState.SUCCEEDED, result=result)
-
-
-def fail(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
-    """Return the record of a step that failed in a known way, unless another execution wrote it since."""
-    if record is not None and (record.has_succeeded or record.execution != begun.execution):
-        return record
-    return replace(begun, state=StepState.FAILED)
-
-
-def hold(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
-    """Return the record of a step whose attempt does not count: it was not admitted, or not authorized."""
-    if record is not None and (record.has_succeeded or record.execution != begun.execution):
-        return record
-    return replace(begun, state=StepState.FAILED, attempts=begun.attempts - 1)
 
 
 def forgotten(record: RememberedStep | None) -> RememberedStep:
@@ -187,15 +107,7 @@ def shown(record: RememberedStep, state: OperationState) -> StepNote:
     return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
 
 
-def _check_not_overtaken(record: RememberedStep | None, run: int) -> None:
-    if record is not None and record.run > run:
-        raise OvertakenError(record.run, run)
-
-
 HEARTBEAT: Final = "~heartbeat"
-
-MAX_PROGRESS_BYTES: Final = 16_384
-"""The most that reported progress may take as JSON."""
 
 
 class HeartbeatNote(Answer):
@@ -204,59 +116,6 @@ class HeartbeatNote(Answer):
     at: Instant
     attempt: Annotated[int, Field(description="The attempt that reported it, or began with it.")]
     progress: Annotated[Any, Field(description="What it reported; the next attempt gets it.")]
-
-
-def progress_text(document: Any) -> str:
-    """Return reported progress as it is stored.
-
-    Raises:
-        InvalidInputError: It is too large.
-    """
-    text = json.dumps(document)
-    size = len(text.encode())
-    if size > MAX_PROGRESS_BYTES:
-        detail = f"has {size} bytes; a heartbeat takes {MAX_PROGRESS_BYTES}"
-        raise InvalidInputError([Problem("/progress", detail)])
-    return text
-
-
-def begin_heartbeats(record: RememberedStep | None, execution: Execution, attempt: int) -> RememberedStep:
-    """Return the record with which an attempt begins: it has what an earlier one reported last.
-
-    Raises:
-        OvertakenError: A later run of the operation wrote the record.
-    """
-    return report_progress(record, execution, attempt, "null" if record is None else record.result or "null")
-
-
-def report_progress(
-    record: RememberedStep | None, execution: Execution, attempt: int, text: str
-) -> RememberedStep:
-    """Return the record with what an attempt reports; a later attempt's stays.
-
-    Args:
-        record: As it is stored; None when there is none.
-        execution: Says when, and in which run.
-        attempt: Number of the attempt.
-        text: The progress as JSON.
-
-    Raises:
-        OvertakenError: A later run of the operation wrote the record.
-    """
-    if record is not None and record.run > execution.run:
-        raise OvertakenError(record.run, execution.run)
-    if record is not None and record.run == execution.run and record.attempts > attempt:
-        return record
-    return RememberedStep(
-        name=HEARTBEAT,
-        run=execution.run,
-        execution=execution.token,
-        state=StepState.RUNNING,
-        attempts=attempt,
-        begun_at=execution.now,
-        result=text,
-        dead_letter_id=execution.dead_letter_id,
-    )
 
 
 def shown_heartbeat(record: RememberedStep) -> HeartbeatNote:

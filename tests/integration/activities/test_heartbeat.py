@@ -13,11 +13,18 @@ import pytest
 import durable_retry
 from durable_retry.attempt import results
 from durable_retry.attempt.attempt import make_attempt
-from durable_retry.attempt.call import Calls
 from durable_retry.base.names import Category, OperationState
+from durable_retry.features.handler_attempts.call import Calls
+from durable_retry.features.handler_attempts.rules.steps import (
+    MAX_PROGRESS_BYTES,
+)
 from durable_retry.handlers import Call, registry
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.operations.steps import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote, RememberedStep
+from durable_retry.rules.operations.steps import (
+    HEARTBEAT,
+    HeartbeatNote,
+    RememberedStep,
+)
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.runtime import clock

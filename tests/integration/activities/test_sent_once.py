@@ -13,14 +13,14 @@ from azure.core.exceptions import ServiceRequestError
 import durable_retry
 from durable_retry.attempt import admission, markers
 from durable_retry.attempt.attempt import attempt_operation, make_attempt
-from durable_retry.attempt.call_transport import CallTransport
-from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.attempt.http_pool import PROGRESS
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import Category
 from durable_retry.circuit import cache
 from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.features.handler_attempts.call_transport import CallTransport
+from durable_retry.features.handler_attempts.functions import Interruption
 from durable_retry.handlers import Call, Rejected, Transient, registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth
@@ -338,7 +338,7 @@ async def test_our_own_storage_that_fails_after_what_took_effect_does_not_repeat
         raise ServiceRequestError("away")
 
     with monkeypatch.context() as fault:
-        fault.setattr("durable_retry.attempt.handler.change_step", away)
+        fault.setattr("durable_retry.features.handler_attempts.handler.change_step", away)
         outcome = await run(order)
         assert outcome.category is Category.AMBIGUOUS
         assert "ServiceRequestError" in (outcome.error or "")

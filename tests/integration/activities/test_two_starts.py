@@ -185,7 +185,7 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "steps by run": (
         "a handler",
-        lambda: patch("durable_retry.attempt.handler.count_start", _in_its_own_run),
+        lambda: patch("durable_retry.features.handler_attempts.handler.count_start", _in_its_own_run),
     ),
     "a run forgotten": (
         "a handler",

@@ -10,9 +10,12 @@ import pytest
 from durable_retry.attempt.results import change_step, steps_shown
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import change_dead_letter, keep_operation
+from durable_retry.features.handler_attempts.rules.steps import (
+    Execution,
+    begin,
+)
 from durable_retry.operations.actions import submit
 from durable_retry.rules.dead_letters.record import Replay, dead_letter_id_of
-from durable_retry.rules.operations.steps import Execution, begin
 from durable_retry.runtime import clock
 from durable_retry.upkeep import removal as retention
 from durable_retry.upkeep.removal import MARKERS_KEPT, Past, remove_steps

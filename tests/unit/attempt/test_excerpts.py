@@ -10,14 +10,16 @@ from durable_retry.attempt.excerpts import (
     credentials_of,
     error_line,
     error_text,
-    failure_traceback,
     kept_result,
     refusal_texts,
-    refuse_credentials,
 )
 from durable_retry.attempt.http_client import BoundedResponse
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.handler_attempts.excerpts import (
+    failure_traceback,
+    refuse_credentials,
+)
 from durable_retry.rules.config.dependency import Auth, Dependency
 
 WITH_SECRETS = Dependency(

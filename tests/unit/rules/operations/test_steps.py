@@ -6,24 +6,26 @@ import pytest
 
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.rules.operations.steps import (
-    HEARTBEAT,
+from durable_retry.features.handler_attempts.rules.steps import (
     MAX_PROGRESS_BYTES,
     Execution,
-    OvertakenError,
-    RememberedStep,
-    StepState,
     UnknownEffectError,
     begin,
     begin_heartbeats,
     fail,
-    forgotten,
     hold,
     progress_text,
     report_progress,
+    succeed,
+)
+from durable_retry.rules.operations.steps import (
+    HEARTBEAT,
+    OvertakenError,
+    RememberedStep,
+    StepState,
+    forgotten,
     shown,
     shown_heartbeat,
-    succeed,
 )
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

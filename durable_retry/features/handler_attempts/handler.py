@@ -1,7 +1,7 @@
 """One attempt that is a handler: it is run, and what it returns or raises becomes an outcome."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -9,62 +9,69 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import httpx
-from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter, ValidationError
 
-from durable_retry.attempt.admission import StepGate
-from durable_retry.attempt.call import (
-    Calls,
-    ChangeStep,
-    FailedStep,
-    MissingDependencyError,
-    StepInterrupted,
-)
-from durable_retry.attempt.call_transport import SENT_BEFORE, Seen, UnmarkedError, may_repeat_work
 from durable_retry.attempt.excerpts import (
     ERROR_CHARS,
     bounded,
     credentials_of,
     error_line,
     error_text,
-    failure_traceback,
     refusal_texts,
-    refuse_credentials,
 )
-from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.attempt.http_client import EscapedBaseUrlError, SignInError
 from durable_retry.attempt.http_request import Plan, document_of, verdict_on
-from durable_retry.attempt.markers import SENT, Marked, count_start, find_marked
-from durable_retry.attempt.raised import (
+from durable_retry.attempt.results import change_step
+from durable_retry.base.foreign import (
+    look,
+    name_of,
+    names_of,
+    qualified_name,
+    text_of,
+)
+from durable_retry.base.names import Category
+from durable_retry.base.text import cut_text
+from durable_retry.base.validation import InvalidInputError, pointer_of
+from durable_retry.features.handler_attempts.call import (
+    Calls,
+    ChangeStep,
+    FailedStep,
+    MissingDependencyError,
+    StepInterrupted,
+)
+from durable_retry.features.handler_attempts.call_transport import (
+    Seen,
+    UnmarkedError,
+    may_repeat_work,
+)
+from durable_retry.features.handler_attempts.excerpts import (
+    failure_traceback,
+    refuse_credentials,
+)
+from durable_retry.features.handler_attempts.functions import NoFreeThreadError, members_of, run_function
+from durable_retry.features.handler_attempts.gate import (
+    StepGate,
+)
+from durable_retry.features.handler_attempts.raised import (
     FailedAnswer,
     answer_of,
     answer_within,
     links_of,
-    names_of,
-    qualified_name,
 )
-from durable_retry.attempt.results import change_step
-from durable_retry.base.foreign import look, name_of, text_of
-from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import Category
-from durable_retry.base.text import counted, cut_text
-from durable_retry.base.validation import InvalidInputError, pointer_of
+from durable_retry.features.handler_attempts.rules.libraries import kind_by_code, kind_of
 from durable_retry.handlers import Outcome, Rejected, Throttled, Transient, is_conditional
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
 from durable_retry.rules.operations.request import is_unprotected
-from durable_retry.rules.operations.steps import OvertakenError, StepStoppedError
+from durable_retry.rules.operations.steps import StepStoppedError
 from durable_retry.rules.retry.classify import Classification, classify_failure
-from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
-from durable_retry.rules.retry.libraries import kind_by_code, kind_of
 from durable_retry.rules.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
 from durable_retry.rules.retry.rules import ruled_name
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import targets
-from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
 # Exceptions that a change of the handler ends, and no repetition.
@@ -124,7 +131,7 @@ async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own part
         if calls.stopped is None:
             return outcome
     if isinstance(calls.stopped, StepStoppedError):
-        return _stopped(plan, calls.stopped)
+        return stopped(plan, calls.stopped)
     not_ended = plan.outcome(
         category=Category.TRANSIENT,
         error=error_line(calls.stopped, plan.dependency),
@@ -138,7 +145,8 @@ async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own part
     raise calls.stopped
 
 
-def _stopped(plan: Plan, error: StepStoppedError) -> AttemptOutcome:
+def stopped(plan: Plan, error: StepStoppedError) -> AttemptOutcome:
+    """Return the outcome of a handler that must not go on."""
     return plan.outcome(category=Category.AMBIGUOUS, error=str(error), is_elsewhere=True, is_stopped=True)
 
 
@@ -420,63 +428,6 @@ def sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
     return {SENT_ONCE: True} if any(map(is_conditional, result.get("writes", ()))) else {}
 
 
-def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
-    """Return the outcome of an attempt that an earlier execution made, as far as that is known.
-
-    It shows nothing more of the dependency: that execution reported what it saw.
-    """
-    if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
-        until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"
-        return plan.outcome(
-            category=Category.AMBIGUOUS, error=until, counted=False, may_answer_until=marked.ends_at
-        )
-    if marked.outcome is None:
-        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE, is_elsewhere=True)
-    noted = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
-    return in_run_of_plan(noted, marked.run, plan)
-
-
-def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
-    """Return an outcome that says in which run the operation goes on, where that is another start's."""
-    return outcome if run == plan.operation.run else replace(outcome, run=run)
-
-
 def sends_once(plan: Plan, handler: Handler) -> bool:
     """Whether requests of a handler, which itself may run again, may have to be sent once only."""
     return handler.repeatable is None and not plan.deduplication_header
-
-
-async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> Plan | AttemptOutcome:
-    """Note that a handler is about to run; return its plan, or the outcome that ends it.
-
-    What an earlier execution marked as sent ends it before the handler runs again; `unsent` executions sent
-    nothing.
-
-    The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
-    its process each time would be run for ever. An attempt that ends is not begun again under its number.
-    Where another start of the same life came first, the plan is in the run of that one. When storage does not
-    answer the handler runs all the same.
-    """
-    operation = plan.operation
-    try:
-        starts = await count_start(operation.life, plan.number, plan.limit.started_at)
-    except OvertakenError as error:
-        return _stopped(plan, error)
-    except AzureError as error:
-        _log.warning(
-            "the start of %s, attempt %d, was not noted: %s",
-            operation.run_id,
-            plan.number,
-            type(error).__name__,
-            extra=fields_of(operation, {ATTEMPT_NUMBER: plan.number}),
-        )
-        return plan
-    if starts.count > 1 and sends_once(plan, handler):
-        marked = await find_marked(operation.life, plan.number, SENT, unsent)
-        if marked is not None:
-            return outcome_of_marked(plan, marked)
-    if starts.count < MAX_OWN_FAILURES:
-        return replace(plan, operation=operation.in_run(starts.run))
-    begun = f"handler {handler.name} began this attempt {counted(starts.count - 1, 'time')}"
-    died = f"{begun} and never ended it: its process died"
-    return plan.outcome(category=Category.AMBIGUOUS, error=died, is_elsewhere=True)

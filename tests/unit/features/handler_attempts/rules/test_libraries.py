@@ -3,9 +3,9 @@ from itertools import product
 import pytest
 
 from durable_retry.base.names import Category
+from durable_retry.features.handler_attempts.rules.libraries import kind_by_code, kind_of
 from durable_retry.rules.config.dependency import _FAILURE_NAME
 from durable_retry.rules.retry.classify import UNAUTHORIZED, Classification
-from durable_retry.rules.retry.libraries import kind_by_code, kind_of
 
 TRANSIENT = Classification(Category.TRANSIENT)
 AWS = "botocore.exceptions.ClientError"

@@ -10,7 +10,15 @@ import pytest
 import requests
 from azure.core.exceptions import HttpResponseError
 
-from durable_retry.attempt.raised import FailedAnswer, answer_of, answer_within, links_of, names_of
+from durable_retry.base.foreign import (
+    names_of,
+)
+from durable_retry.features.handler_attempts.raised import (
+    FailedAnswer,
+    answer_of,
+    answer_within,
+    links_of,
+)
 
 
 def exception(name: str, *bases: str, **attributes: Any) -> Exception:

@@ -22,7 +22,9 @@ from threading import Thread
 from typing import Any, Final, override
 
 from durable_retry.base.foreign import look, name_of, plain_json, text_of
-from durable_retry.rules.operations.steps import progress_text
+from durable_retry.features.handler_attempts.rules.steps import (
+    progress_text,
+)
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 

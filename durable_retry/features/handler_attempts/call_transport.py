@@ -13,16 +13,21 @@ from uuid import uuid4
 import httpx
 from azure.core.exceptions import AzureError
 
+from durable_retry.attempt.attempt import SENT_BEFORE
 from durable_retry.attempt.http_client import transport_of
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.attempt.http_request import Plan, own_headers
 from durable_retry.attempt.markers import SENT, insert_marker
-from durable_retry.attempt.raised import names_of
 from durable_retry.base.errors import ContendedError, StorageRefusedError
+from durable_retry.base.foreign import (
+    names_of,
+)
 from durable_retry.base.names import Category
+from durable_retry.features.handler_attempts.rules.steps import (
+    UnknownEffectError,
+)
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.request import is_unprotected
-from durable_retry.rules.operations.steps import UnknownEffectError
 from durable_retry.rules.retry.classify import classify_failure, classify_status
 from durable_retry.rules.retry.retry_after import parse_retry_after
 from durable_retry.rules.retry.rules import ruled_answer
@@ -66,9 +71,6 @@ class Seen:
         """Take over what a step shows whose result is not remembered."""
         self.has_lost |= step.is_unknown
         self.has_acted |= step.has_acted
-
-
-SENT_BEFORE: Final = "an earlier execution of this attempt may have taken effect; its outcome is not known"
 
 
 class UnmarkedError(Exception):

@@ -21,15 +21,8 @@ from uuid import uuid4
 from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter
 
-from durable_retry.attempt.admission import StepBlockedError, StepGate
-from durable_retry.attempt.call_transport import CallTransport, Seen, UnmarkedError
-from durable_retry.attempt.excerpts import refuse_credentials
-from durable_retry.attempt.functions import (
-    CANCEL_SECONDS,
-    Heartbeat,
-    Interruption,
-    members_of,
-    run_function,
+from durable_retry.attempt.admission import (
+    StepBlockedError,
 )
 from durable_retry.attempt.http_client import make_client
 from durable_retry.attempt.http_request import Plan
@@ -37,6 +30,30 @@ from durable_retry.attempt.results import StepRule
 from durable_retry.base.errors import ContendedError
 from durable_retry.base.foreign import look, plain_json
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.features.handler_attempts.call_transport import CallTransport, Seen, UnmarkedError
+from durable_retry.features.handler_attempts.excerpts import (
+    refuse_credentials,
+)
+from durable_retry.features.handler_attempts.functions import (
+    CANCEL_SECONDS,
+    Heartbeat,
+    Interruption,
+    members_of,
+    run_function,
+)
+from durable_retry.features.handler_attempts.gate import (
+    StepGate,
+)
+from durable_retry.features.handler_attempts.rules.steps import (
+    MAX_RESULT_BYTES,
+    Execution,
+    begin,
+    begin_heartbeats,
+    fail,
+    hold,
+    report_progress,
+    succeed,
+)
 from durable_retry.handlers import Call, Step
 from durable_retry.handlers.signatures import (
     SignatureError,
@@ -50,17 +67,9 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.dead_letters.record import dead_letter_id_of
 from durable_retry.rules.operations.steps import (
     HEARTBEAT,
-    MAX_RESULT_BYTES,
-    Execution,
     OvertakenError,
     RememberedStep,
     StepStoppedError,
-    begin,
-    begin_heartbeats,
-    fail,
-    hold,
-    report_progress,
-    succeed,
 )
 from durable_retry.rules.retry.history import AttemptOutcome, StepFailure
 from durable_retry.rules.retry.policy import RetryPolicy, policy_from, policy_problems

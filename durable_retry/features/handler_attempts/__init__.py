@@ -1,0 +1,9 @@
+"""Attempts of handlers: functions of the app, with remembered steps and heartbeats."""
+
+from typing import Final
+
+from durable_retry.plugins import Plugin
+
+PLUGIN: Final = Plugin(
+    name="handler_attempts", handler="durable_retry.features.handler_attempts.attempt:run_handler"
+)
