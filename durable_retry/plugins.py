@@ -245,6 +245,12 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 
 @cache
+def runs_handlers() -> str:
+    """Return where a function is that makes the attempts of handlers; "" where no feature has one."""
+    return next((feature.handler for feature in features() if feature.handler), "")
+
+
+@cache
 def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
     installed = sorted(entry_points(group=GROUP), key=lambda each: each.name)

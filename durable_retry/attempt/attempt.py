@@ -1,7 +1,7 @@
 """One attempt of an operation, with its admission before and its report to the circuit after.
 
     retry budget, circuit ──refused──> Blocked
-            └──permitted──> marker (not for safe requests) ──> call, or handler ──> AttemptOutcome ──> report
+            └──permitted──> marker (not for safe requests) ──> call ──> AttemptOutcome ──> report
 
 The result of an attempt is an outcome; only a failure of our own storage raises.
 """
@@ -24,7 +24,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import features, features_of
+from durable_retry.plugins import features_of, runs_handlers
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
@@ -208,8 +208,8 @@ async def _make_planned(
     hub: TaskHub | None, step: StepAdmission | None, unsent: Collection[str], plan: Plan
 ) -> AttemptOutcome:
     if plan.operation.handler is not None:
-        run = next((imported(each.handler) for each in features() if each.handler), None)
-        return without_handler(plan) if run is None else await run(plan, hub, step, unsent)
+        run = runs_handlers()
+        return await imported(run)(plan, hub, step, unsent) if run else without_handler(plan)
     if not needs_marker(plan):
         return await attempt_request(plan)
     return await at_most_once(plan, attempt_request, unsent)

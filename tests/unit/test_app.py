@@ -95,6 +95,16 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
     assert find_dependency("payments") is not None
 
 
+def test_a_handler_is_refused_with_its_place_where_no_feature_runs_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable_retry.operation(dependency="payments")(trigger_of)
+    registered(tmp_path)
+    monkeypatch.setattr("durable_retry.app.runs_handlers", str)
+    with pytest.raises(StartError, match=rf"{Path(__file__).name}:\d+.*lacks the feature that runs handlers"):
+        registered(tmp_path)
+
+
 def test_all_routes_are_below_the_route_prefix_also_in_the_description(tmp_path: Path) -> None:
     functions = registered(tmp_path, route_prefix="/platform/retries/")
     routes = [route for each in functions.values() if (route := trigger_of(each).get("route"))]

@@ -45,7 +45,7 @@ from durable_retry.runtime.deferred import imported, unimportable
 app = df.DFApp()
 durable_retry.register(app)
 for module in pkgutil.walk_packages(durable_retry.__path__, "durable_retry."):
-    if not module.name.startswith("durable_retry.features."):
+    if not module.name.startswith(("durable_retry.features.", "durable_retry.testing")):
         import_module(module.name)
 for plugin in plugins():
     for reference in (each for collection in plugin.collections for each in collection.routes):

@@ -88,7 +88,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     },
     f"{LIBRARY}.app": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", "app")),
     f"{LIBRARY}.testing": frozenset(
-        f"{LIBRARY}.{part}" for part in (*ROOMS, "testing", "features.in_process")
+        f"{LIBRARY}.{part}"
+        for part in (*ROOMS, "testing", "features.handler_attempts", "features.in_process")
     ),
     f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing")),
     "durable_retry_client": frozenset({"durable_retry_client"}),

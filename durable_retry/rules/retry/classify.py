@@ -168,7 +168,7 @@ def classify_failure(
     """Classify an exception that was raised instead of an answer.
 
     Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
-    exception's class and its bases, most specific first, as `attempt.raised.names_of` returns them. An
+    exception's class and its bases, most specific first, as `base.foreign.names_of` returns them. An
     unknown one is `transient` and may have been sent.
     """
     names = list(exception_names)

@@ -15,11 +15,6 @@ from durable_retry.attempt.excerpts import (
 )
 from durable_retry.attempt.http_client import BoundedResponse
 from durable_retry.base.text import Secret
-from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.handler_attempts.excerpts import (
-    failure_traceback,
-    refuse_credentials,
-)
 from durable_retry.rules.config.dependency import Auth, Dependency
 
 WITH_SECRETS = Dependency(
@@ -243,30 +238,3 @@ def test_the_lines_of_headers_are_masked_before_they_become_one_line() -> None:
     assert error_text("X-Other-Key: abc def\nCookie: a=b; c=d\nfailed", PAYMENTS).endswith(
         "Cookie: *** failed"
     )
-
-
-def test_a_traceback_is_cut_between_its_entries() -> None:
-    def fail(depth: int) -> None:
-        if depth:
-            fail(depth - 1)
-        raise ValueError("sesame-open " * 800 + "password='x1' end")
-
-    try:
-        fail(30)
-    except ValueError as error:
-        text = failure_traceback(error, PAYMENTS)
-    assert text.startswith("ValueError: *** ***")
-    assert "sesame" not in text
-    with pytest.raises(ValueError, match="x") as many:
-        raise ValueError("x\n" * 6_000)
-    assert failure_traceback(many.value, PAYMENTS).endswith("x\n" * 2_000)
-
-
-@pytest.mark.parametrize("document", [{"a": ["x sesame-open"]}, "sesame%2dopen"])
-def test_what_is_to_be_stored_with_a_credential_is_refused_at_its_place(document: Any) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        refuse_credentials(document, PAYMENTS, "/steps/one")
-    assert [problem.pointer for problem in caught.value.problems] == [
-        "/steps/one/a/0" if isinstance(document, dict) else "/steps/one"
-    ]
-    refuse_credentials({"a": "***"}, PAYMENTS, "")

@@ -1,7 +1,7 @@
 """What an exception of a client library means when no answer with a status says more, by its qualified name.
 
 An exception has the names of its class and of the bases of that, the most special first, and before them
-those with a code that it carries: ClientError.SlowDown (see `attempt.raised.names_of`).
+those with a code that it carries: ClientError.SlowDown (see `base.foreign.names_of`).
 No library is imported. Each table names its source; a base class that is `transient` makes its library known.
 
 A code says more than the status beside it: AWS throttles with 400, and ABORTED of gRPC, which asks for
