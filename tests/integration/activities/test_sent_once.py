@@ -11,7 +11,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
-from durable_retry.attempt import admission, markers
+from durable_retry.attempt import markers
 from durable_retry.attempt.attempt import attempt_operation, make_attempt
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.attempt.http_pool import PROGRESS
@@ -19,6 +19,7 @@ from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import Category
 from durable_retry.circuit import cache
 from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.features.handler_attempts import gate as gates
 from durable_retry.features.handler_attempts.call_transport import CallTransport
 from durable_retry.features.handler_attempts.functions import Interruption
 from durable_retry.handlers import Call, Rejected, Transient, registry
@@ -390,10 +391,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     async def limiter(_entity: object) -> Limiter:
         return gate.limiter
 
-    monkeypatch.setattr(admission, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(admission, "ask_limiter", gate.asked)
-    monkeypatch.setattr(admission, "give_slot_back", gate.give_back)
-    monkeypatch.setattr(admission, "leave_limiter", gate.leave)
+    monkeypatch.setattr(gates, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(gates, "ask_limiter", gate.asked)
+    monkeypatch.setattr(gates, "give_slot_back", gate.give_back)
+    monkeypatch.setattr(gates, "leave_limiter", gate.leave)
     monkeypatch.setattr(CircuitEntity, "limiter", limiter)
     return gate
 
@@ -500,7 +501,7 @@ async def test_a_step_that_is_held_in_place_asks_again_where_its_signal_is_lost(
             await Gate.ask(gate, request)
 
     gate.ask, gate.answers = ask, [BUSY, Permitted(epoch=1)]  # type: ignore[method-assign]
-    monkeypatch.setattr(admission, "_LOST", timedelta(0))
+    monkeypatch.setattr(gates, "_LOST", timedelta(0))
     assert (await at_hub(stepping([]))).result == {"value": "done"}
     assert service.received == ["POST", "POST"]
     first, second = asks

@@ -20,7 +20,6 @@ import pytest
 
 import durable_retry
 from activities.operation import commit
-from durable_retry.attempt import attempt as attempts
 from durable_retry.attempt import markers as writes
 from durable_retry.attempt.attempt import make_attempt
 from durable_retry.attempt.http_client import sending_over
@@ -185,11 +184,13 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "steps by run": (
         "a handler",
-        lambda: patch("durable_retry.features.handler_attempts.handler.count_start", _in_its_own_run),
+        lambda: patch("durable_retry.features.handler_attempts.attempt.count_start", _in_its_own_run),
     ),
     "a run forgotten": (
         "a handler",
-        lambda: patch.object(attempts, "in_run_of_plan", lambda outcome, *_: outcome),
+        lambda: patch(
+            "durable_retry.features.handler_attempts.attempt.in_run_of_plan", lambda outcome, *_: outcome
+        ),
     ),
 }
 
