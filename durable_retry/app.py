@@ -29,7 +29,7 @@ from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.handlers.registry import registered_handlers
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
-from durable_retry.plugins import plugins, runs_handlers, sources, why_absent
+from durable_retry.plugins import handler_module, plugins, sources, why_absent
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
@@ -125,7 +125,7 @@ def register(
         if text and (absent := why_absent(name)):
             mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
-    for handler in () if runs_handlers() else registered_handlers().values():
+    for handler in () if handler_module() else registered_handlers().values():
         mistakes.add(handler.place, "this app lacks the feature that runs handlers")
     with mistakes.gathered():
         builders = _own_functions() if has_dependencies() else []

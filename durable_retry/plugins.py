@@ -125,9 +125,10 @@ class Plugin:
             that they name; it takes the dependency, in whose table the problems are.
         attempt: Where a function is that makes an attempt of an operation with a part of it; it takes what
             makes the attempt else, and the `Plan`.
-        handler: Where a function is that makes an attempt of an operation that names a handler; it takes the
-            `Plan`, the task hub, the `StepAdmission` that an earlier request of a step has reached, and the
-            executions of the attempt that sent nothing. Raises `attempt.admission.StepBlockedError`.
+        handlers: Its module that runs handlers. `run_operation` makes an attempt of an operation that names
+            one; it takes the `Plan`, the task hub, the `StepAdmission` that an earlier request of a step has
+            reached, and the executions of the attempt that sent nothing. It raises
+            `attempt.admission.StepBlockedError`. `attempt_handler` takes a `Plan` and a handler, and runs it.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
@@ -197,7 +198,7 @@ class Plugin:
     dependency: str = ""
     check: str = ""
     attempt: str = ""
-    handler: str = ""
+    handlers: str = ""
     transport: str = ""
     tls: str = ""
     members: str = ""
@@ -245,9 +246,9 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 
 @cache
-def runs_handlers() -> str:
-    """Return where a function is that makes the attempts of handlers; "" where no feature has one."""
-    return next((feature.handler for feature in features() if feature.handler), "")
+def handler_module() -> str:
+    """Return the module that runs handlers; "" where no feature has one."""
+    return next((feature.handlers for feature in features() if feature.handlers), "")
 
 
 @cache

@@ -24,7 +24,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import features_of, runs_handlers
+from durable_retry.plugins import features_of, handler_module
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
@@ -208,8 +208,10 @@ async def _make_planned(
     hub: TaskHub | None, step: StepAdmission | None, unsent: Collection[str], plan: Plan
 ) -> AttemptOutcome:
     if plan.operation.handler is not None:
-        run = runs_handlers()
-        return await imported(run)(plan, hub, step, unsent) if run else without_handler(plan)
+        if not (module := handler_module()):
+            return without_handler(plan)
+        outcome: AttemptOutcome = await imported(f"{module}:run_operation")(plan, hub, step, unsent)
+        return outcome
     if not needs_marker(plan):
         return await attempt_request(plan)
     return await at_most_once(plan, attempt_request, unsent)

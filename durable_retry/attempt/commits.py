@@ -32,9 +32,8 @@ from typing import Any, Final
 from durable_retry.base.answers import read_or
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import JsonShape, is_same_json, newest_first, to_rfc3339
-from durable_retry.handlers import is_conditional
 from durable_retry.plugins import plugins
-from durable_retry.rules.operations.completion import Success
+from durable_retry.rules.operations.completion import SENT_ONCE, Success
 from durable_retry.rules.operations.keys import run_of
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.retry.history import Conflict
@@ -101,6 +100,16 @@ async def drop_entries(entries: Iterable[OldEntry]) -> None:
     await tables.delete_rows(INDEX_TABLE, keys)
 
 
+def _is_conditional(write: Mapping[str, Any]) -> bool:
+    """Whether a write, in its JSON form, is made only where its row is as it wants it."""
+    return bool(write["mode"] == "update")
+
+
+def sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the member of a result by which a conflict of its commit does not run the handler again."""
+    return {SENT_ONCE: True} if any(map(_is_conditional, result.get("writes", ()))) else {}
+
+
 class ConflictError(Exception):
     """A row is not as the handler wants it for its `update`."""
 
@@ -129,11 +138,11 @@ async def commit_success(run_id: str, success: Success, now: datetime) -> None:
         await _note_commit(run_id, location, now)
     changes = [
         _commit_row(run_id, location, success.result, now),
-        *(_change_of_write(write) for write in success.writes if not is_conditional(write)),
+        *(_change_of_write(write) for write in success.writes if not _is_conditional(write)),
         *(("create", row) for row in added),
     ]
     with tables.refusals():
-        await _transact_commit(run_id, location, changes, list(filter(is_conditional, success.writes)))
+        await _transact_commit(run_id, location, changes, list(filter(_is_conditional, success.writes)))
 
 
 async def _note_commit(run_id: str, location: CommitLocation, now: datetime) -> None:

@@ -209,11 +209,6 @@ class TableWrite:
         }
 
 
-def is_conditional(write: Mapping[str, Any]) -> bool:
-    """Whether a write, in its JSON form, is made only where its row is as it wants it."""
-    return bool(write["mode"] == "update")
-
-
 def _utf16_bytes(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass"))
 

@@ -14,8 +14,9 @@ from unittest.mock import patch
 
 import httpx
 
+from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
-from durable_retry.features.handler_attempts.functions import CURRENT, Interruption
+from durable_retry.features.handler_attempts.heartbeat import CURRENT
 from durable_retry.settings.configuration import read_settings_by
 
 _REFERENCE: Final = re.compile(r"\$\{([^${}]+)\}")

@@ -15,8 +15,9 @@ from unittest.mock import AsyncMock, patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.attempt import commits, markers, results
+from durable_retry.attempt import commits, functions, markers, results
 from durable_retry.attempt import http_request as http_attempt
+from durable_retry.attempt.functions import LetOutError
 from durable_retry.attempt.markers import Marked
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
@@ -32,9 +33,8 @@ from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Ser
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.fallback.stays import Stay
 from durable_retry.features.handler_attempts import call as handler_calls
-from durable_retry.features.handler_attempts import functions, handler
+from durable_retry.features.handler_attempts import handler
 from durable_retry.features.handler_attempts.call import Calls
-from durable_retry.features.handler_attempts.functions import LetOutError
 from durable_retry.features.handler_attempts.rules.steps import (
     begin,
     begin_heartbeats,

@@ -100,7 +100,7 @@ def test_a_handler_is_refused_with_its_place_where_no_feature_runs_handlers(
 ) -> None:
     durable_retry.operation(dependency="payments")(trigger_of)
     registered(tmp_path)
-    monkeypatch.setattr("durable_retry.app.runs_handlers", str)
+    monkeypatch.setattr("durable_retry.app.handler_module", str)
     with pytest.raises(StartError, match=rf"{Path(__file__).name}:\d+.*lacks the feature that runs handlers"):
         registered(tmp_path)
 

@@ -4,6 +4,4 @@ from typing import Final
 
 from durable_retry.plugins import Plugin
 
-PLUGIN: Final = Plugin(
-    name="handler_attempts", handler="durable_retry.features.handler_attempts.attempt:run_handler"
-)
+PLUGIN: Final = Plugin(name="handler_attempts", handlers="durable_retry.features.handler_attempts.attempt")

@@ -39,10 +39,10 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 
-async def run_handler(
+async def run_operation(
     plan: Plan, hub: TaskHub | None, step: StepAdmission | None, unsent: Collection[str]
 ) -> AttemptOutcome:
-    """Make an attempt of an operation that names a handler; see `Plugin.handler`.
+    """Make an attempt of an operation that names a handler; see `Plugin.handlers`.
 
     Raises:
         StepBlockedError: A step of it must wait, and the handler may be run again.

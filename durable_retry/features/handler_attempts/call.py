@@ -24,6 +24,12 @@ from pydantic import TypeAdapter
 from durable_retry.attempt.admission import (
     StepBlockedError,
 )
+from durable_retry.attempt.functions import (
+    CANCEL_SECONDS,
+    Interruption,
+    members_of,
+    run_function,
+)
 from durable_retry.attempt.http_client import make_client
 from durable_retry.attempt.http_request import Plan
 from durable_retry.attempt.results import StepRule
@@ -34,16 +40,10 @@ from durable_retry.features.handler_attempts.call_transport import CallTransport
 from durable_retry.features.handler_attempts.excerpts import (
     refuse_credentials,
 )
-from durable_retry.features.handler_attempts.functions import (
-    CANCEL_SECONDS,
-    Heartbeat,
-    Interruption,
-    members_of,
-    run_function,
-)
 from durable_retry.features.handler_attempts.gate import (
     StepGate,
 )
+from durable_retry.features.handler_attempts.heartbeat import Heartbeat
 from durable_retry.features.handler_attempts.rules.steps import (
     MAX_RESULT_BYTES,
     Execution,

@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from durable_retry.attempt.commits import sent_once
 from durable_retry.attempt.excerpts import (
     ERROR_CHARS,
     bounded,
@@ -19,6 +20,7 @@ from durable_retry.attempt.excerpts import (
     error_text,
     refusal_texts,
 )
+from durable_retry.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.attempt.http_client import EscapedBaseUrlError, SignInError
 from durable_retry.attempt.http_request import Plan, document_of, verdict_on
 from durable_retry.attempt.results import change_step
@@ -48,7 +50,6 @@ from durable_retry.features.handler_attempts.excerpts import (
     failure_traceback,
     refuse_credentials,
 )
-from durable_retry.features.handler_attempts.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.features.handler_attempts.gate import (
     StepGate,
 )
@@ -59,11 +60,11 @@ from durable_retry.features.handler_attempts.raised import (
     links_of,
 )
 from durable_retry.features.handler_attempts.rules.libraries import kind_by_code, kind_of
-from durable_retry.handlers import Outcome, Rejected, Throttled, Transient, is_conditional
+from durable_retry.handlers import Outcome, Rejected, Throttled, Transient
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.operations.completion import MASKED, SENT_ONCE
+from durable_retry.rules.operations.completion import MASKED
 from durable_retry.rules.operations.request import is_unprotected
 from durable_retry.rules.operations.steps import StepStoppedError
 from durable_retry.rules.retry.classify import Classification, classify_failure
@@ -421,11 +422,6 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
     for name in result.keys() & {"writes", "events"}:
         refuse_credentials(result[name], dependency, f"/{name}")
     return result
-
-
-def sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the member of a result by which a conflict of its commit does not run the handler again."""
-    return {SENT_ONCE: True} if any(map(is_conditional, result.get("writes", ()))) else {}
 
 
 def sends_once(plan: Plan, handler: Handler) -> bool:

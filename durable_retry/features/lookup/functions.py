@@ -5,9 +5,9 @@ from functools import lru_cache, partial
 from inspect import Parameter
 from typing import Any, Final
 
+from durable_retry.attempt.commits import sent_once
 from durable_retry.attempt.excerpts import error_line
 from durable_retry.attempt.functions import Interruption, run_function
-from durable_retry.attempt.handler import attempt_handler, sent_once
 from durable_retry.attempt.http_request import Plan
 from durable_retry.attempt.results import StepRule
 from durable_retry.base.validation import InvalidInputError, Problem
@@ -15,8 +15,10 @@ from durable_retry.features.lookup.rules import Answer, LookupFunction
 from durable_retry.handlers import Call, Rejected
 from durable_retry.handlers.registry import Function, Handler
 from durable_retry.handlers.signatures import lookup_signature, signature_of
+from durable_retry.plugins import handler_module
 from durable_retry.rules.operations.steps import RememberedStep
 from durable_retry.rules.retry.history import AttemptOutcome
+from durable_retry.runtime.deferred import imported
 
 _CALL: Final = "_call"
 """The parameter that takes the `Call` for the lookup of a handler that takes none."""
@@ -49,7 +51,8 @@ async def ask_function(plan: Plan, handler: Handler, lookup: LookupFunction) -> 
         heartbeat_seconds=None,
     )
     try:
-        outcome = await attempt_handler(plan, asking, _refuse_step)
+        run = imported(f"{handler_module()}:attempt_handler")
+        outcome: AttemptOutcome = await run(plan, asking, _refuse_step)
     except _NotFound:
         return plan.outcome(result=said(says="not_found").to_json())
     except _Failed as failed:

@@ -13,6 +13,7 @@ from azure.core.exceptions import ServiceRequestError
 import durable_retry
 from durable_retry.attempt import markers
 from durable_retry.attempt.attempt import attempt_operation, make_attempt
+from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.attempt.http_pool import PROGRESS
 from durable_retry.base.errors import TaskHubUnavailableError
@@ -21,7 +22,6 @@ from durable_retry.circuit import cache
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.features.handler_attempts import gate as gates
 from durable_retry.features.handler_attempts.call_transport import CallTransport
-from durable_retry.features.handler_attempts.functions import Interruption
 from durable_retry.handlers import Call, Rejected, Transient, registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth

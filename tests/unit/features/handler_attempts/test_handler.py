@@ -717,7 +717,7 @@ async def test_a_model_that_raises_when_its_result_is_read_back_refuses_it_once(
 async def test_a_handler_that_does_not_end_when_it_is_cancelled_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("durable_retry.features.handler_attempts.functions.CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr("durable_retry.attempt.functions.CANCEL_SECONDS", 0.01)
 
     async def sell(call: Call) -> None:
         while not released.is_set():

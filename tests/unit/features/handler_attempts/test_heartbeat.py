@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from durable_retry.features.handler_attempts.functions import Heartbeat
+from durable_retry.features.handler_attempts.heartbeat import Heartbeat
 
 
 async def test_a_report_that_is_being_stored_when_the_attempt_ends_is_not_lost() -> None:
