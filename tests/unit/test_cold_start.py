@@ -26,7 +26,8 @@ HEAVY: Final = frozenset(
         # Our own: routes and activities, each with all that it needs.
         *("durable_retry.http.routes", "durable_retry.features.openapi.routes"),
         *(
-            *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "handler", "http_client")),
+            *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "http_client")),
+            "durable_retry.features.handler_attempts.attempt",
             "durable_retry.features.outbox.sending",
             *(f"durable_retry.features.in_process.{name}" for name in ("call", "operations")),
         ),
