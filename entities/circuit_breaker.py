@@ -16,7 +16,6 @@ from durable_retry.rules.circuit.breaker import FREE, Breaker
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import KeyChange
 from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import Gone, ManualAction
 from durable_retry.rules.facts import CircuitChanged
 from durable_retry.runtime import clock
@@ -41,7 +40,7 @@ class CircuitBreaker(DurableEntity):
             and breaker.state is before.state
             and report.alerts(before, breaker, now)
         ):
-            self._tell_dependency(breaker.limit_key, is_closed=True)
+            self._tell_dependency(breaker.limit_key, is_free=breaker.is_free(now))
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `PermitAnswer`."""
@@ -66,7 +65,7 @@ class CircuitBreaker(DurableEntity):
         self._store_breaker(before, Gone.from_json(message).apply(before, clock.now()))
 
     def key_changed(self, message: dict[str, Any]) -> None:
-        """Note which circuits of limit keys have changed, and which are not closed. Input: `KeyChange`."""
+        """Note which circuits of limit keys have changed, and which are not free. Input: `KeyChange`."""
         self.set_state(self._stored_breaker().with_key(KeyChange.from_json(message)).to_json())
 
     def forget(self, _message: dict[str, Any]) -> None:
@@ -74,11 +73,11 @@ class CircuitBreaker(DurableEntity):
         breaker = self._stored_breaker()
         if breaker.limit_key is not None and breaker.is_idle(clock.now()):
             self.set_state(None)
-            self._tell_dependency(breaker.limit_key, is_closed=True)
+            self._tell_dependency(breaker.limit_key, is_free=True)
 
-    def _tell_dependency(self, limit_key: str, *, is_closed: bool) -> None:
+    def _tell_dependency(self, limit_key: str, *, is_free: bool) -> None:
         circuit = circuit_id(dependency_of(self.entity_context.entity_id.key))
-        self.signal_entity(circuit, KEY_CHANGED, KeyChange(limit_key, is_closed).to_json())
+        self.signal_entity(circuit, KEY_CHANGED, KeyChange(limit_key, is_free).to_json())
 
     def _stored_breaker(self) -> Breaker:
         return Breaker.from_json(self.get_state(dict) or {})
@@ -95,13 +94,14 @@ class CircuitBreaker(DurableEntity):
             breaker.reason,
             breaker.changed_by,
             opened_at=outage.closed_to_calls_since,
+            opened_because=outage.opened_because,
             failed_probes=outage.reopenings,
             last_error=outage.last_error,
             limit_key=breaker.limit_key,
         )
         report(change)
         if breaker.limit_key is not None:
-            self._tell_dependency(breaker.limit_key, is_closed=breaker.state is CircuitState.CLOSED)
+            self._tell_dependency(breaker.limit_key, is_free=breaker.is_free(clock.now()))
 
 
 blueprint.function_name(CIRCUIT_BREAKER)(

@@ -27,7 +27,6 @@ from durable_retry.circuit.entity import (
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl, advanced
 from durable_retry.rules.circuit.messages import CircuitChange, KeyFigures, view_of, why_of_keys
-from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.limits.document import LimitedCircuit, ListedCircuit, limits_view
@@ -168,22 +167,23 @@ async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit
 async def _of_keys(
     hub: TaskHub, dependency: Dependency, breaker: Breaker, own_why: str | None
 ) -> dict[str, Any]:
-    """Return what the document of a circuit says of limit keys whose circuits are not closed."""
+    """Return what the document of a circuit says of limit keys whose calls a circuit or a pause holds up."""
     now = clock.now()
     keys = tuple(
         KeyFigures.taken_from(view_of(dependency.name, each, now, dependency.circuit))
-        for each in await open_keys(hub, dependency, breaker)
+        for each in await held_keys(hub, dependency, breaker)
     )
     why = "; ".join(filter(None, (own_why, why_of_keys(keys))))
     return {"limit_keys": keys or None, "why": why or None}
 
 
-async def open_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> list[Breaker]:
-    """Return the circuits of limit keys that are not closed, of those that the dependency's own lists."""
+async def held_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> list[Breaker]:
+    """Return the circuits of limit keys that hold calls up, of those that the dependency's own lists."""
     limit_keys = (breaker.keys or ()) if dependency.circuit.is_by_key else ()
     keys = [CircuitEntity(hub, dependency.name, limit_key) for limit_key in limit_keys]
     read = await asyncio.gather(*(circuit.readable() for circuit in keys))
-    return [each for each, _ in read if each.limit_key is not None and each.state is not CircuitState.CLOSED]
+    now = clock.now()
+    return [each for each, _ in read if each.limit_key is not None and not each.is_free(now)]
 
 
 async def forget_idle_circuits(hub: TaskHub, now: datetime, seconds: float) -> None:

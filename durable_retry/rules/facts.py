@@ -152,6 +152,7 @@ class CircuitChanged:
         by: As in `Breaker`.
         opened_at: When the outage began that goes on or is over: the circuit let every call through until
             then. None where there was none.
+        opened_because: Why it began, for a person.
         failed_probes: Since then.
         last_error: Of the latest failed call since then.
         limit_key: Whose circuit it is; None for the dependency's own.
@@ -163,6 +164,7 @@ class CircuitChanged:
     reason: str
     by: str
     opened_at: datetime | None = None
+    opened_because: str | None = None
     failed_probes: int = 0
     last_error: str | None = None
     limit_key: str | None = None
@@ -175,7 +177,15 @@ class CircuitChanged:
     @property
     def evidence(self) -> str:
         """The reason, and what the latest failed call got."""
-        return self.reason if self.last_error is None else f"{self.reason}; the last error: {self.last_error}"
+        return self._with_error(self.reason)
+
+    @property
+    def cause(self) -> str:
+        """Why the outage began, and what the latest failed call got."""
+        return self._with_error(self.opened_because or self.reason)
+
+    def _with_error(self, why: str) -> str:
+        return why if self.last_error is None else f"{why}; the last error: {self.last_error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def test_a_circuit_lists_each_key_once_however_often_and_in_whatever_order_it_he
 ) -> None:
     circuit = Breaker()
     for number in (*order, *again):
-        circuit = circuit.with_key(KeyChange(f"k-{number}", is_closed=number == 0))
+        circuit = circuit.with_key(KeyChange(f"k-{number}", is_free=number == 0))
     assert sorted(circuit.keys or ()) == ["k-1", "k-2", "k-3"]
 
 

@@ -17,7 +17,7 @@ from durable_retry.base.documents import json_object
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import optional_from_rfc3339
 from durable_retry.base.names import WAITING, OperationState
-from durable_retry.circuit.circuits import open_keys
+from durable_retry.circuit.circuits import held_keys
 from durable_retry.circuit.entity import CircuitEntity, calling_page, circuits_waited_for, wake
 from durable_retry.features.freeze.names import FREEZE, THAW_EVENT
 from durable_retry.features.freeze.rules import (
@@ -211,7 +211,7 @@ async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], t
     if thaw is None:
         return Seen(told=len(behind))
     for name, breaker in circuits.items():
-        keys = await open_keys(hub, dependencies().dependencies[name], breaker)
+        keys = await held_keys(hub, dependencies().dependencies[name], breaker)
         for each in (breaker, *keys):
             circuit = name if each.limit_key is None else f"{name} for {each.limit_key}"
             if (opened := opened_during(each, circuit, thaw.began_at, now)) is not None:

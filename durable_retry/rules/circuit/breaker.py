@@ -152,14 +152,15 @@ class Breaker(JsonShape):
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does.
     first_opened_at: MsInstant | None = None
+    opened_because: str | None = None  # why that break began, for a person; None as above
     # For a person: of the latest call that counts as failed; None when none did since it was last closed.
     last_error: str | None = None
     failing_since: MsInstant | None = None  # when `last_error` became one of another kind; None before that
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
     limit_key: str | None = None  # whose circuit it is; None of the dependency itself
-    # The limit keys whose own circuits are not closed, the latest change last, as far as they are kept; None
-    # while none has one, as far as known.
+    # The limit keys whose own circuits were not free, see `is_free`, the latest change last, as far as they
+    # are kept; None while none has one, as far as known.
     keys: tuple[str, ...] | None = None
     key_changes: KeyChanges | None = None  # of their circuits; None while none has changed
     freeze: Freeze | None = None  # holds every dependency; kept for a moment when it is over
@@ -202,7 +203,7 @@ class Breaker(JsonShape):
     def with_key(self, change: KeyChange) -> "Breaker":
         """Return the dependency's circuit after a change of the circuit of one of its limit keys."""
         keys = [key for key in self.keys or () if key != change.limit_key]
-        keys += [] if change.is_closed else [change.limit_key]
+        keys += [] if change.is_free else [change.limit_key]
         changes = (self.key_changes or NO_KEY_CHANGES).with_key(change.limit_key)
         return replace(self, keys=latest_keys(keys), key_changes=changes)
 
@@ -224,6 +225,10 @@ class Breaker(JsonShape):
         current = advanced(self, now)
         is_quiet = self.clock is None or self.clock < now - IDLE_AFTER
         return is_quiet and current.state in _OF_NOBODY and not current.is_throttled(now)
+
+    def is_free(self, now: datetime) -> bool:
+        """Whether neither the circuit nor a pause holds calls up."""
+        return self.state is CircuitState.CLOSED and not self.is_throttled(now)
 
     def is_throttled(self, now: datetime) -> bool:
         return self.throttled_until is not None and now < self.throttled_until
@@ -279,6 +284,7 @@ def opened(
         tripped_by=breaker.window.trimmed(now) if move is CircuitMove.TRIP else breaker.tripped_by,
         opened_at=now,
         first_opened_at=breaker.closed_to_calls_since or now,
+        opened_because=breaker.opened_because or reason,
         retry_at=now + pause,
         reopenings=reopenings,
         unauthorized_by=unauthorized_by,
@@ -299,6 +305,7 @@ def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         moved(breaker, move, now, reason=reason, by=by),
         opened_at=None,
         first_opened_at=None,
+        opened_because=None,
         last_error=None,
         failing_since=None,
         unauthorized_by=None,

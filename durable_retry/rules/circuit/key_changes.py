@@ -14,10 +14,14 @@ KEPT_KEYS_BYTES: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class KeyChange(JsonShape):
-    """Signal `key_changed` to the circuit of a dependency: that of a limit key must be read anew."""
+    """Signal `key_changed` to the circuit of a dependency: that of a limit key must be read anew.
+
+    Attributes:
+        is_free: Whether it is closed, and no pause goes on.
+    """
 
     limit_key: str
-    is_closed: bool
+    is_free: bool
 
 
 def latest_keys(keys: Iterable[str]) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class CircuitDocument(CircuitFigures):
     )
     limit_keys: Annotated[
         tuple[KeyFigures, ...] | None,
-        left_out(f"Circuits of limit keys that are not closed, up to {KEPT_KEYS}. Left out without any."),
+        left_out(f"Circuits of limit keys whose calls do not go, up to {KEPT_KEYS}. Left out without any."),
     ] = None
     window: CallWindow
     tripped_by: Annotated[
@@ -334,13 +334,27 @@ def _why(breaker: Breaker, now: datetime) -> str | None:
 
 def why_of_keys(keys: Sequence[KeyFigures]) -> str | None:
     """Return why calls of some limit keys do not go; None where those of every key do."""
-    if not keys:
-        return None
-    refused = all(key.credential_refused_by for key in keys)
-    what = "the credential is refused for" if refused else "open for"
-    named = [key.limit_key for key in keys[:_KEYS_NAMED]]
-    more = f" and {len(keys) - len(named)} more" if len(keys) > len(named) else ""
-    return f"{what} {counted(len(keys), 'limit key')}: {', '.join(named)}{more}"
+    if len(keys) == 1:
+        return f"for {keys[0].limit_key}: {keys[0].why}"
+    by_kind: dict[str, list[str]] = {"the credential is refused": [], "paused": [], "open": []}
+    for key in keys:
+        by_kind[_kind_of(key)].append(key.limit_key)
+    return (
+        "; ".join(_kind_text(kind, limit_keys) for kind, limit_keys in by_kind.items() if limit_keys) or None
+    )
+
+
+def _kind_of(key: KeyFigures) -> str:
+    if key.credential_refused_by is not None:
+        return "the credential is refused"
+    is_paused = key.throttled_until is not None and key.state is not CircuitState.FORCED_OPEN
+    return "paused" if is_paused else "open"
+
+
+def _kind_text(kind: str, limit_keys: Sequence[str]) -> str:
+    more = len(limit_keys) - _KEYS_NAMED
+    named = ", ".join(limit_keys[:_KEYS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{kind} for {counted(len(limit_keys), 'limit key')}: {named}"
 
 
 _KEYS_NAMED: Final = 5

@@ -354,6 +354,7 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
         moved(breaker, CircuitMove.FORCE_OPEN, now, reason=entry.reason, by=entry.by),
         opened_at=now,
         first_opened_at=breaker.closed_to_calls_since or now,
+        opened_because=breaker.opened_because or entry.reason,
         last_error=None if breaker.state in FREE else breaker.last_error,
         unauthorized_by=None,
         retry_at=None,

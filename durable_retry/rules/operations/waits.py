@@ -13,7 +13,7 @@ from pydantic import Field
 
 from durable_retry.base.json_forms import JsonShape, from_rfc3339, instant_in
 from durable_retry.base.names import RESUME_EVENT, Priority, PriorityName
-from durable_retry.base.text import cut_text, failing_text, outcome_text, paused_text, time_text
+from durable_retry.base.text import cut_text, failing_text, outcome_text, time_text
 from durable_retry.base.validation import (
     InvalidInputError,
     PositiveSeconds,
@@ -232,7 +232,8 @@ def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datet
     failing = failing_text(outcome_text(attempt.status_code, error))
     why = f"{fails} {failing}, since {time_text(since)}"
     if kind is WaitKind.THROTTLE:
-        why = paused_text(str(attempt.status_code or fails), until)
+        # Whether the dependency is still paused it cannot say: somebody may have ended that by hand.
+        why = f"{fails} {failing}, this operation waits until {time_text(until)}"
     return PastWait(
         before_attempt=attempt.number + 1,
         kind=kind,

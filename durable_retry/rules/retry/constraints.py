@@ -176,20 +176,15 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     place = release_at(operation.operation_id, reopens_at, refused.waiting)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
+    staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
+    if refused.throttled and refused.failure is not None:
+        return DelayConstraint(place, (paused_text(refused.failure, reopens_at), staggered))
     reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"
     reopens = "it asks again" if refused.frozen else reopens
     reopens += f" at {time_text(reopens_at)}"
-    staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
-    why = [text for text in (_failure_behind(operation, refused), refused.reason) if text]
+    failing = "" if refused.failure is None else f"{operation.dependency} {refused.failure}"
+    why = [text for text in (failing, refused.reason) if text]
     return DelayConstraint(place, (*why, reopens, staggered))
-
-
-def _failure_behind(operation: Retryable, refused: Refused) -> str | None:
-    if refused.failure is None:
-        return None
-    if refused.throttled:
-        return paused_text(refused.failure, refused.base)
-    return f"{operation.dependency} {refused.failure}"
 
 
 def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: datetime) -> DelayConstraint:

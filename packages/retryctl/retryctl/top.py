@@ -101,7 +101,9 @@ def _numbers(document: Any, minutes: int) -> Iterator[str]:
     if figures := document["metrics"]:
         yield "in {} min: {attempts} attempts, {failures} failed, {ended} ended".format(minutes, **figures)
     if old := document["as_of"]:
-        ages = sorted((name.replace("_", " "), watching.ago(at)) for name, at in old.items())
+        # Some of them are older than the others.
+        names = {"operations": "some operations"}
+        ages = sorted((names.get(name, name.replace("_", " ")), watching.ago(at)) for name, at in old.items())
         yield ", ".join(f"{name} read {ago}" for name, ago in ages)
     yield from (f"not known: {name} ({failure})" for name, failure in document["unavailable"].items())
 
@@ -136,8 +138,16 @@ def _standing(circuit: Mapping[str, Any]) -> str:
     keys = circuit.get("limit_keys", ())
     if any(each.get("credential_refused_by") for each in (circuit, *keys)):
         return "refused"
-    is_paused = circuit["throttled_until"] and circuit["state"] != "forced_open"
-    return "paused" if is_paused else circuit["state"]
+    if _is_paused(circuit):
+        return "paused"
+    if circuit["state"] != "closed" or not keys:
+        return str(circuit["state"])
+    open_keys = sum(not _is_paused(key) for key in keys)
+    return f"{'open' if open_keys else 'paused'} for {plural(open_keys or len(keys), 'key')}"
+
+
+def _is_paused(circuit: Mapping[str, Any]) -> bool:
+    return bool(circuit["throttled_until"]) and circuit["state"] != "forced_open"
 
 
 def _waits(document: Any) -> Iterator[dict[str, Any]]:

@@ -75,6 +75,15 @@ OVERVIEW: Final[dict[str, Any]] = {
             "limit_keys": [{"limit_key": "customer-17", "credential_refused_by": "401"}],
             "why": "the credential is refused for 1 limit key: customer-17",
         },
+        {
+            **CIRCUIT,
+            "dependency": "loans",
+            "limit_keys": [
+                {"limit_key": "initech", "state": "open", "throttled_until": None},
+                {"limit_key": "acme", "state": "closed", "throttled_until": "2026-11-21T09:17:00Z"},
+            ],
+            "why": "paused for 1 limit key: acme; open for 1 limit key: initech",
+        },
         {**CIRCUIT, "dependency": "cards", "healthy": True},
         {**CIRCUIT, "dependency": "mail", "healthy": True},
     ],
@@ -135,7 +144,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "549 open dead letters\n" in text
     assert "events: at least 50 pending, 1 failed" in text
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
-    assert "\ndead letters read 6 s ago, operations read 23 s ago\n" in text
+    assert "\ndead letters read 6 s ago, some operations read 23 s ago\n" in text
     assert "Open dead letters: 532  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
     why = "open since 2026-11-21T08:56:00Z: 12 probes failed, the last one got 503: no backend"
@@ -144,6 +153,8 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert rows["search"] == f"search paused 0 0 - 1.00 in 17 min {paused}"
     refused = "the credential is refused for 1 limit key: customer-17"
     assert rows["stock"] == f"stock refused 0 0 50% of 10 1.00 - {refused}"
+    keys = "paused for 1 limit key: acme; open for 1 limit key: initech"
+    assert rows["loans"] == f"loans open for 1 key 0 0 50% of 10 1.00 - {keys}"
     assert "\nhealthy: cards, mail\n" in text
     assert rows["4"] == "4 waiting_circuit payments - - -"
     assert rows["3"] == "3 waiting_retry payments in 30 s order-42 initech"

@@ -54,11 +54,10 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
     seen.client.post("/api/circuits/tenants/open", json=change).raise_for_status()
     try:
         window.open("")
-        expect(window.page.locator(".verdict")).to_contain_text(
-            "Circuits of limit keys open at 1 dependency: tenants"
-        )
+        expect(window.page.locator(".verdict")).to_contain_text(f"Open for limit keys: tenants ({key})")
         card = window.page.locator(".circuit[data-key=tenants]")
-        expect(card).to_contain_text(f"Open for 1 limit key: {key}")
+        expect(card.locator(".badge")).to_have_text("Open for 1 key")
+        expect(card).to_contain_text(f"For {key}: held open by api since")
         card.click()
         expect(window.card("Limit keys")).to_contain_text(key)
         expect(window.card("Limit keys")).to_contain_text("Held open")
@@ -104,11 +103,11 @@ def test_a_refused_credential_is_said_first_with_the_limit_key_whose_it_is(
         expect(verdict).to_have_class(re.compile("is-bad"))
         expect(verdict).not_to_contain_text("1 circuit open")
         expect(verdict).not_to_contain_text("Unhealthy")
-        expect(verdict).not_to_contain_text("Circuits of limit keys")
+        expect(verdict).not_to_contain_text("limit keys")
         card = window.page.locator(".circuit[data-key=guarded]")
         expect(card).to_contain_text("The credential is refused (401): set a new one")
         tenants = window.page.locator(".circuit[data-key=tenants]")
-        expect(tenants).to_contain_text(f"The credential is refused for 1 limit key: {key}")
+        expect(tenants).to_contain_text(f"For {key}: the credential is refused (401): set a new one")
         window.open("circuits/tenants")
         expect(window.card("Limit keys")).to_contain_text("The credential is refused (401)")
     finally:
@@ -137,15 +136,15 @@ def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(
 
     window.page.get_by_role("link", name="The circuit of tenants").click()
     row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
-    row.get_by_role("button", name="Reset").click()
+    row.get_by_role("button", name="Close").click()
     window.page.get_by_label("Why?").fill("a new credential")
-    window.dialog().get_by_role("button", name="Reset").click()
+    window.dialog().get_by_role("button", name="Close").click()
     expect(row).to_have_count(0)
     trail = seen.client.get("/api/circuits/tenants", params={"limit_key": key}).json()["audit"]
     assert [entry["reason"] for entry in trail] == ["a new credential", "revoked"]
     window.open(f"activity?q={key}")
     rows = window.page.get_by_role("table").locator("tbody tr")
-    expect(rows.filter(has_text=f"asked to reset the circuit for {key}")).to_have_count(1)
+    expect(rows.filter(has_text=f"asked to close the circuit for {key}")).to_have_count(1)
     rows.get_by_role("link", name="tenants").first.click()
     expect(window.page.get_by_role("heading", level=1)).to_have_text(f"tenants for {key}")
 

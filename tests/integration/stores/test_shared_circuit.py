@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.cache import circuit_of, close_circuits
-from durable_retry.circuit.circuits import forget_idle_circuits, open_keys
+from durable_retry.circuit.circuits import forget_idle_circuits, held_keys
 from durable_retry.circuit.entity import CircuitEntity, SharedCircuit
 from durable_retry.rules.circuit import breaker as breaker_rules
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
@@ -114,8 +114,8 @@ async def test_the_circuits_of_limit_keys_are_listed_while_open_and_forgotten_wh
         await entity.report(ReportMessage(report, SETTINGS, BUDGET, key))
         await until(entity, lambda seen: seen.clock is not None)
     whole = await until(CircuitEntity(hub, "payments"), lambda seen: seen.keys is not None)
-    assert [each.limit_key for each in await open_keys(hub, by_key("payments"), whole)] == ["customer 17/ü"]
-    assert await open_keys(hub, Dependency(name="payments"), whole) == []  # the setting was taken back
+    assert [each.limit_key for each in await held_keys(hub, by_key("payments"), whole)] == ["customer 17/ü"]
+    assert await held_keys(hub, Dependency(name="payments"), whole) == []  # the setting was taken back
 
     monkeypatch.setattr(breaker_rules, "IDLE_AFTER", timedelta())
     with using(Config({name: by_key(name) for name in ("pay", "payments")})):

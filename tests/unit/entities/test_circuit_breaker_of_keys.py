@@ -49,22 +49,23 @@ def test_a_change_of_state_names_the_key_and_reaches_the_dependencys_circuit() -
     changes = list[CircuitChanged]()
     subscribe(CircuitChanged, changes.append)
     result = failed()
-    assert signals(result) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": False})]
+    assert signals(result) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_free": False})]
     assert [(each.dependency, each.limit_key, each.circuit) for each in changes] == [
         ("payments", KEY, f"payments for {KEY}")
     ]
     close = ManualAction(ManualControl.CLOSE, after(5), "ada", "renewed", limit_key=KEY)
     closed = of_key(MANUAL_CONTROL, close.to_json(), result.get_state(dict), 5)
-    assert signals(closed) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+    assert signals(closed) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_free": True})]
 
 
 def test_a_pause_of_a_key_and_a_key_near_a_trip_reach_the_dependencys_circuit_once() -> None:
     desk = Desk()
-    for report in (desk.report(0, throttled_until=60), desk.report(0, failures=5, successes=5)):
+    near_trip = desk.report(0, failures=5, successes=5)
+    for report, is_free in ((desk.report(0, throttled_until=60), False), (near_trip, True)):
         settings = replace(SETTINGS, failure_ratio=1.0)
         message = ReportMessage(report, settings, BUDGET, KEY).to_json()
         first = of_key(REPORT, message, None, 0)
-        assert signals(first) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+        assert signals(first) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_free": is_free})]
         more = replace(report, sequence=9)
         again = of_key(
             REPORT, replace(ReportMessage.from_json(message), report=more).to_json(), first.get_state(dict), 1
@@ -75,10 +76,10 @@ def test_a_pause_of_a_key_and_a_key_near_a_trip_reach_the_dependencys_circuit_on
 
 
 def test_the_dependencys_circuit_lists_the_key() -> None:
-    opened = run(KEY_CHANGED, KeyChange(KEY, is_closed=False).to_json(), None, 0, "payments")
+    opened = run(KEY_CHANGED, KeyChange(KEY, is_free=False).to_json(), None, 0, "payments")
     state = opened.get_state(dict)
     assert Breaker.from_json(state).keys == (KEY,)
-    closed = run(KEY_CHANGED, KeyChange(KEY, is_closed=True).to_json(), state, 1, "payments")
+    closed = run(KEY_CHANGED, KeyChange(KEY, is_free=True).to_json(), state, 1, "payments")
     assert Breaker.from_json(closed.get_state(dict)).keys == ()
     assert signals(closed) == []
 
@@ -88,7 +89,7 @@ def test_an_idle_circuit_of_a_key_is_forgotten_and_a_used_one_is_not() -> None:
     assert of_key(FORGET, {}, state, HOUR).get_state(dict) == state
     forgotten = of_key(FORGET, {}, state, HOUR + 1)
     assert forgotten.serialized_state in {None, json.dumps(None)}
-    assert signals(forgotten) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+    assert signals(forgotten) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_free": True})]
 
 
 def test_the_circuit_of_a_dependency_is_never_forgotten() -> None:

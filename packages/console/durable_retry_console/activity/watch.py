@@ -60,7 +60,7 @@ def _note_outage(fact: CircuitChanged) -> None:
         who=None if fact.by == AUTOMATIC else fact.by,
         what=_outage_words(fact, fact.opened_at, ended_at),
         target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
-        reason=fact.evidence,
+        reason=fact.cause,
     )
     # Each change of an outage replaces its one entry.
     WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.base.names import DeadLetterReason
-from durable_retry.circuit.circuits import open_keys
+from durable_retry.circuit.circuits import held_keys
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import count_dead_letters
@@ -123,7 +123,8 @@ async def _readable_circuits(hub: TaskHub) -> dict[str, Circuits | None]:
         if why_not is not None:
             _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
             return None
-        return Circuits(breaker, await open_keys(hub, dependency, breaker))
+        of_keys = await held_keys(hub, dependency, breaker)
+        return Circuits(breaker, [each for each in of_keys if each.closed_to_calls_since is not None])
 
     known = {name: each for name, each in dependencies().dependencies.items() if each.circuit.enabled}
     parts = (_answered_part(f"the circuit of {name}", circuits(each)) for name, each in known.items())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import batched
+from itertools import batched, chain, islice, zip_longest
 from operator import itemgetter
 from typing import Annotated, Any, Final
 
@@ -257,14 +257,17 @@ _MOST_FAILED: Final = 20_000
 # Entries of the index for each refresh.
 _MOST_ACCEPTED: Final = 5_000
 _MOST_ROWS: Final = 1_000
-_MOST_DOCUMENTS: Final = 200
+_MOST_DOCUMENTS: Final = 2_000
 _READS_AT_ONCE: Final = 16
-_LOOK_SECONDS: Final = 0.5
+# Answers show meanwhile what is known, see `shared`, which leaves eight times as long between two.
+_LOOK_SECONDS: Final = 2.0
 _MOST_OPEN: Final = 50_000
 _MOST_ENDED: Final = 50_000
 _AGAIN_SECONDS: Final = 2.0
 # A document is read again when its wait ends, within these seconds.
 _LATEST_AGAIN_SECONDS: Final = 30.0
+# Who was due for so long may have ended: it is not counted until its document is read again.
+_KNOWN_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -272,7 +275,7 @@ class _Unfinished:
     """The operations that have not ended, as one event loop knows them.
 
     Each refresh reads the latest part of the index, goes on with the older part of what failed until it has
-    read that once, and looks at some documents: at those it has not seen, then at those it saw longest ago.
+    read that once, and looks at some documents: of those not seen and those seen longest ago, in turn.
 
     Attributes:
         open: By id.
@@ -300,13 +303,16 @@ class _Unfinished:
     def as_of(self) -> datetime:
         """Return when those were read that are due to be read again by now; where none is, now."""
         now = clock.monotonic_seconds()
-        late = (now - one.looked_at for one in self.open.values() if one.looked_at and one.due <= now)
+        late = (now - one.looked_at for one in self.present() if one.looked_at and one.due <= now)
         return clock.now() - timedelta(seconds=max(late, default=0.0))
 
     def present(self) -> list[_Open]:
-        """Return those that are known not to have ended, and those of which the index says that they wait."""
+        """Return those that had not ended a moment ago, and those of which the index says that they wait."""
+        known = clock.monotonic_seconds() - _KNOWN_SECONDS
         return [
-            one for one in self.open.values() if one.looked_at is not None or one.entry.status is not None
+            one
+            for one in self.open.values()
+            if (one.entry.status is not None if one.looked_at is None else one.due > known)
         ]
 
     async def refresh(self, hub: TaskHub) -> None:
@@ -378,8 +384,10 @@ class _Unfinished:
             instance = await hub.read_instance(one.entry.operation_id)
             self._note_status(one, None if instance is None else document_of(instance))
 
+        # Those of one kind may be more than there is time for; the others must not grow old meanwhile.
+        turns = filter(None, chain.from_iterable(zip_longest(unseen, seen)))
         # Whoever reads longer is asked less often, and what it shows is older.
-        for some in batched([*unseen, *seen][:_MOST_DOCUMENTS], _READS_AT_ONCE, strict=False):
+        for some in batched(islice(turns, _MOST_DOCUMENTS), _READS_AT_ONCE, strict=False):
             await map_bounded(look, some, _READS_AT_ONCE)
             if clock.monotonic_seconds() - now >= _LOOK_SECONDS:
                 break

@@ -274,7 +274,7 @@ async def test_the_circuit_of_a_limit_key_stops_a_thaw_too(monkeypatch: pytest.M
     async def keys(_hub: Any, dependency: Any, _breaker: Any) -> list[Breaker]:
         return [replace(tripped().breaker, limit_key="acme")] if dependency.name == "mail" else []
 
-    monkeypatch.setattr("durable_retry.features.freeze.hold.open_keys", keys)
+    monkeypatch.setattr("durable_retry.features.freeze.hold.held_keys", keys)
     seen = await keep(frozen(THAWING), THAWING, replace(THAW, began_at=NOON))
     assert seen.opened == "the circuit of mail for acme opened at 2026-11-21T12:00:00Z"
 

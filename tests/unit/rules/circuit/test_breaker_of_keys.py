@@ -76,17 +76,17 @@ def test_a_change_by_hand_is_for_one_key() -> None:
 def test_the_dependency_lists_the_keys_whose_circuits_are_not_closed() -> None:
     breaker = Breaker()
     for key in ("a", "b", "a"):
-        breaker = breaker.with_key(KeyChange(key, is_closed=False))
+        breaker = breaker.with_key(KeyChange(key, is_free=False))
     assert breaker.keys == ("b", "a")
-    assert breaker.with_key(KeyChange("b", is_closed=True)).keys == ("a",)
-    assert breaker.with_key(KeyChange("c", is_closed=True)).keys == ("b", "a")
+    assert breaker.with_key(KeyChange("b", is_free=True)).keys == ("a",)
+    assert breaker.with_key(KeyChange("c", is_free=True)).keys == ("b", "a")
 
 
 @pytest.mark.parametrize("characters", [3, 255])
 def test_the_list_of_keys_is_bounded_and_has_the_latest(characters: int) -> None:
     breaker, names = Breaker(), [f"{number:0{characters}d}" for number in range(2 * KEPT_KEYS)]
     for name in names:
-        breaker = breaker.with_key(KeyChange(name, is_closed=False))
+        breaker = breaker.with_key(KeyChange(name, is_free=False))
     keys = breaker.keys or ()
     assert 0 < len(keys) <= KEPT_KEYS
     assert len(json.dumps(keys)) <= KEPT_KEYS_BYTES

@@ -6,6 +6,7 @@ from datetime import timedelta
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.messages import KeyFigures, view_of, why_of_keys
+from durable_retry.rules.circuit.states import CircuitState
 from tests.support.builders import after
 from tests.support.circuit import SETTINGS, Desk, tripped
 
@@ -77,21 +78,32 @@ def test_a_hold_by_hand_comes_first_since_it_does_not_end_with_a_pause() -> None
     assert why(desk, 3) == f"{held}; paused by 429 (Retry-After 1800 s) until 2026-11-21T12:01:00Z"
 
 
-def key(name: str, refused_by: str | None) -> KeyFigures:
+def key(name: str, kind: str = "open") -> KeyFigures:
     desk = Desk()
-    if refused_by is None:
+    if kind == "open":
         desk.fail(0)
-    else:
+    elif kind == "refused":
         desk.refuse(0, times=3)
+    else:
+        paused(desk, 0, until=60)
     breaker = replace(desk.breaker, limit_key=name)
     return KeyFigures.taken_from(view_of("crm", breaker, after(1), SETTINGS))
 
 
-def test_a_dependency_names_the_limit_keys_whose_calls_do_not_go() -> None:
+def test_a_dependency_says_why_calls_of_its_one_limit_key_do_not_go() -> None:
     assert why_of_keys([]) is None
-    assert why_of_keys([key("initech", "401")]) == "the credential is refused for 1 limit key: initech"
-    assert why_of_keys([key("initech", "401"), key("acme", None)]) == "open for 2 limit keys: initech, acme"
-    many = why_of_keys([key(f"c-{number}", None) for number in range(7)])
+    paused_key = key("initech", "paused")
+    assert paused_key.state is CircuitState.CLOSED
+    assert why_of_keys([paused_key]) == f"for initech: {paused_key.why}"
+
+
+def test_a_dependency_names_the_limit_keys_whose_calls_do_not_go_by_what_holds_them_up() -> None:
+    keys = [key("acme"), key("initech", "paused"), key("globex", "refused"), key("hooli")]
+    assert why_of_keys(keys) == (
+        "the credential is refused for 1 limit key: globex; paused for 1 limit key: initech; "
+        "open for 2 limit keys: acme, hooli"
+    )
+    many = why_of_keys([key(f"c-{number}") for number in range(7)])
     assert many == "open for 7 limit keys: c-0, c-1, c-2, c-3, c-4 and 2 more"
 
 

@@ -78,11 +78,15 @@ def test_an_operation_that_did_not_wait_has_no_waits() -> None:
             "payments fails: ReadTimeout, since 2026-11-21T12:03:00Z",
         ),
         (attempt(3, 180, None, error="boom"), "charge", "charge fails: boom, since 2026-11-21T12:03:00Z"),
-        (attempt(3, 180, 429, category=Category.THROTTLED), None, "paused by 429 until 2026-11-21T12:03:02Z"),
+        (
+            attempt(3, 180, 429, category=Category.THROTTLED),
+            None,
+            "payments answers 429, this operation waits until 2026-11-21T12:03:02Z",
+        ),
         (
             attempt(3, 180, None, category=Category.THROTTLED),
             "charge",
-            "paused by charge until 2026-11-21T12:03:02Z",
+            "charge fails, this operation waits until 2026-11-21T12:03:02Z",
         ),
     ],
 )

@@ -170,9 +170,14 @@ export const saidText = (text) => spoken(text, time).join("");
 const OLD_MS = 5_000;
 
 /** The oldest of the instants at which something was read, behind what it is called; nothing where that was just now. */
-export function asOf(...instants) {
+export const asOf = (...instants) => read(" as of ", instants);
+
+/** The same of what was read in parts, each at an instant of its own. */
+export const someAsOf = (...instants) => read(" some of it as of ", instants);
+
+function read(words, instants) {
   const [oldest] = instants.filter((instant) => instant && now() - Date.parse(instant) > OLD_MS).sort();
-  return oldest ? h("small", { class: "dim" }, " as of ", at(oldest)) : null;
+  return oldest ? h("small", { class: "dim" }, words, at(oldest)) : null;
 }
 
 function ticking(instant, kind, prefix = "") {

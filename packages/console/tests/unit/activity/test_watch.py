@@ -75,16 +75,21 @@ def test_what_is_done_to_many_has_a_kind_of_its_own(notes: Notes) -> None:
 
 
 def changed(
-    before: CircuitState, after: CircuitState, failed_probes: int = 0, by: str = "circuit"
+    before: CircuitState,
+    after: CircuitState,
+    failed_probes: int = 0,
+    by: str = "circuit",
+    reason: str = "3 failures in a row",
 ) -> CircuitChanged:
     """A change in an outage that began ten minutes ago."""
     return CircuitChanged(
         "payments",
         before,
         after,
-        "3 failures in a row",
+        reason,
         by,
         opened_at=NOON - timedelta(minutes=10),
+        opened_because="3 failures in a row",
         failed_probes=failed_probes,
         last_error="503: no backend",
     )
@@ -95,9 +100,9 @@ OPEN, HALF_OPEN, CLOSED = CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitStat
 
 def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) -> None:
     report(changed(CLOSED, OPEN))
-    report(changed(HALF_OPEN, OPEN, failed_probes=1))
-    report(changed(HALF_OPEN, OPEN, failed_probes=2))
-    report(changed(HALF_OPEN, CLOSED, failed_probes=2))
+    report(changed(HALF_OPEN, OPEN, failed_probes=1, reason="a probe failed"))
+    report(changed(HALF_OPEN, OPEN, failed_probes=2, reason="a probe failed"))
+    report(changed(HALF_OPEN, CLOSED, failed_probes=2, reason="1 probe got through"))
     assert len(set(notes.names)) == 1
     assert {item["at"] for item in notes.items} == {"2026-11-21T11:50:00Z"}
     assert [(item["what"], item["until"]) for item in notes.items] == [
@@ -106,7 +111,9 @@ def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) 
         ("the circuit opened; 2 probes failed", None),
         ("the circuit was open for 10 min; 2 probes failed", "2026-11-21T12:00:00Z"),
     ]
-    assert notes.items[0]["reason"] == "3 failures in a row; the last error: 503: no backend"
+    assert {item["reason"] for item in notes.items} == {
+        "3 failures in a row; the last error: 503: no backend"
+    }
     assert {(item["dependency"], item["target"]["id"]) for item in notes.items} == {("payments", "payments")}
 
 

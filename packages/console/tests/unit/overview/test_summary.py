@@ -189,6 +189,32 @@ async def test_what_the_index_cannot_say_is_not_complete_before_it_was_looked_at
     assert (await stage.summary())["complete"]
 
 
+async def test_new_operations_leave_time_for_those_that_were_read_before(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.waits("op-old")
+    await stage.summary()
+    monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 2)
+    stage.pass_by(60)
+    for name in ("op-1", "op-2", "op-3"):
+        await stage.waits(name)
+    await stage.summary()
+    assert "op-old" in stage.read
+
+
+async def test_what_may_have_ended_while_nobody_looked_is_not_counted_before_it_is_read_again(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await stage.waits(f"op-{number}")
+    await stage.summary()
+    stage.pass_by(600)
+    monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 1)
+    later = await stage.summary()
+    assert (later["unfinished"]["by_status"]["waiting_retry"], later["complete"]) == (1, False)
+    assert later["counted_at"] == to_rfc3339(stage.now)
+
+
 async def test_a_long_look_is_cut_off_and_goes_on_the_next_time(
     stage: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:

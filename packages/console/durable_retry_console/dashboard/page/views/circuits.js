@@ -4,12 +4,12 @@ import { doing } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { asOf, at, atLeast, capital, duration, inFull, now, number, percent, plural, said, span, until, when, words } from "../format.js";
+import { at, atLeast, capital, duration, inFull, now, number, percent, plural, said, someAsOf, span, until, when, words } from "../format.js";
 import { column, counts, pagedTable, table, textColumn } from "../lists.js";
 import { all, ask, badge, button, card, circuitLink, facts, headline, HELD, linesCard, loading, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 import { hourCharts, lastHour } from "./metrics.js";
-import { END_PAUSE, RESET, SWITCHES, TRY, turning } from "./switches.js";
+import { CLOSE, END_PAUSE, SWITCHES, SWITCHES_BESIDE_KEYS, TRY, turning } from "./switches.js";
 
 /** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
 export function dependencyCards(circuits, counted) {
@@ -22,8 +22,9 @@ export function dependencyCards(circuits, counted) {
 function circuitCard(one, counted) {
   const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead } = one;
   const isRefused = refusing(one).length > 0;
-  return h("a", { class: `circuit is-${isRefused ? "refused" : isPaused(one) ? "paused" : state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
-    h("span", { class: "circuit-name" }, h("strong", {}, dependency), isRefused ? badge("refused", "Credential refused") : badge(isPaused(one) ? "paused" : state)),
+  const keys = keysStanding(one);
+  return h("a", { class: `circuit is-${isRefused ? "refused" : isPaused(one) ? "paused" : (keys?.state ?? state)}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
+    h("span", { class: "circuit-name" }, h("strong", {}, dependency), isRefused ? badge("refused", "Credential refused") : isPaused(one) ? badge("paused") : badge(keys?.state ?? state, keys?.words)),
     one.why ? h("span", { class: "circuit-why" }, whyHeld(one)) : calls ? ratioBar(one) : null,
     h("span", { class: "circuit-numbers" },
       waiting ? pair(atLeast(waiting, counted?.unfinished?.complete), waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
@@ -38,6 +39,17 @@ export const refusing = (one) => [one, ...(one.limit_keys ?? [])].filter((circui
 
 /** Whether a pause holds calls up: an older outage comes second. */
 export const isPaused = ({ throttled_until: until, state }) => Boolean(until) && state !== "forced_open";
+
+/** Whether a circuit holds calls up that nothing else does first. */
+export const isOpen = (one) => !one.credential_refused_by && !isPaused(one) && ["open", "half_open", "forced_open"].includes(one.state);
+
+/** The limit keys for which calls do not go, of a dependency whose own circuit is closed; null without any. */
+function keysStanding({ state, limit_keys: keys }) {
+  if (state !== "closed" || !keys) return null;
+  const open = keys.filter(isOpen);
+  const named = open.length ? open : keys;
+  return { state: open.length ? "open" : "paused", words: `${open.length ? "Open" : "Paused"} for ${plural(named.length, "key")}` };
+}
 
 /** Why calls do not go, with the point of it strong; nothing while they go. */
 function whyHeld({ why }) {
@@ -121,7 +133,7 @@ export function circuitsView({ path, query }) {
       return circuits ? { circuits, counted: operations, old } : unreadPart(unavailable.circuits);
     },
     render: ({ error, circuits, counted, old }) => (error ? notice(error) : [
-      asOf(old.circuits, old.operations, old.dead_letters), dependencyCards(circuits, counted),
+      someAsOf(old.circuits, old.operations, old.dead_letters), dependencyCards(circuits, counted),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
         pagedTable("Circuits", COLUMNS, { items: circuits }, { path, query, file: "circuits", keyOf: (one) => one.dependency, nothing: "No dependency is configured." })),
     ]),
@@ -176,23 +188,21 @@ const OUTAGES = [
 
 const KEYS = [
   column("limit_key", "Limit key", (key, { dependency }) => circuitLink(dependency, key, key)),
-  column("state", "State", (state) => badge(state)),
-  column("first_opened_at", "Open since", when),
-  column("retry_at", "Next probe", (instant) => (instant ? until(instant) : "–")),
-  column("reason", "Why", words, "wide"),
-  column("last_error", "Last error", undefined, "wide"),
+  column("state", "State", (state, one) => badge(isPaused(one) ? "paused" : state)),
+  { name: "Next call", cell: ({ throttled_until: paused, retry_at: probe }) => (paused || probe ? until(paused ?? probe) : "–"), text: ({ throttled_until: paused, retry_at: probe }) => paused ?? probe },
+  column("why", "Why", (why) => said(capital(why)), "wide"),
 ];
 
 /** The circuits of limit keys that are not closed, and the way to that of any; null where keys have none. */
 function limitKeys({ dependency, limit_key: key, limit_keys: keys, settings: given }, path, reload) {
   if (!hasOneForEachKey({ settings: given })) return null;
   if (key) return h("p", { data: { key: "whose" } }, "The circuit of one limit key. ", circuitLink(dependency, undefined, `The circuit of ${dependency}`), " counts for every key while it is held open or disabled by hand.");
-  const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(RESET, one, reload) }];
+  const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(isPaused(one) ? END_PAUSE : CLOSE, one, reload) }];
   const lookUp = async () => {
     const typed = await ask({ title: `A limit key of ${dependency}`, fields: [{ name: "limit_key", label: "Limit key" }], action: "Show its circuit", kind: "main" });
     if (typed) go(path, typed);
   };
-  const closed = "The circuits of all limit keys are closed.";
+  const closed = "Calls of every limit key go.";
   return card("Limit keys", table("Limit keys", columns, keys ?? [], { keyOf: (one) => one.limit_key, nothing: closed }), { more: button("Look up a key", lookUp, "quiet") });
 }
 
@@ -222,7 +232,7 @@ function head(circuit, reload) {
   const why = isUnchanged ? h("span", { class: "dim" }, `${own} has not opened yet.`) : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
   const marks = [refusing(circuit).length ? badge("refused", "Credential refused") : null, isPaused(circuit) ? badge("paused") : null, badge(circuit.state)];
   return headline([marks, held ? h("span", {}, held) : why, next(circuit)],
-    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : [...(isPaused(circuit) ? [END_PAUSE] : []), ...SWITCHES].map((one) => turning(one, circuit, reload)));
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : [...(isPaused(circuit) ? [END_PAUSE] : []), ...(!circuit.limit_key && hasOneForEachKey(circuit) ? SWITCHES_BESIDE_KEYS : SWITCHES)].map((one) => turning(one, circuit, reload)));
 }
 
 /** The window that opened it: a new epoch begins without calls, and the question is what went before. */
@@ -235,7 +245,7 @@ function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
     ...(circuit.limit_key ? [["Operations waiting", h("a", { href: link("operations", { dependency: circuit.dependency, limit_key: circuit.limit_key }) }, `about ${number(circuit.waiting)}`)]] : [
-      ["Operations waiting", [waitingFor(circuit, circuit.counted), asOf(circuit.counted?.counted_at)]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
+      ["Operations waiting", [waitingFor(circuit, circuit.counted), someAsOf(circuit.counted?.counted_at)]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
     ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }
@@ -276,7 +286,7 @@ function settings({ settings: given, dependency }) {
   if (!given) return null;
   const { circuit, retry, timeouts, retry_budget: budget, limits } = given;
   return card("Settings", facts([
-    ["Address", mono(given.base_url)],
+    ["Address", given.base_url ? mono(given.base_url) : "none: functions call it"],
     ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}${circuit.by ? ", for each limit key" : ""}`],
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : plural(retry.max_attempts, "attempt")}`],

@@ -102,11 +102,12 @@ const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Ca
   words: `${ENDS_FIRST} and may still succeed. What the dependency has already done is not undone.` };
 
 /** What one can do to an operation as it is now. While a circuit or a pause holds it, it would only wait again. */
-function offered({ status, next_attempt_at: due }) {
+function offered({ status, next_attempt_at: due, attempts }) {
   if (FINISHED.includes(status)) return [];
   if (status === "paused") return [RESUME, CANCEL];
   if (status === "waiting_circuit") return [{ ...TRY, kind: "main" }, PAUSE, CANCEL];
-  if (status === "waiting_throttle") return [PAUSE, CANCEL, { ...RETRY, kind: "quiet" }];
+  // Who was answered `Retry-After` itself keeps to it, also when somebody has ended the pause of the dependency.
+  if (status === "waiting_throttle") return [PAUSE, CANCEL, ...(attempts.at(-1)?.category === "throttled" ? [{ ...RETRY, kind: "quiet" }] : [])];
   if (status === "running") return [...(due ? [{ ...RETRY, label: "Ask now", done: "Asking now." }] : []), PAUSE, CANCEL];
   return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), PAUSE, CANCEL];
 }

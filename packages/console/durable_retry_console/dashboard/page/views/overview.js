@@ -3,12 +3,12 @@
 import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, asOf, at, atLeast, capital, coarse, now, number, percent, plural, until, words } from "../format.js";
+import { ago, asOf, at, atLeast, capital, coarse, now, number, percent, plural, someAsOf, until, words } from "../format.js";
 import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCard, notice, operationLink, STATES, unreadPart } from "../pieces.js";
 import { waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
 import { causeRows, manyRow, othersWords } from "./causes.js";
-import { dependencyCards, isPaused, noteWaiting, refusing } from "./circuits.js";
+import { dependencyCards, isOpen, isPaused, noteWaiting, refusing } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
 import { remedies } from "./switches.js";
@@ -62,13 +62,17 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const those = (test) => (circuits.error ? [] : circuits.filter(test));
   const refused = those((one) => refusing(one).length);
   const held = those((one) => one.hold)[0]?.hold;
-  const isOpen = (one) => !one.credential_refused_by && !isPaused(one) && ["open", "half_open", "forced_open"].includes(one.state);
+  const ofKeys = (test, words) => {
+    const keysOf = (one) => (one.state === "closed" ? (one.limit_keys ?? []).filter(test) : []);
+    return named(those((one) => keysOf(one).length), () => words, (one) => ` (${namesOf(keysOf(one))})`);
+  };
   const broken = [
     held ? [h("strong", {}, held.share === undefined ? "Everything is held" : "Everything thaws"), ` by ${held.by} since `, at(held.since), `: ${held.reason}`] : null,
     refused.length ? [h("strong", {}, "Credential refused"), " by ", linked(refused, refusedFor), ": set a new one"] : null,
     named(those(isPaused), (count) => `${plural(count, "dependency", "dependencies")} paused`, (one) => [" until ", at(one.throttled_until)]),
     named(those(isOpen), (count) => `${plural(count, "circuit")} open`),
-    named(those((one) => one.state === "closed" && one.limit_keys?.some((key) => !key.credential_refused_by)), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
+    ofKeys((key) => !key.credential_refused_by && isPaused(key), "Paused for limit keys"),
+    ofKeys(isOpen, "Open for limit keys"),
     ...(health.error ? [] : Object.entries(health.parts).filter(([name, part]) => !part.healthy && !(refused.length && name === "credentials")).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
@@ -82,15 +86,18 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const isWell = !broken.length && !letters.open && !outbox.failed;
   if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
   const kind = held || refused.length || those((one) => isOpen(one) && one.state !== "half_open").length ? "is-bad" : isWell ? "is-good" : "is-wait";
-  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.map((part) => sentence([part])), lost.length ? sentence(lost) : null, asOf(...Object.values(old)));
+  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.map((part) => sentence([part])), lost.length ? sentence(lost) : null, someAsOf(...Object.values(old)));
 }
 
 /** For which limit keys alone a credential is refused; nothing where it is the dependency's own. */
-const refusedFor = (one) => (one.credential_refused_by ? "" : ` for ${refusing(one).map((key) => key.limit_key).join(", ")}`);
+const refusedFor = (one) => (one.credential_refused_by ? "" : ` for ${namesOf(refusing(one))}`);
+
+const NAMED = 5;
+const namesOf = (keys) => keys.slice(0, NAMED).map((key) => key.limit_key).join(", ") + (keys.length > NAMED ? ` and ${keys.length - NAMED} more` : "");
 
 function figures({ counted, outbox, metrics, old }, minutes) {
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: [pendingNote(counted), asOf(old.operations)] }),
+    figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: [pendingNote(counted), someAsOf(old.operations)] }),
     lagFigure(outbox, old), throughput(metrics, minutes, old), latency(metrics, minutes, old));
 }
 
@@ -141,7 +148,7 @@ function operations({ counted, old }, minutes) {
   const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
-  return card(["Operations", asOf(old.operations)], [h("p", { class: "dim" }, `${countedWords(counted)} Each bar shows what ended then, and what was accepted then and is not finished. ${ratioWords(counted)}`),
+  return card(["Operations", someAsOf(old.operations)], [h("p", { class: "dim" }, `${countedWords(counted)} Each bar shows what ended then, and what was accepted then and is not finished. ${ratioWords(counted)}`),
     isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice, key: "Operations" });
 }
 
@@ -153,7 +160,7 @@ const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio
 
 function dependencies({ circuits, counted, old }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  return card(["Dependencies", asOf(old.circuits, old.operations, old.dead_letters)], dependencyCards(circuits, counted), { more: all("circuits"), kind: "bare", key: "Dependencies" });
+  return card(["Dependencies", someAsOf(old.circuits, old.operations, old.dead_letters)], dependencyCards(circuits, counted), { more: all("circuits"), kind: "bare", key: "Dependencies" });
 }
 
 function causes({ letters, old }) {
@@ -182,7 +189,7 @@ function waits({ counted, circuits, old }, reload) {
       ages: isReleased ? "the circuit has closed: they go on" : next ? ["next ", until(next)] : null, act: isReleased ? null : h("div", { class: "actions" }, remedies(one, circuit, reload)),
     });
   };
-  return card(["Waiting", asOf(old.operations)], h("ul", { class: "causes" }, rows.map(row)), { key: "Waiting" });
+  return card(["Waiting", someAsOf(old.operations)], h("ul", { class: "causes" }, rows.map(row)), { key: "Waiting" });
 }
 
 function outbox({ outbox: events, old }) {

@@ -8,11 +8,15 @@ const WHY = { name: "reason", label: "Why?", hint: "Kept in the audit trail." };
 const FOR = { name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." };
 const DEADLINES = { name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "keep running"], ["true", "stop while it is open"]] };
 const OPEN = { what: "open", label: "Hold open", kind: "danger", fields: [WHY, FOR, DEADLINES], words: "No attempt goes through until it is closed again. Operations wait for it meanwhile." };
-const CLOSE = { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." };
+export const CLOSE = { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." };
 const DISABLE = { what: "disable", label: "Disable", kind: "quiet", fields: [WHY, FOR], words: "Every attempt goes through, however many fail." };
-export const RESET = { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it, ends a pause and clears its counts." };
-export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for. The counts of the circuit start again at zero." };
+const RESET = { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it, ends a pause and clears its counts." };
+export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for, but for operations that it answered so: send those by Retry now. The counts of the circuit start again at zero." };
 export const SWITCHES = [OPEN, CLOSE, DISABLE, RESET];
+
+const KEYS_STAY = "Circuits of limit keys stay as they are: each has its own switch.";
+/** Those of a dependency whose limit keys have circuits of their own. */
+export const SWITCHES_BESIDE_KEYS = SWITCHES.map((one) => ([CLOSE, RESET].includes(one) ? { ...one, words: `${one.words} ${KEYS_STAY}` } : one));
 
 /** One attempt past the circuit, of an operation that waits for it. */
 export const TRY = { what: "try", label: "Try once", action: "Send it", done: "Sent past the circuit, which stays as it is.", title: "Send one attempt past the circuit?",
@@ -34,7 +38,9 @@ export function remedies({ dependency, status, first, limit_keys: keys }, circui
   const one = { dependency, limit_key: isOfKeys ? key : undefined };
   const turn = (given) => (isOfKeys && keys.keys > 1 ? linkButton("Limit keys…", `circuits/${segment(dependency)}`, {}, "quiet") : turning(given, one, reload));
   if (status === "waiting_circuit") return [first ? doing(`operations/${segment(first.operation_id)}`, reload, { ...TRY, label: "Try one" }) : null, turn(CLOSE)];
-  if (status === "waiting_throttle") return turn(END_PAUSE);
+  // Who was answered `Retry-After` itself keeps to it when somebody ends the pause.
+  const isPauseOver = circuit && ![circuit, ...(circuit.limit_keys ?? [])].some((each) => each.throttled_until);
+  if (status === "waiting_throttle" && !isPauseOver) return turn(END_PAUSE);
   if (status === "waiting_order") return linkButton("Blocked lanes", "lanes", { blocked: "true" }, "quiet");
   return linkButton("Retry now…", "bulk-actions/new", { action: "retry_now", status, dependency });
 }
