@@ -133,7 +133,10 @@ ABOUT: Final = {
         "test_a_call_has_the_same_id_in_every_replay",
         "test_each_execution_of_an_instance_calls_operations_of_its_own",
     ),
-    "lookup": ("test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened",),
+    "lookup": (
+        "test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place",
+        "test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened",
+    ),
     "order": (
         "test_order_is_kept_where_it_is_asked_for",
         "test_a_source_gives_an_order_key_to_what_has_none",
