@@ -48,7 +48,6 @@ from durable_retry.settings.group import SettingsError
 from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.storage_account import check_storage_account
-from durable_retry.telemetry import events
 from durable_retry.upkeep import timers
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
@@ -142,7 +141,6 @@ def register(
 
 def subscribe_watchers() -> None:
     """Subscribe to the facts of the core everybody who watches it."""
-    events.record_facts()
     for plugin in plugins():
         plugin.subscribe()
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from durable_retry.features.debounce.facts import DEBOUNCED
 from durable_retry.features.outbox.rules.outbox import CONTENT_TYPE
-from durable_retry.telemetry import metrics
-from durable_retry.telemetry.metrics import FAILED_OPEN_CALLS
+from durable_retry.features.recording.metrics import FAILED_OPEN_CALLS
+from durable_retry.features.recording.metrics import METRICS as RECORDED
 from durable_retry_console.alerts.gauges import GAUGES
 from scripts.processes import eventually
 from tests.support.app import System, operation
@@ -16,7 +17,7 @@ from tests.support.onebox.process import AS_SHIPPED
 from tests.support.otlp import OtlpReceiver, Received, otlp_receiver
 from tests.support.target import Target
 
-METRICS = (*metrics.METRICS, *GAUGES)
+METRICS = (*RECORDED, DEBOUNCED, *GAUGES)
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 CALLER_ID = "b7ad6b7169203331"
 ID = "durable_retry.operation.id"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     ExponentialHistogramDataPoint,
@@ -133,3 +134,10 @@ def telemetry_stage() -> Iterator[Recorded]:
         yield recorded
     meters.shutdown()
     recorded.provider.shutdown()
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """What is recorded during a test; a `conftest.py` takes it over."""
+    with telemetry_stage() as recorded:
+        yield recorded

@@ -1,10 +1,20 @@
 """What is counted of operations with a debounce key."""
 
+from typing import Final
+
 from durable_retry.features.debounce.rules import debounce_outcome
 from durable_retry.rules.facts import OperationEnded
-from durable_retry.telemetry import metrics
 from durable_retry.telemetry.facts import subscribe
+from durable_retry.telemetry.metrics import Metric, MetricKind, record
 from durable_retry.telemetry.spans import DEPENDENCY, OUTCOME
+
+DEBOUNCED: Final = Metric(
+    "durable_retry.debounced",
+    MetricKind.COUNTER,
+    "{operation}",
+    (DEPENDENCY, OUTCOME),
+    "Operations with a debounce key that ended: replaced by a later one, or ran.",
+)
 
 
 def record_facts() -> None:
@@ -17,4 +27,4 @@ def count_end(fact: OperationEnded) -> None:
     outcome = debounce_outcome(fact.document)
     if outcome is not None:
         labels = {DEPENDENCY: fact.document["dependency"], OUTCOME: outcome}
-        metrics.record(metrics.DEBOUNCED, 1, labels)
+        record(DEBOUNCED, 1, labels)

@@ -21,7 +21,8 @@ from durable_retry.rules.facts import AttemptEnded, OperationEnded
 from durable_retry.features.exporters.start import begin
 begin()
 from opentelemetry import _logs, metrics, trace
-from durable_retry.telemetry import events, spans
+from durable_retry.features.recording import events
+from durable_retry.telemetry import spans
 from tests.support.builders import an_outcome
 from tests.support.telemetry import CALLED, an_end
 with spans.attempt(CALLED, 1) as span:

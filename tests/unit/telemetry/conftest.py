@@ -1,11 +1,3 @@
-from collections.abc import Iterator
+from tests.support.telemetry import recorded
 
-import pytest
-
-from tests.support.telemetry import Recorded, telemetry_stage
-
-
-@pytest.fixture
-def recorded() -> Iterator[Recorded]:
-    with telemetry_stage() as recorded:
-        yield recorded
+__all__ = ["recorded"]

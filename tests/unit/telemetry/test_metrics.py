@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from durable_retry.features.debounce.facts import DEBOUNCED
+from durable_retry.features.recording.metrics import METRICS as RECORDED
 from durable_retry.runtime import clock
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import Metric, MetricKind
@@ -12,7 +14,7 @@ from durable_retry_console.alerts import gauges
 from scripts.processes import ROOT
 from tests.support.telemetry import Recorded
 
-METRICS = (*metrics.METRICS, *gauges.GAUGES)
+METRICS = (*RECORDED, DEBOUNCED, *gauges.GAUGES)
 DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 ROW = re.compile(
     r"^\| `(durable_retry\.[a-z_.]+)` \| (\w+) \| `([^`]+)` \| ([^|]*) \| ([^|]+) \|$", re.MULTILINE

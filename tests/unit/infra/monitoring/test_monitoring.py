@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.telemetry import metrics as telemetry
+from durable_retry.features.debounce.facts import DEBOUNCED
+from durable_retry.features.recording.metrics import METRICS as RECORDED
 from durable_retry.telemetry.metrics import Metric, MetricKind
 from durable_retry_console.alerts.gauges import GAUGES
 
-METRICS: Final = (*telemetry.METRICS, *GAUGES)
+METRICS: Final = (*RECORDED, DEBOUNCED, *GAUGES)
 FOLDER: Final = Path(__file__).parents[4] / "infra" / "monitoring"
 VALUES: Final = {
     "durable_retry.outcome": {"success", "failure", "not_sent", "started", "replayed", "key_reused"},

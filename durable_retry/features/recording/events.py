@@ -8,6 +8,7 @@ import logging
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.base.text import counted
+from durable_retry.features.recording import metrics
 from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
@@ -21,8 +22,9 @@ from durable_retry.rules.facts import (
     WaitEnded,
 )
 from durable_retry.rules.operations.status import lasted_seconds
-from durable_retry.telemetry import metrics, spans
+from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import subscribe
+from durable_retry.telemetry.metrics import record
 from durable_retry.telemetry.spans import (
     ATTEMPT,
     ATTEMPT_COUNT,
@@ -69,7 +71,7 @@ def submitted(fact: Submitted) -> None:
     """Record a submission."""
     operation, outcome = fact.operation, fact.outcome.value
     labels = {DEPENDENCY: operation.dependency, SOURCE: operation.source, OUTCOME: outcome}
-    metrics.record(metrics.SUBMISSIONS, 1, labels | {PRIORITY: operation.priority or Priority.NORMAL})
+    record(metrics.SUBMISSIONS, 1, labels | {PRIORITY: operation.priority or Priority.NORMAL})
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "operation %s (key %s): %s",
@@ -87,9 +89,9 @@ def attempted(fact: AttemptEnded | DeliveryEnded) -> None:
     category = None if outcome.category is None else outcome.category.value
     dependency = dependency_label(operation.dependency)
     labels = {DEPENDENCY: dependency, OUTCOME: name, CATEGORY: category}
-    metrics.record(metrics.ATTEMPT_DURATION, outcome.duration_ms / 1_000, present(labels))
+    record(metrics.ATTEMPT_DURATION, outcome.duration_ms / 1_000, present(labels))
     if outcome.counted and outcome.number > 1:
-        metrics.record(metrics.RETRIES, 1, {DEPENDENCY: dependency})
+        record(metrics.RETRIES, 1, {DEPENDENCY: dependency})
     level = logging.DEBUG if category is None else logging.INFO
     if not _log.isEnabledFor(level):
         return
@@ -133,7 +135,7 @@ def _record_wait(fact: WaitEnded) -> None:
     operation = fact.operation
     labels = {DEPENDENCY: operation.dependency, WAIT_KIND: fact.kind}
     labels[PRIORITY] = operation.priority or Priority.NORMAL
-    metrics.record(metrics.WAIT_DURATION, fact.seconds, labels)
+    record(metrics.WAIT_DURATION, fact.seconds, labels)
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "operation %s (key %s): waited %.1f s (%s)",
@@ -170,7 +172,7 @@ def _record_end(fact: OperationEnded) -> None:
     seconds = lasted_seconds(document)
     dependency = document["dependency"]
     labels = {DEPENDENCY: dependency, STATUS: status, PRIORITY: document.get("priority") or Priority.NORMAL}
-    metrics.record(metrics.OPERATION_DURATION, seconds, labels)
+    record(metrics.OPERATION_DURATION, seconds, labels)
     spans.operation_ended(document, trace)
     details = {
         STATUS: status,
@@ -196,15 +198,15 @@ def circuit_changed(fact: CircuitChanged) -> None:
     of = "dependency" if fact.limit_key is None else "limit_key"
     states = {CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
     labels = {DEPENDENCY: fact.dependency, CIRCUIT_OF: of, **states}
-    metrics.record(metrics.CIRCUIT_MOVES, 1, labels)
+    record(metrics.CIRCUIT_MOVES, 1, labels)
     _log.warning("circuit of %s: %s, was %s: %s", fact.circuit, after, before, fact.evidence, extra=labels)
 
 
 def circuit_bypassed(fact: CircuitBypassed) -> None:
     """Count an attempt made without the circuit; the circuit cache logs why."""
-    metrics.record(metrics.FAILED_OPEN_CALLS, 1, {DEPENDENCY: fact.dependency})
+    record(metrics.FAILED_OPEN_CALLS, 1, {DEPENDENCY: fact.dependency})
 
 
 def retry_postponed(fact: RetryPostponed) -> None:
     """Count a retry that the retry budget postponed."""
-    metrics.record(metrics.POSTPONEMENTS, 1, {DEPENDENCY: fact.dependency})
+    record(metrics.POSTPONEMENTS, 1, {DEPENDENCY: fact.dependency})

@@ -9,6 +9,8 @@ from azure.durable_functions.testing import execute_entity
 
 from durable_retry.base.names import REPORT, Category, OperationState, Priority
 from durable_retry.base.trace_context import TraceContext
+from durable_retry.features.debounce.facts import DEBOUNCED
+from durable_retry.features.recording import metrics
 from durable_retry.rules.circuit.messages import ReportMessage
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.rules.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
@@ -16,7 +18,7 @@ from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.runtime import clock
-from durable_retry.telemetry import metrics, spans
+from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
@@ -27,7 +29,7 @@ from tests.support.telemetry import CALLED, CALLER, TRACE_ID, Recorded, an_end, 
 
 DEPENDENCY = "durable_retry.dependency"
 OUTCOME = "durable_retry.outcome"
-LOG = "durable_retry.telemetry.events"
+LOG = "durable_retry.features.recording.events"
 
 
 NORMAL = {"durable_retry.priority": "normal"}
@@ -113,9 +115,7 @@ def test_what_a_later_operation_replaced_is_counted_with_its_priority(recorded: 
         operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
     )
     report(OperationEnded(status.to_json() | {"replaced_by": "op-2"}, None))
-    assert recorded.points(metrics.DEBOUNCED) == [
-        ({DEPENDENCY: "payments", "durable_retry.outcome": "replaced"}, 1)
-    ]
+    assert recorded.points(DEBOUNCED) == [({DEPENDENCY: "payments", "durable_retry.outcome": "replaced"}, 1)]
     ((labels, _),) = recorded.points(metrics.OPERATION_DURATION)
     assert labels["durable_retry.priority"] == "high"
 

@@ -1,0 +1,3 @@
+from tests.support.telemetry import recorded
+
+__all__ = ["recorded"]
