@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from durable_retry.base.names import Category
 from durable_retry.base.text import outcome_text, seconds_text
-from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
+from durable_retry.circuit.cache import CircuitCache, enter_circuit, freeze_of, pause_of
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.rules.circuit.snapshot import Permitted
@@ -44,10 +44,12 @@ async def attempt_if_admitted(
     Args:
         dependency: What it calls; None when it is not configured any more: then the attempt says so.
     """
-    if dependency is None or not dependency.needs_admission:
+    if dependency is None:
         return await attempt()
     if admission.is_canary:
         return await pause_of(hub, dependency, operation) or await attempt()
+    if not dependency.needs_admission:
+        return await freeze_of(hub, dependency, operation) or await attempt()
     circuit, answer = await enter_circuit(hub, dependency, operation, number, admission)
     if not isinstance(answer, Permitted):
         return answer

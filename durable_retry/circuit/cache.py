@@ -384,7 +384,7 @@ _KEY_CIRCUIT_OF: Final = "durable_retry.circuit.key_circuit:key_circuit_of"
 
 
 def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
-    """Return the running loop's circuit of a dependency that `needs_admission`; created on first use.
+    """Return the running loop's circuit of a dependency; created on first use.
 
     That of a limit key where the dependency has one for each.
     """
@@ -425,6 +425,13 @@ async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInp
     circuit = circuit_of(hub, dependency, operation.limit_key)
     await circuit.refresh_snapshot()
     return circuit.pause(operation.operation_id, circuit.now())
+
+
+async def freeze_of(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> Refused | None:
+    """Return the refusal at a dependency without circuit, budget and limits while everything is held."""
+    circuit = circuit_of(hub, dependency)
+    await circuit.refresh_snapshot()
+    return circuit.freeze(operation.operation_id, circuit.now())
 
 
 async def refusal_of(

@@ -135,6 +135,7 @@ idempotency = { header = "" }
 [dependencies.hooks]
 base_url = "http://hooks/v1"
 retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
+retry_budget = { ratio = 0 }
 [dependencies.hooks.circuit]
 enabled = false
 """

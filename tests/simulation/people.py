@@ -361,7 +361,8 @@ class People:
         elif chances.reporting:
             handler = COPY
         elif number % 4 == 0:
-            handler = TRANSFER
+            # What has happened and cannot be kept is not asked about.
+            handler, table = TRANSFER, WRITES
         return {
             "handler": handler,
             "input": {"number": number, "life": len(self.world.lives), "table": table},

@@ -60,17 +60,8 @@ class ThawUnderWayError(Exception):
     """A thaw goes on already."""
 
 
-def _held() -> list[str]:
-    """Return the dependencies whose attempts ask before they start, by name."""
-    return sorted(name for name, each in dependencies().dependencies.items() if each.needs_admission)
-
-
-def _not_held() -> tuple[str, ...]:
-    return tuple(sorted(dependencies().dependencies.keys() - set(_held())))
-
-
 async def _circuits(hub: TaskHub) -> dict[str, Breaker]:
-    names = _held()
+    names = sorted(dependencies().dependencies)
     read = await asyncio.gather(*(CircuitEntity(hub, name).readable() for name in names))
     return {name: breaker for name, (breaker, _) in zip(names, read, strict=True)}
 
@@ -101,13 +92,12 @@ async def hold_everything(hub: TaskHub, body: FreezeBody, by: str) -> HoldFigure
     freeze = body.freeze(clock.now(), by, _latest(await _circuits(hub)))
     # It tells the circuits again where this worker dies, or one of them does not take it.
     await hub.start_instance(FREEZE, instance_id_of(freeze), {"freeze": freeze.to_json()}, again=False)
-    await _say(hub, freeze, _held(), {})
+    await _say(hub, freeze, sorted(dependencies().dependencies), {})
     return _figures(freeze)
 
 
 def _figures(freeze: Freeze) -> HoldFigures:
-    stops = freeze.stops_deadline is True
-    return HoldFigures.taken_from(freeze, stops_deadline=stops, not_held=_not_held())
+    return HoldFigures.taken_from(freeze, stops_deadline=freeze.stops_deadline is True)
 
 
 async def thaw(hub: TaskHub, body: ThawBody, by: str) -> StartedThaw:
@@ -144,9 +134,7 @@ async def hold_document(hub: TaskHub) -> HoldDocument:
     preview = await _preview(hub, now)
     if freeze is None or freeze.ended_at(now) is not None:
         nothing: dict[str, Any] = dict.fromkeys(("reason", "by", "since", "until"))
-        return HoldDocument(
-            **nothing, stops_deadline=False, not_held=_not_held(), status=HoldState.FREE, preview=preview
-        )
+        return HoldDocument(**nothing, stops_deadline=False, status=HoldState.FREE, preview=preview)
     wave = None if freeze.share is None else await _wave(hub, freeze)
     status = HoldState.HELD if freeze.share is None else HoldState.THAWING
     return HoldDocument(**dict(_figures(freeze)), status=status, wave=wave, preview=preview)

@@ -241,10 +241,6 @@ class HoldFigures(Answer):
     stops_deadline: Annotated[
         bool, Field(description="Whether deadlines of operations that wait for its end stop.")
     ]
-    not_held: Annotated[
-        tuple[str, ...],
-        Field(description="Dependencies without circuit, budget and limits: their calls ask nobody."),
-    ]
 
 
 class HoldDocument(HoldFigures):

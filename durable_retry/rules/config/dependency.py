@@ -144,8 +144,8 @@ class Dependency:
         was: Its earlier names: what waits or is dead under them goes on here.
         of_features: What its table has of features, by their names: the keys of each, by its model. Clients
             see the keys among the others.
-        needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
-            on.
+        needs_admission: Whether an attempt asks more before it starts than whether everything is held: the
+            circuit, the retry budget or a limit is on.
         reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
             the key.
     """

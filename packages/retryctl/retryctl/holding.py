@@ -8,11 +8,11 @@ from rich.console import RenderableType
 from retryctl.commands import Ask, Command
 from retryctl.output import Rows, facts, fill, plural, span
 
-_HOLD: Final = "status reason by since until thaw not_held"
+_HOLD: Final = "status reason by since until thaw"
 
 
 def _held(document: Any) -> Iterator[RenderableType]:
-    yield facts(document | {"not_held": ", ".join(document["not_held"]) or None}, _HOLD)
+    yield facts(document, _HOLD)
 
 
 def _shown(document: Any) -> Iterator[RenderableType]:

@@ -13,7 +13,6 @@ HELD: Final[dict[str, Any]] = {
     "since": "2026-11-28T12:00:00Z",
     "until": None,
     "stops_deadline": True,
-    "not_held": ["mail"],
 }
 PREVIEW: Final[dict[str, Any]] = {
     "until": "2026-11-28T13:00:00Z",
@@ -31,7 +30,7 @@ def test_everything_is_held_for_a_reason() -> None:
     sent = json.loads(run.requests[0].content)
     assert sent == {"reason": "wrong amounts", "for_seconds": 60.0, "stops_deadline": False}
     assert run.requests[0].url.path == "/api/hold"
-    for shown in ("wrong amounts", "ada", "mail"):
+    for shown in ("wrong amounts", "ada"):
         assert shown in run.out
 
 
@@ -39,7 +38,7 @@ def test_everything_is_held_for_a_reason() -> None:
     ("is_complete", "words"), [(True, "hour 3 operations"), (False, "at least 3 operations")]
 )
 def test_a_hold_is_shown_with_what_would_run(*, is_complete: bool, words: str) -> None:
-    document = HELD | {"status": "held", "not_held": [], "preview": PREVIEW | {"complete": is_complete}}
+    document = HELD | {"status": "held", "preview": PREVIEW | {"complete": is_complete}}
     out = Run(answers(document), "held").out
     assert words in out
     assert "payments" in out

@@ -1,17 +1,23 @@
 """What a worker lets go while every dependency is held."""
 
+import json
 from dataclasses import replace
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from durable_retry.attempt.admission import attempt_if_admitted
 from durable_retry.circuit.cache import circuit_of, close_circuits, refusal_of
 from durable_retry.rules.circuit.freeze import Freeze
+from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted, Refused, Snapshot, frozen
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked
-from tests.support.builders import NOON, PAYMENTS, after
+from durable_retry.runtime import clock
+from tests.support.builders import NOON, PAYMENTS, after, an_operation, an_outcome
 from tests.support.shared_circuit import Copies
 
 FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts")
@@ -38,6 +44,39 @@ async def test_nothing_starts_and_a_thaw_lets_it_go(*, is_on: bool) -> None:
     assert held.frozen
     freeze(stage, FREEZE.then(after(2), share=1.0))
     assert isinstance(await ask(stage), Permitted)
+
+
+async def test_a_dependency_without_anything_to_ask_is_read_once_a_second_and_held() -> None:
+    bare = replace(
+        PAYMENTS, circuit=CircuitSettings(enabled=False), retry_budget=RetryBudgetSettings(ratio=0)
+    )
+    read, made = AsyncMock(return_value=None), an_outcome(None)
+    hub, stage, now = Mock(read_entity=read), Copies(CircuitSettings(enabled=False)), NOON
+
+    async def ask(**admission: Any) -> AttemptOutcome | Blocked:
+        return await attempt_if_admitted(
+            hub,
+            bare,
+            an_operation(),
+            number=1,
+            admission=AdmissionState(**admission),
+            attempt=AsyncMock(return_value=made),
+        )
+
+    with clock.reading(lambda: now):
+        assert [await ask() for _ in range(3)] == [made] * 3
+        assert read.await_count == 1
+        freeze(stage)
+        read.return_value = json.dumps(stage.shared.breaker.to_json())
+        now = after(1.1)
+        held = await ask()
+        assert isinstance(held, Refused)
+        assert held.frozen
+        assert await ask(is_canary=True) == made
+    assert read.await_count == 2
+    # No report goes to a circuit that is switched off.
+    assert [each[0] for each in hub.method_calls] == ["read_entity"] * 2
+    close_circuits()
 
 
 async def test_a_probe_that_was_granted_before_is_given_back() -> None:

@@ -29,8 +29,6 @@ from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.instances import Instance
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.freeze import Freeze
-from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
@@ -38,12 +36,6 @@ from tests.support.builders import NOON, PAYMENTS, after
 from tests.support.circuit import tripped
 
 MAIL = replace(PAYMENTS, name="mail")
-UNASKED = replace(
-    PAYMENTS,
-    name="unasked",
-    circuit=CircuitSettings(enabled=False),
-    retry_budget=RetryBudgetSettings(ratio=0),
-)
 HELD = Freeze(NOON, NOON, "ada", "wrong amounts", stops_deadline=True)
 THAWING = HELD.then(after(10), share=0.1)
 THAW = Thaw("ada", after(5), (0.1, 1.0), 30)
@@ -114,7 +106,7 @@ def a_state(number: int, instance_id: str = "", **shown: Any) -> pb.Orchestratio
 
 @pytest.fixture(autouse=True)
 def _configured() -> Iterator[None]:
-    known = {each.name: each for each in (PAYMENTS, MAIL, UNASKED)}
+    known = {each.name: each for each in (PAYMENTS, MAIL)}
     with using(Config(known)), clock.reading(lambda: after(20)):
         yield
 
@@ -122,12 +114,7 @@ def _configured() -> Iterator[None]:
 async def test_every_circuit_hears_of_a_hold_and_an_orchestration_keeps_it() -> None:
     hub: Any = Hub(now=after(20))
     shown = await hold_everything(hub, FreezeBody(reason="wrong amounts"), "ada")
-    assert (shown.by, shown.reason, shown.since, shown.not_held) == (
-        "ada",
-        "wrong amounts",
-        after(20),
-        ("unasked",),
-    )
+    assert (shown.by, shown.reason, shown.since) == ("ada", "wrong amounts", after(20))
     freeze = hub.circuits["mail"].freeze
     assert hub.circuits.keys() == {"payments", "mail"}
     ((instance_id, given, again),) = hub.started
