@@ -207,7 +207,7 @@ def lookup_signature(function: Callable[..., Any], of: Signature) -> tuple[inspe
 
 def _parameter_problem(parameter: inspect.Parameter) -> str | None:
     if parameter.name == "self" and parameter.annotation is parameter.empty:
-        return "a method is declared of its object: book = durable_retry.wrap(SHOP.book, dependency=...)"
+        return "it is a method: write durable_retry.wrap(SHOP.book, dependency=...) in place of the decorator"
     if parameter.kind in _VARIADIC:
         return f"its parameter {parameter} takes anything: name what it takes"
     return None

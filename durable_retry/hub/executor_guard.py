@@ -19,7 +19,7 @@ was shown before, and its answer must have the last, or Azure Storage would have
 import functools
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -102,8 +102,7 @@ def _guard_contexts() -> None:
 
     @functools.wraps(complete)
     def set_complete(ctx: Any, result: Any, *args: Any, **kwargs: Any) -> None:
-        if inspect.iscoroutine(result):
-            raise async_error(result)
+        refuse_async(result)
         complete(ctx, result, *args, **kwargs)
 
     contexts: Any = _RuntimeOrchestrationContext
@@ -121,19 +120,25 @@ def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
     frame = getattr(generator, "gi_frame", None)
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame is not None else ""
     return TypeError(
-        f"{place}the orchestrator yields what is no task: write `yield from durable_retry.call(...)`, "
-        "and `yield` before the tasks of its context"
+        f"{place}the orchestrator yielded something that is no task: write "
+        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
     )
 
 
-def async_error(coroutine: Coroutine[Any, Any, Any]) -> TypeError:
-    """Return what is wrong with an orchestrator that is async."""
-    coroutine.close()
-    code = getattr(coroutine, "cr_code", None)
-    place = f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
-    return TypeError(
-        f"{place}the orchestrator is an `async def`: write `def`, `yield` for `await`, and "
-        "`yield from durable_retry.call(...)`"
+def refuse_async(result: object) -> None:
+    """Refuse what an orchestrator returned that is an `async def`, with a `yield` in it or without.
+
+    Raises:
+        TypeError: It is one; the message says what to write.
+    """
+    code = getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
+    if code is None:
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"{code.co_filename}:{code.co_firstlineno}: the orchestrator is an `async def`: write `def`, "
+        "`yield` for `await`, and `yield from durable_retry.call(...)`"
     )
 
 

@@ -22,9 +22,9 @@ from durable_retry.features.in_process.start import PendingCall, operation_of_ca
 from durable_retry.handlers.registry import orchestrator_function, registered_handlers, user_function
 from durable_retry.hub.executor_guard import (
     InstanceExecution,
-    async_error,
     begin_execution,
     no_task_error,
+    refuse_async,
 )
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import function_name
@@ -203,8 +203,7 @@ class _Context(task.OrchestrationContext):
             self, InstanceExecution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
         )
         turns = orchestrator(self, given)
-        if inspect.iscoroutine(turns):
-            raise async_error(turns)
+        refuse_async(turns)
         if not inspect.isgenerator(turns):
             return turns
         resume: Callable[[], Any] = partial(next, turns)

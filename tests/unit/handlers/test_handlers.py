@@ -151,7 +151,7 @@ def test_a_decorator_without_parentheses_names_no_dependency(monkeypatch: pytest
 
 def test_a_method_is_declared_of_its_object() -> None:
     durable_retry.operation(dependency="d")(Shop.book)
-    with pytest.raises(HandlerSetupError, match=r"book = durable_retry.wrap\(SHOP.book, "):
+    with pytest.raises(HandlerSetupError, match=r"durable_retry.wrap\(SHOP.book, "):
         _ = handler_of(Shop.book).signature
     book: Any = durable_retry.wrap(SHOP.book, "shop-book", dependency="d")
     assert (handler_of(SHOP.book).name, book("o-1")) == ("shop-book", "o-1")

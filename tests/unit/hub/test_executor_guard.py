@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -284,6 +284,10 @@ async def awaiting(_ctx: task.OrchestrationContext, _input: Any) -> int:
     return 1
 
 
+async def awaiting_and_yielding(_ctx: task.OrchestrationContext, _input: Any) -> AsyncIterator[int]:
+    yield 2
+
+
 def line_of(text: str) -> int:
     return Path(__file__).read_text().split(f"    {text}")[0].count("\n") + 1
 
@@ -300,14 +304,19 @@ def test_an_orchestrator_that_yields_no_task_fails_with_the_line_and_what_to_wri
     ends = {"adapted": "ontext"}
     line = line_of("return (yield child(c" + ends.get(orchestrator.__name__, "tx"))
     assert end_of(actions) == (
-        f"FAILED: {__file__}:{line}: the orchestrator yields what is no task: write `yield from "
-        "durable_retry.call(...)`, and `yield` before the tasks of its context"
+        f"FAILED: {__file__}:{line}: the orchestrator yielded something that is no task: write "
+        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
     )
 
 
-def test_an_async_orchestrator_fails_with_its_line_and_what_to_write() -> None:
-    line = line_of("return 1") - 1
-    assert end_of(Instance(awaiting).begin()) == (
+@pytest.mark.parametrize(
+    ("orchestrator", "body"), [(awaiting, "return 1"), (awaiting_and_yielding, "yield 2")]
+)
+def test_an_async_orchestrator_fails_with_its_line_and_what_to_write(
+    orchestrator: Orchestrator, body: str
+) -> None:
+    line = line_of(body) - 1
+    assert end_of(Instance(orchestrator).begin()) == (
         f"FAILED: {__file__}:{line}: the orchestrator is an `async def`: write `def`, "
         "`yield` for `await`, and `yield from durable_retry.call(...)`"
     )
