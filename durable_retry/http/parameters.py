@@ -110,7 +110,7 @@ def cursor[T](read: Callable[[str], T]) -> Parameter[T | None]:
         description="`next_cursor` of the page before.",
         read=read,
         default=None,
-        mistake="this cursor was not given out here",
+        mistake="the cursor is not from an answer of this list",
     )
 
 

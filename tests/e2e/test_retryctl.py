@@ -232,7 +232,7 @@ async def test_an_assistant_finds_a_dead_letter_and_replays_it(shell: Shell, key
         assert group in await said("cause", id=group)
         for tool in ("overview", "circuits", "causes"):
             assert "flaky" in await said(tool)
-        assert "replay would meet 1" in await said("replay", ids=[letter], dry_run=True)
+        assert "replay would act on 1" in await said("replay", ids=[letter], dry_run=True)
         started = await said("replay", ids=[letter], note="asked by a test")
         assert started.startswith("bulk-")
         assert "replay" in await said("bulk_action", id=started.split()[0])
@@ -347,7 +347,7 @@ def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tm
 def test_many_are_acted_on(shell: Shell, key: str) -> None:
     found = [shell.dead_letter(f"{key}-{number}") for number in range(2)]
     assert "give filters, or ids, or --batch, or --all" in shell.run("bulk", "start", "archive", code=2)
-    assert "would meet 2" in shell.run("bulk", "start", "archive", *found, "--dry-run")
+    assert "would act on 2" in shell.run("bulk", "start", "archive", *found, "--dry-run")
     shown = shell.run("bulk", "start", "archive", *found, "--note", "a test", "--rate", "50", "--watch")
     assert "archive completed: 2 matched, 2 started" in shown
     (action_id, *_) = shell.run("bulk", "list", "--ids").split()

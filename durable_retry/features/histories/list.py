@@ -33,7 +33,9 @@ async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page
         page = await hub.instance_page(selection, token)
     except TaskHubUnavailableError as error:
         if token is not None and "INVALID_ARGUMENT" in str(error):
-            raise InvalidInputError([Problem("/cursor", "this cursor was not given out here")]) from error
+            raise InvalidInputError(
+                [Problem("/cursor", "the cursor is not from an answer of this list")]
+            ) from error
         raise
     # Azure Storage lists entities among the instances.
     ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]

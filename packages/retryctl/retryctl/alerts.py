@@ -29,7 +29,7 @@ def _test(api: Api, _: Given, screen: Screen) -> int:
 
 COMMANDS: Final = (
     Command("alerts show", "show what is raised, and the receivers", Ask("GET alerts", _view)),
-    Command("alerts test", "send a message to every receiver that says that it is a test", _test),
+    Command("alerts test", "send a test message to every receiver", _test),
     Command(
         "activity",
         "list what people did and what happened: outages, bulk actions, deployments, settings",

@@ -77,7 +77,7 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
     # The reason of a pause is why it is made; elsewhere dead letters are chosen by theirs.
     own = {"reason": given.pop("reason")} if name in {"pause", "resume"} and "reason" in given else {}
     if name != "pause" and not given.keys().isdisjoint(("for_seconds", "stops_deadline")):
-        raise UsageError("--for-seconds and --stop-deadline are of a pause")
+        raise UsageError("--for-seconds and --stop-deadline go with a pause only")
     filter_ = {each: given.pop(each) for each in _FILTERS if each in given}
     is_all = given.pop("all", False)
     if sum(map(bool, (filter_, is_all, given.get("ids"), given.get("batch_id")))) != 1:
@@ -90,7 +90,7 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
         return ask(api, given, screen)
     document = api.ask(ask.route, given)
     least = "" if document["complete"] else "at least "
-    count = f"{name} would meet {least}{document['matched']}"
+    count = f"{name} would act on {least}{document['matched']}"
     screen.show(document, lambda shown: [count, *_preview(shown)])
     return errors.OK
 
@@ -121,7 +121,7 @@ COMMANDS: Final = (
     Command("bulk watch", "follow a bulk action until it ends", _WATCH, "id"),
     Command(
         "bulk resume",
-        "let one go on that has stopped; it proves itself again",
+        "continue one that has stopped: it sends 1, then 5, then the rest",
         Ask("POST bulk-actions/{id}/resume", "{given.id}  resume requested"),
         "id",
     ),

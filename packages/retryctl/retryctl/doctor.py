@@ -29,7 +29,7 @@ LEAST_CORE_TOOLS: Final = "4.14"
 
 _LOOK_EVERY_SECONDS: Final = 0.5
 
-_NOT_MOVED: Final = "start the host anew; terminate what still stands then"
+_NOT_MOVED: Final = "restart the host; terminate it if it still does not"
 
 REMEDIES: Final[Mapping[str, str]] = {
     "host": (
@@ -115,7 +115,9 @@ def _list_stuck(api: Api, screen: Screen) -> int:
     }
     for one in api.ask("GET diagnoses/stuck")["items"]:
         given_up = _row(
-            one["instance_id"], datetime.fromisoformat(one["since"]), f"no nudge moves it: {_NOT_MOVED}"
+            one["instance_id"],
+            datetime.fromisoformat(one["since"]),
+            f"it was woken and does not go on: {_NOT_MOVED}",
         )
         late[one["instance_id"]] = {
             "status": one["orchestration"],

@@ -279,10 +279,10 @@ COMMANDS: Final = (
         Command(act, words, Ask(f"POST operations/{{id}}/{act}", f"{{operation_id}}  {act} requested"), takes)
         for act, words, takes in (
             ("cancel", "cancel an operation", "id"),
-            ("retry-now", "let a waiting operation make its next attempt at once", "id"),
+            ("retry-now", "make the next attempt of a waiting operation now", "id"),
             ("try", "send one attempt past an open circuit, which does not count it", "id reason"),
             ("lookup", "ask whether an ambiguous operation happened, and send nothing", "id"),
-            ("pause", "let an operation do nothing for a while", "id reason pause"),
+            ("pause", "pause an operation", "id reason pause"),
             ("resume", "let a paused operation go on, changed or not", "id reason change priority"),
         )
     ),

@@ -141,11 +141,11 @@ _KINDS: Final = "action bulk circuit deployment settings"
 _TYPES_FOUND: Final = "operation dead_letter event batch saga bulk_action activity"
 _INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 _KEY: Final = "idempotency key: with the same key it is started once; made and shown when absent"
-_STEP: Final = "run this step, those behind it and those that do not stand; default: those that do not stand"
-_DEBOUNCE: Final = "begin after so long though later ones come; ten times --debounce-seconds unless given"
+_STEP: Final = "run this step again, those after it, and those not in effect; default: those not in effect"
+_DEBOUNCE: Final = "begin after this long, even if later ones come; ten times --debounce-seconds unless given"
 
 OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
-    "id": _option("id", "as lists show it"),
+    "id": _option("id", "its id, as lists show it"),
     "list": "limit ids",
     "limit": _limit(50),
     "limit20": _limit(20),
@@ -205,9 +205,11 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "deadline": _option("--deadline-seconds", "for the whole operation, waits included", "SECONDS"),
     "begin": OneOf(
         (
-            _option("--start-at", f"begin then, {_INSTANT}", "INSTANT"),
-            _option("--delay-seconds", "begin so much later", "SECONDS"),
-            _option("--debounce-seconds", "wait so long for one with the same --debounce-key", "SECONDS"),
+            _option("--start-at", f"begin at this instant, {_INSTANT}", "INSTANT"),
+            _option("--delay-seconds", "begin after this long", "SECONDS"),
+            _option(
+                "--debounce-seconds", "wait this long for a later one with the same --debounce-key", "SECONDS"
+            ),
         )
     ),
     "order": "own_order_key on_failure priority own_limit_key own_debounce_key debounce_max",
@@ -266,9 +268,9 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     # batches, sagas, lanes, circuits, alerts, the app
     "file": _option("file", "JSON: a list, or the whole body; - is standard input"),
     "concurrency": _option("--max-concurrency", "operations under way at once", "N"),
-    "tolerated": _option("--tolerated-failures", "so many items may fail without failing the batch", "N"),
+    "tolerated": _option("--tolerated-failures", "how many items may fail without failing the batch", "N"),
     "saga_step": _option("--from-step", _STEP, "STEP"),
-    "confirm": _pairs("--confirm", "what a look has shown of a step", "STEP=WHAT", _look, dest="confirmed"),
+    "confirm": _pairs("--confirm", "what you found at the dependency", "STEP=WHAT", _look, dest="confirmed"),
     "lane": _option("order_key", "of the operations"),
     "circuit": _option("dependency", "name in dependencies.toml"),
     "of_key": _option("--limit-key", "the circuit of this limit key", "KEY"),

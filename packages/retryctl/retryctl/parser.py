@@ -52,7 +52,7 @@ GROUPS: Final = {
     "circuits": "show and switch the circuits of dependencies",
     "dead-letters": "operations and messages that will not succeed without a person",
     "bulk": "act on many: replay or archive dead letters; cancel, retry now, pause or resume operations",
-    "alerts": "conditions that exceed their thresholds, and who is told",
+    "alerts": "conditions over their thresholds, and who gets messages",
     "lanes": "operations of one order key, which run one after the other",
     "outbox": "events that are sent after an operation succeeded",
     "batch": "many operations at once",

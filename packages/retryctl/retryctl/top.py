@@ -26,7 +26,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
     def view(document: Any, trouble: str = "") -> Iterator[RenderableType]:
         if trouble:
             yield state("unhealthy", f": {trouble}")
-            yield "this is what it said last:"
+            yield "its last answer:"
         yield from spaced(_parts(printable(document), api.url, minutes))
 
     document = look()

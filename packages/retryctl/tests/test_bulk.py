@@ -65,7 +65,7 @@ def test_many_are_chosen_paused_and_resumed(argv: list[str], sent: dict[str, Any
 def test_the_time_of_a_pause_is_refused_of_other_actions() -> None:
     run = Run(answers({}), "bulk", "start", "cancel", "op-1", "--for-seconds", "60")
     assert (run.code, run.requests) == (2, [])
-    assert "--for-seconds and --stop-deadline are of a pause" in run.err
+    assert "--for-seconds and --stop-deadline go with a pause only" in run.err
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_dry_run_says_once_that_nothing_changes(preview: list[dict[str, Any]],
     letters = [{"id": f"dl-{n}", "key": f"order-{n}", **each} for n, each in enumerate(preview)]
     counted = {"matched": 2, "complete": True, "preview": letters}
     run = Run(answers(counted), "bulk", "start", "replay", "--all", "--dry-run")
-    assert run.out.splitlines() == ["replay would meet 2", *lines]
+    assert run.out.splitlines() == ["replay would act on 2", *lines]
 
 
 COUNTS = dict.fromkeys(("succeeded", "under_way", "skipped", "failed"), 0) | {"matched": 4_000, "started": 1}

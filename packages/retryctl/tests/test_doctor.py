@@ -340,5 +340,5 @@ def test_what_no_nudge_moves_is_listed_once_whatever_it_is(monkeypatch: pytest.M
         ("batch-1", "batch"),
     }
     assert {each["why"] for each in items.values()} == {
-        "no nudge moves it: start the host anew; terminate what still stands then"
+        "it was woken and does not go on: restart the host; terminate it if it still does not"
     }

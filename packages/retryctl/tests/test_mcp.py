@@ -134,7 +134,7 @@ async def test_answers_are_a_page_of_cut_cells_and_a_bounded_text(api: Fake) -> 
 async def test_a_replay_is_refused_before_a_dry_run_of_the_same_and_after_it_ran(api: Fake) -> None:
     async with api.assistant("--allow-changes") as client:
         first = await said(client, "replay", group="g-1")
-        assert await said(client, "replay", group="g-1", dry_run=True) == ("replay would meet 3\n", False)
+        assert await said(client, "replay", group="g-1", dry_run=True) == ("replay would act on 3\n", False)
         other = await said(client, "replay", group="g-2", dry_run=False)
         replayed = await said(client, "replay", group="g-1", note="mended")
         again = await said(client, "replay", group="g-1", note="mended")

@@ -63,5 +63,5 @@ def test_a_header_is_no_query_parameter() -> None:
 
 
 def test_a_cursor_of_another_list_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="not given out here"):
+    with pytest.raises(InvalidInputError, match="not from an answer of this list"):
         read_query((cursor(int),), {"cursor": "abc"})

@@ -45,7 +45,7 @@ _TITLES: Final[Mapping[str, str]] = {
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
     CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it works.",
     HELD: " Resume them once their dependency works; else they become dead letters.",
-    STUCK: " Restart the host, and terminate what still stands: what had begun becomes a dead letter.",
+    STUCK: " Restart the host, and terminate those that still do not: what had begun becomes a dead letter.",
 }
 _OVER: Final = {
     CIRCUIT_OPEN: ("Circuit closed again", "open"),

@@ -74,12 +74,12 @@ class BulkFilter(Strict):
         """Yield what does not choose what the action is done to."""
         if action.is_of_dead_letters:
             if self.status not in {None, _OPEN}:
-                yield Problem("/filter/status", "of a dead letter can only be open")
+                yield Problem("/filter/status", "must be open for dead letters")
             return
         if self.status == _OPEN:
-            yield Problem("/filter/status", "is of dead letters")
+            yield Problem("/filter/status", "is for dead letters only")
         yield from (
-            Problem(f"/filter/{name}", "is of dead letters")
+            Problem(f"/filter/{name}", "is for dead letters only")
             for name in _OF_LETTERS
             if getattr(self, name) is not None
         )
@@ -194,4 +194,4 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
                 name in _STEERING or self.what is not BulkAction.REPLAY
             ):
                 owners = [f"{action}s" for action, own in _OF_STEERING.items() if name in own]
-                yield Problem(f"/{name}", f"is of {' and '.join(owners) or 'replays'} only")
+                yield Problem(f"/{name}", f"is for {' and '.join(owners) or 'replays'} only")

@@ -80,7 +80,7 @@ class Question(TurnNames):
         return has_names and self.has_words(*map(shown.get, _SEARCHED), error)
 
 
-NOT_OURS: Final = "this cursor was not given out here"
+NOT_OURS: Final = "the cursor is not from an answer of this list"
 INDEX_CURSOR: Final = "index"
 MICROSECOND: Final = timedelta(microseconds=1)
 

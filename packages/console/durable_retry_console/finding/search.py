@@ -127,7 +127,7 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
     return places
 
 
-NOT_OURS: Final = "this cursor was not given out here, or for another question"
+NOT_OURS: Final = "the cursor is not from an answer to this question"
 
 
 def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, ReadPage]:

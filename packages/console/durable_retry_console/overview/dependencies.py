@@ -22,7 +22,7 @@ class CircuitGlance(CircuitFigures):
 
     opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
     limit_keys: Annotated[
-        tuple[KeyFigures, ...] | None, left_out("Circuits of limit keys that are not closed.")
+        tuple[KeyFigures, ...] | None, left_out("Circuits of limit keys whose calls do not go.")
     ] = None
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 

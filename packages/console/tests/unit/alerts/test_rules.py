@@ -188,6 +188,6 @@ def test_an_alert_of_what_stands_still_names_it_and_says_what_to_do() -> None:
     (alert,) = alert_changes({}, [metric], NOON)
     assert alert.text == (
         "Orchestrations do not go on (op-1, batch-2): 5 min, over the threshold of "
-        "3 min. Restart the host, and terminate what still stands: "
+        "3 min. Restart the host, and terminate those that still do not: "
         "what had begun becomes a dead letter."
     )

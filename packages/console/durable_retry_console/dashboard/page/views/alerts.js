@@ -73,7 +73,7 @@ function recent({ recent: ended }) {
     column("raised_at", "Raised", when),
     column("cleared_at", "Cleared", when),
   ];
-  return card("Lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, nothing: "No incident has ended lately." }));
+  return card("Ended lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, nothing: "No incident has ended lately." }));
 }
 
 /** Sends a message to every receiver that says that it is a test. */

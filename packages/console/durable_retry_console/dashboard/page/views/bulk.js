@@ -18,7 +18,7 @@ export const ACTIONS = {
     { name: "probe", label: "Sends", optional: true, choices: [["", "1, then 5, then the rest; stops where most fail again"], ["false", "all of them"]] }],
     says: "Every open dead letter that matches is replayed under its own key, no faster than the rate, and never through an open circuit." },
   lookup: { verb: "Look up", did: "Asked about", one: "ambiguous dead letter", list: "dead-letters", kind: "main", fields: [NOTE], fits: (one) => one.category === "ambiguous" || one.reason === "AmbiguousOutcome",
-    says: "The dependency of each is asked whether it happened, and nothing is sent. What is found has succeeded; the others are dead letters again that say what was answered." },
+    says: "The dependency of each is asked whether it happened, and nothing is sent. What happened counts as succeeded; the others become dead letters again, with the answer." },
   archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger", fields: [NOTE],
     says: "Every open dead letter that matches is archived. It can be restored until it is removed." },
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",

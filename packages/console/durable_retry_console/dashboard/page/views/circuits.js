@@ -196,7 +196,7 @@ const KEYS = [
 /** The circuits of limit keys that are not closed, and the way to that of any; null where keys have none. */
 function limitKeys({ dependency, limit_key: key, limit_keys: keys, settings: given }, path, reload) {
   if (!hasOneForEachKey({ settings: given })) return null;
-  if (key) return h("p", { data: { key: "whose" } }, "The circuit of one limit key. ", circuitLink(dependency, undefined, `The circuit of ${dependency}`), " counts for every key while it is held open or disabled by hand.");
+  if (key) return h("p", { data: { key: "whose" } }, "The circuit of one limit key. ", circuitLink(dependency, undefined, `The circuit of ${dependency}`), " applies to every key while it is held open or disabled by hand.");
   const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(isPaused(one) ? END_PAUSE : CLOSE, one, reload) }];
   const lookUp = async () => {
     const typed = await ask({ title: `A limit key of ${dependency}`, fields: [{ name: "limit_key", label: "Limit key" }], action: "Show its circuit", kind: "main" });

@@ -49,7 +49,7 @@ function choices(path, query, known, isSpan) {
   const names = [...new Set([...known, query.dependency].filter(Boolean))];
   return filters(path, query, [
     { name: "dependency", label: "Dependency", choices: names.map((name) => [name, name]) },
-    { name: "minutes", label: "Time", choices: [...(isSpan ? [["", "The span beside"]] : []), ...WINDOWS.map(([value, text]) => [String(value), text])], required: true, clears: ["from", "to"] },
+    { name: "minutes", label: "Time", choices: [...(isSpan ? [["", "From and To"]] : []), ...WINDOWS.map(([value, text]) => [String(value), text])], required: true, clears: ["from", "to"] },
     { name: "from", label: "From", instant: true }, { name: "to", label: "To", instant: true },
   ]);
 }

@@ -11,7 +11,7 @@ const OPEN = { what: "open", label: "Hold open", kind: "danger", fields: [WHY, F
 export const CLOSE = { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." };
 const DISABLE = { what: "disable", label: "Disable", kind: "quiet", fields: [WHY, FOR], words: "Every attempt goes through, however many fail." };
 const RESET = { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it, ends a pause and clears its counts." };
-export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for, but for operations that it answered so: send those by Retry now. The counts of the circuit start again at zero." };
+export const END_PAUSE = { ...RESET, label: "End the pause", kind: "", words: "Attempts go through before the time that the dependency asked for. An operation that got such an answer itself still waits: Retry now sends it. The counts of the circuit start again at zero." };
 export const SWITCHES = [OPEN, CLOSE, DISABLE, RESET];
 
 const KEYS_STAY = "Circuits of limit keys stay as they are: each has its own switch.";
