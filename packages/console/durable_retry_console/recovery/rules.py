@@ -1,4 +1,4 @@
-"""The outages of a dependency, by its circuit, and the bulk action that follows one."""
+"""The outages of a dependency, or of one of its limit keys, by its circuit, and the bulk action after one."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -38,15 +38,15 @@ class Outage:
     began_at: datetime
     ended_at: datetime
 
-    def action_id(self, dependency: str) -> str:
-        """Return the id of the bulk action that follows it."""
-        name = f"recovery\x00{dependency}\x00{to_rfc3339(self.ended_at)}"
+    def action_id(self, dependency: str, limit_key: str) -> str:
+        """Return the id of the bulk action that follows it; "" where it was that of the whole dependency."""
+        name = f"recovery\x00{dependency}\x00{to_rfc3339(self.ended_at)}\x00{limit_key}"
         return f"bulk-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outages(JsonShape):
-    """What is known of the outages of a dependency between two looks at its circuit.
+    """What is known of outages between two looks at a circuit.
 
     Attributes:
         began_at: When the one began that nothing has followed yet; None where no look saw it.

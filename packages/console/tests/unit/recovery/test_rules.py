@@ -67,7 +67,11 @@ def test_nothing_follows_while_it_is_not_closed(state: CircuitState) -> None:
 
 def test_the_id_of_what_follows_is_that_of_the_outage() -> None:
     outage = Outage(began_at=NOON, ended_at=after(300))
-    assert outage.action_id("payments") == outage.action_id("payments")
-    others = {outage.action_id("ledger"), Outage(began_at=NOON, ended_at=after(301)).action_id("payments")}
-    assert outage.action_id("payments") not in others
-    assert len(outage.action_id("payments")) == len("bulk-") + 32
+    assert outage.action_id("payments", "acme") != outage.action_id("payments", "")
+    assert outage.action_id("payments", "") == outage.action_id("payments", "")
+    others = {
+        outage.action_id("ledger", ""),
+        Outage(began_at=NOON, ended_at=after(301)).action_id("payments", ""),
+    }
+    assert outage.action_id("payments", "") not in others
+    assert len(outage.action_id("payments", "")) == len("bulk-") + 32

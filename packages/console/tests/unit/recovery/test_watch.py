@@ -9,6 +9,7 @@ from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.records import find_dead_letter, keep_operation
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.key_changes import NO_KEY_CHANGES
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependencies_file import ConfigError, parse_config
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
@@ -20,6 +21,7 @@ from durable_retry_console.bulk import replay
 from durable_retry_console.bulk.document import ItemOutcome
 from durable_retry_console.bulk.shapes import BatchInput, BulkAction, BulkInput
 from durable_retry_console.recovery import watch
+from durable_retry_console.recovery.rules import Outages
 from durable_retry_console.recovery.watch import follow_outages, problems_of
 from tests.support.builders import NOON, after, an_entry
 
@@ -41,6 +43,7 @@ class Hub:
 
     breaker: Breaker = OPEN
     why_not: str | None = None
+    keys: dict[str, Breaker] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
     started: dict[str, BulkInput] = field(default_factory=dict)
     acts: list[PersonActed] = field(default_factory=list)
@@ -61,6 +64,8 @@ def hub(monkeypatch: pytest.MonkeyPatch, tables_in_memory: object) -> Hub:
 
     async def readable(circuit: CircuitEntity) -> tuple[Breaker, str | None]:
         hub.read.append(circuit.dependency)
+        if circuit.limit_key is not None:
+            return hub.keys.get(circuit.limit_key, Breaker()), None
         return hub.breaker, hub.why_not
 
     monkeypatch.setattr(CircuitEntity, "readable", readable)
@@ -72,13 +77,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tables_in_memory: object) -> Hub:
     return hub
 
 
-async def look(at: float) -> None:
-    with using(parse_config(CONFIG, {})):
+async def look(at: float, config: str = CONFIG) -> None:
+    with using(parse_config(config, {})):
         await follow_outages(HUB, after(at))
 
 
-async def kept(name: str, at: float, reason: str = "RetriesExhausted") -> str:
-    return await keep_operation(an_entry(name, reason=reason, category="transient"), after(at))
+async def kept(name: str, at: float, reason: str = "RetriesExhausted", **operation: Any) -> str:
+    entry = an_entry(name, reason=reason, category="transient", **operation)
+    return await keep_operation(entry, after(at))
 
 
 async def outage(hub: Hub) -> None:
@@ -126,14 +132,36 @@ async def test_without_a_letter_nothing_follows(hub: Hub) -> None:
 async def test_a_run_that_comes_again_starts_nothing_more(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     await kept("op-1", 20)
 
-    async def nothing_known(_dependency: str) -> None:
-        return None
+    async def nothing_known(_dependency: str) -> dict[str, Outages]:
+        return {}
 
     monkeypatch.setattr(watch, "_read_outages", nothing_known)
     hub.breaker = CLOSED
     await look(180)
     await look(181)
     assert (len(hub.started), len(hub.acts)) == (1, 1)
+
+
+async def test_the_letters_of_a_limit_key_follow_its_own_circuit(hub: Hub) -> None:
+    for limit_key in ("acme", "other"):
+        await kept(f"op-{limit_key}", 20, limit_key=limit_key)
+    by_key = CONFIG.replace("at_most = 2 }", 'at_most = 2 }\ncircuit = { by = "limit_key" }')
+    hub.breaker = Breaker(keys=("acme", "other"))
+    hub.keys = {name: replace(OPEN, limit_key=name) for name in ("acme", "other")}
+    await look(10, by_key)
+    # Its change is not listed any more, and of one whose state is gone nobody knows anything.
+    hub.breaker = Breaker(keys=("other", "gone"))
+    hub.keys["acme"] = replace(CLOSED, limit_key="acme")
+    await look(180, by_key)
+    await look(240, by_key)
+    ((_, given),) = hub.started.items()
+    assert (given.matched, DeadLetterFilter.from_json(given.filter).limit_key) == (1, "acme")
+    assert str(given.note).startswith("the circuit of payments for acme closed at")
+    # An outage that no look saw.
+    hub.breaker = Breaker(key_changes=NO_KEY_CHANGES.with_key("other"))
+    hub.keys["other"] = replace(CLOSED, limit_key="other", draining_since=after(300))
+    await look(420, by_key)
+    assert len(hub.started) == 2
 
 
 async def test_a_circuit_that_cannot_be_read_changes_nothing(hub: Hub) -> None:
