@@ -51,7 +51,7 @@ if is_another || ! .venv/bin/python -c "import pip; $new_enough" 2>/dev/null; th
 fi
 
 install_azurite() {
-    echo "setup: installing Azurite"
+    echo "setup: installing Azurite, which takes a minute or two"
     (cd packages/onebox/onebox/azurite && "$@" ci --silent --no-audit --no-fund --loglevel=error)
 }
 
