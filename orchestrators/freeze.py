@@ -16,6 +16,7 @@ from durabletask import task
 from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import DUE_AT
+from durable_retry.circuit.entity import BETWEEN_PASSES, PASSES, SETTLE
 from durable_retry.features.freeze.names import (
     COUNT_FROZEN,
     FREEZE,
@@ -37,8 +38,6 @@ from durable_retry.features.freeze.rules import (
 )
 from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success
 from durable_retry.rules.circuit.freeze import Freeze
-
-from .wake_waiting import BETWEEN_PASSES, PASSES, SETTLE
 
 blueprint = df.Blueprint()
 

@@ -1,29 +1,23 @@
 """The orchestration that wakes the operations waiting for a circuit that was closed by hand."""
 
 from contextlib import suppress
-from datetime import UTC, timedelta
-from typing import Any, Final
+from datetime import UTC
+from typing import Any
 
 import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
+from durable_retry.base.names import MANUAL_CONTROL
+from durable_retry.circuit.entity import BETWEEN_PASSES, PASSES, SETTLE
+from durable_retry.features.circuit_controls.names import (
+    RELEASE_WAITING,
+    WAKE_WAITING,
+)
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.turns import Signals, Turns, call_entity, call_until_success, pause
 
 blueprint = df.Blueprint()
-
-SETTLE: Final = timedelta(seconds=2)
-"""By then no worker uses a snapshot from before the change: one is valid for a second, and reading it takes
-at most another. An operation woken earlier could be refused again, for the whole of the old break."""
-
-
-PASSES: Final = 10
-"""Passes over all instances, at most. Some task hubs page by offset, so operations that were woken shift
-others to a page that was read already; passes are repeated until one finds nothing."""
-BETWEEN_PASSES: Final = timedelta(seconds=1)
-"""By then the status of a woken operation shows it."""
 
 
 def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:

@@ -20,7 +20,6 @@
 
     circuits
     NoSuchDependencyError        LookupError
-    UnchangeableCircuitError     no manual change is taken
 
 What is wrong with an input is an `base.validation.InvalidInputError`.
 
@@ -97,10 +96,6 @@ class StillRunningError(Exception):
 
 class NoSuchDependencyError(LookupError):
     """There is no dependency of this name."""
-
-
-class UnchangeableCircuitError(Exception):
-    """The circuit takes no manual change as it is; the text is a clause that says why."""
 
 
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)

@@ -17,13 +17,11 @@ OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
-RELEASE_WAITING: Final = "release_waiting"
 RETENTION: Final = "retention"
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
-WAKE_WAITING: Final = "wake_waiting"
 REMOVE_PAST: Final = "remove_past"
 """Activities."""
 

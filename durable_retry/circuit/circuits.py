@@ -1,33 +1,22 @@
-"""The circuits of the dependencies as people see them, and manual control of them."""
+"""The circuits of the dependencies as people see them."""
 
 import asyncio
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any
 
-from pydantic import Field
-
-from durable_retry.base.errors import NoSuchDependencyError, UnchangeableCircuitError
+from durable_retry.base.errors import NoSuchDependencyError
 from durable_retry.base.validation import (
     InvalidInputError,
-    Label,
     Problem,
-    Strict,
-    checked,
-    with_example,
 )
 from durable_retry.circuit.entity import (
     CircuitEntity,
     key_circuits_after,
-    reset_limiter,
-    start_release,
-    waiting_page,
-    wake,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.circuit.breaker import Breaker, ManualControl, advanced
-from durable_retry.rules.circuit.messages import CircuitChange, KeyFigures, view_of, why_of_keys
-from durable_retry.rules.circuit.transitions import ManualAction
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.messages import KeyFigures, view_of, why_of_keys
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.limits.document import LimitedCircuit, ListedCircuit, limits_view
 from durable_retry.rules.limits.limiter import Limiter
@@ -35,40 +24,6 @@ from durable_retry.rules.limits.settings import limits_summary
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.storage import rounds
-
-PAGES_PER_STEP: Final = 5
-"""Pages of 200 operations: a step takes seconds, and one that fails repeats little."""
-
-_YEAR_SECONDS: Final = 31_536_000.0
-
-# After these, operations that wait for the circuit are woken.
-_RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
-
-
-class ManualControlBody(Strict):
-    """The body of a manual change.
-
-    Attributes:
-        reason: Why, for the audit; 200 characters of it are kept.
-        for_seconds: How long opening or disabling lasts; None means until the next manual change. Closing and
-            resetting have no length.
-        stops_deadline: Whether the deadlines of operations that wait for it stop while it is held open.
-            Without meaning for everything else.
-        epoch: The epoch of the circuit as the caller saw it; in any other nothing is changed. None changes it
-            anyway.
-        limit_key: Whose circuit it is for, where `circuit.by` is `limit_key`. None means the dependency's,
-            which holds all keys while it is held open.
-    """
-
-    model_config = with_example(reason="The supplier has an outage.", for_seconds=600.0)
-
-    reason: Annotated[
-        str, Field(max_length=2_000), checked(lambda text: None if text.strip() else "must say why")
-    ]
-    for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
-    stops_deadline: bool = False
-    epoch: Annotated[int, Field(ge=1)] | None = None
-    limit_key: Label | None = None
 
 
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
@@ -87,7 +42,7 @@ async def refusing_dependencies(hub: TaskHub) -> tuple[str, ...]:
 
 async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> LimitedCircuit:
     """Return the circuit of a dependency, or of one of its limit keys, and its limits."""
-    dependency = _required_dependency(name, limit_key)
+    dependency = required_dependency(name, limit_key)
     circuit, now = CircuitEntity(hub, dependency.name, limit_key), clock.now()
     breaker, unreadable = await circuit.readable()
     limiter = await circuit.limiter() if dependency.limits.is_on else Limiter()
@@ -97,57 +52,13 @@ async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) ->
     return LimitedCircuit(**dict(view) | of_keys | {"limit_key": limit_key}, limits=limits)
 
 
-async def control_circuit(
-    hub: TaskHub, name: str, control: ManualControl, body: ManualControlBody, by: str
-) -> CircuitChange:
-    """Change a circuit by hand.
+def required_dependency(name: str, limit_key: str | None = None) -> Dependency:
+    """Return the dependency of a circuit.
 
     Raises:
-        UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
+        NoSuchDependencyError: There is none of this name.
+        InvalidInputError: It has no circuits of limit keys, and `limit_key` names one.
     """
-    dependency = _required_dependency(name, body.limit_key)
-    if not dependency.circuit.enabled:
-        setting = "circuit.enabled = false in dependencies.toml"
-        raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
-    circuit = CircuitEntity(hub, dependency.name, body.limit_key)
-    await _check_epoch(circuit, body.epoch)
-    action = ManualAction(
-        control,
-        clock.now(),
-        by,
-        body.reason.strip(),
-        body.for_seconds,
-        body.epoch,
-        stops_deadline=body.stops_deadline or None,
-        limit_key=body.limit_key,
-        by_key=(dependency.circuit.is_by_key and body.limit_key is None) or None,
-    )
-    await circuit.control(action)
-    if control is ManualControl.RESET and dependency.limits.is_on and body.limit_key is None:
-        await reset_limiter(hub, dependency.name)
-    if control in _RELEASING:
-        await start_release(hub, dependency.name, action)
-    return CircuitChange(
-        dependency=dependency.name,
-        action=control,
-        reason=body.reason,
-        for_seconds=body.for_seconds,
-        stops_deadline=body.stops_deadline,
-        limit_key=body.limit_key,
-    )
-
-
-async def _check_epoch(circuit: CircuitEntity, epoch: int | None) -> None:
-    # The circuit itself checks again when the change arrives.
-    if epoch is None:
-        return
-    current = advanced((await circuit.readable())[0], clock.now()).epoch
-    if current != epoch:
-        what = f"the circuit of {circuit.dependency} is in epoch {current} by now, not {epoch}"
-        raise UnchangeableCircuitError(what)
-
-
-def _required_dependency(name: str, limit_key: str | None = None) -> Dependency:
     dependency = find_dependency(name)
     if dependency is None:
         raise NoSuchDependencyError(name)
@@ -196,30 +107,3 @@ async def forget_idle_circuits(hub: TaskHub, now: datetime, seconds: float) -> N
             for breaker in page:
                 if breaker.is_idle(now):
                     await CircuitEntity(hub, name, breaker.limit_key).forget()
-
-
-async def wake_some(
-    hub: TaskHub,
-    dependency: str,
-    changed_at: datetime,
-    position: str | None,
-    limit_key: str | None = None,
-) -> tuple[int, str | None]:
-    """Wake operations on the next pages that wait for a circuit; waking one twice is harmless.
-
-    Args:
-        changed_at: Since when every worker sees its change.
-        position: Where the step before ended; None for the first.
-        limit_key: Only operations that have it; None for all.
-
-    Returns:
-        How many were woken, and where the next step begins; None after the last.
-    """
-    woken = 0
-    for _ in range(PAGES_PER_STEP):
-        page = await waiting_page(hub, dependency, changed_at, position, limit_key)
-        await wake(hub, dependency, page.waiting, changed_at)
-        woken, position = woken + len(page.waiting), page.following
-        if position is None:
-            break
-    return woken, position

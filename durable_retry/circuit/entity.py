@@ -9,7 +9,6 @@ that wait for a circuit are found page by page, and woken. Every call of the hub
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,9 +33,7 @@ from durable_retry.base.names import (
     GIVE_BACK,
     LEAVE,
     MANUAL_CONTROL,
-    RELEASE_WAITING,
     REPORT,
-    RESET,
     OperationState,
 )
 from durable_retry.hub.entity_ids import KEY_MARK, circuit_id, limiter_id
@@ -148,11 +145,6 @@ async def give_slot_back(hub: TaskHub, dependency: str, slot: Slot) -> None:
     await hub.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
 
 
-async def reset_limiter(hub: TaskHub, dependency: str) -> None:
-    """Signal that nobody waits any more, and that no turn is reserved."""
-    await hub.signal_entity(limiter_id(dependency), RESET, {})
-
-
 SEND_SECONDS: Final = 2.0
 
 
@@ -252,18 +244,14 @@ class CircuitReporter:
         task.add_done_callback(self._tasks.discard)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPage:
-    """One page of running instances."""
-
-    waiting: tuple[str, ...]  # ids of those that wait for the circuit in question
-    following: str | None  # where the next page begins; None after the last one
-
-
-async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> None:
-    """Start the orchestration that wakes waiting operations once the manual control took effect."""
-    given = {"dependency": dependency, "hand": action.to_json()}
-    await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
+SETTLE: Final = timedelta(seconds=2)
+"""By then no worker uses a snapshot from before the change: one is valid for a second, and reading it takes
+at most another. An operation woken earlier could be refused again, for the whole of the old break."""
+PASSES: Final = 10
+"""Passes over all instances, at most. Some task hubs page by offset, so operations that were woken shift
+others to a page that was read already; passes are repeated until one finds nothing."""
+BETWEEN_PASSES: Final = timedelta(seconds=1)
+"""By then the status of a woken operation shows it."""
 
 
 async def calling_page(hub: TaskHub, position: str | None) -> tuple[list[OrchestrationState], str | None]:
@@ -287,28 +275,6 @@ def circuits_waited_for(instance: OrchestrationState, since_before: datetime) ->
     return read_or(lambda: circuits(status, since_before), lambda _: ())
 
 
-async def waiting_page(
-    hub: TaskHub,
-    dependency: str,
-    since_before: datetime,
-    position: str | None,
-    limit_key: str | None = None,
-) -> WaitingPage:
-    """Read one page of running instances and select those that wait for a circuit.
-
-    First the operations, then what calls dependencies besides, and shows which hold it. Those
-    whose present wait began at `since_before` or later are left out. With a limit key only operations that
-    have it, and all others; without one all, since a hold by hand counts for all keys.
-    """
-    instances, following = await calling_page(hub, position)
-    waiting = (
-        instance.instanceId
-        for instance in instances
-        if _instance_waits(instance, dependency, since_before, limit_key)
-    )
-    return WaitingPage(tuple(waiting), following)
-
-
 async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
     """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
 
@@ -321,17 +287,6 @@ async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], chang
 async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -> None:
     with suppress(InstanceEndedError):
         await hub.raise_event(instance_id, CIRCUIT_EVENT, change)
-
-
-def _instance_waits(
-    instance: OrchestrationState, dependency: str, since_before: datetime, limit_key: str | None
-) -> bool:
-    # The others do not show the keys of their calls: one more asks its circuit, and waits again.
-    if limit_key is not None and instance.instanceId.startswith(ID_PREFIX):
-        status = json_object(instance.customStatus.value) or {}
-        if status.get("limit_key") != limit_key:
-            return False
-    return dependency in circuits_waited_for(instance, since_before)
 
 
 def _circuits_of_other(status: Mapping[str, Any], since_before: datetime) -> tuple[str, ...]:

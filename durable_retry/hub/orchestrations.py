@@ -6,7 +6,6 @@ from typing import Final
 
 from durable_retry.base.names import (
     OPERATION,
-    RELEASE_WAITING,
     RETENTION,
     STARTED_OPERATION,
 )
@@ -16,7 +15,6 @@ from durable_retry.plugins import Orchestration, plugins
 CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
-    Orchestration(name=RELEASE_WAITING, prefix="release-", is_restarted=True),
     # A timer looks after it.
     Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
 )

@@ -12,13 +12,13 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import (
     DUE_AT,
     ENDED_EVENT,
-    RELEASE_WAITING,
     REMOVE_PAST,
     RETENTION,
     Category,
     EventState,
     OperationState,
 )
+from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import COUNT_FROZEN, FREEZE, KEEP_FROZEN
 from durable_retry.features.freeze.rules import Crowd, Release, Seen, Thaw, Wave

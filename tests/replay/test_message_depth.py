@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from durable_retry.base import names
 from durable_retry.base.documents import MAX_DEPTH
+from durable_retry.features.circuit_controls.names import WAKE_WAITING
 from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.in_process.names import LOOK_AT_CALL, START_CALL
 from durable_retry.features.order.names import LOOK_AT_LANE
@@ -100,7 +101,7 @@ ACTIVITIES: Final = (
         workflow_names.BATCH_STEP,
         workflow_names.BATCH_CLOSE,
     ),
-    *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, names.WAKE_WAITING, START_CALL),
+    *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, WAKE_WAITING, START_CALL),
     *(bulk_names.BULK_ENDS, LOOK_AT_CALL, LOOK_AT_LANE, names.REMOVE_PAST, diagnosis_names.DIAGNOSE),
 )
 

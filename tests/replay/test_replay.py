@@ -13,9 +13,9 @@ import pytest
 from durable_retry.app import harden_runtime
 from durable_retry.base.names import (
     OPERATION,
-    RELEASE_WAITING,
     RETENTION,
 )
+from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import FREEZE
 from durable_retry.features.histories.replay import Difference, replayed

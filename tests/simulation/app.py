@@ -20,6 +20,7 @@ from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
 from activities import calls as call_steps
+from activities import circuit_controls
 from activities import fallback as fallback_steps
 from activities import freeze as freeze_steps
 from activities import lookup as lookup_steps
@@ -28,14 +29,13 @@ from activities import order_lane as order_steps
 from activities import outbox as outbox_steps
 from activities import polling as polling_steps
 from activities import queue_check as queue_check_steps
-from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
 from durable_retry.app import harden_runtime
 from durable_retry.attempt import attempt
 from durable_retry.attempt import http_client as downstream
 from durable_retry.base import names
-from durable_retry.base.names import WAKE_WAITING
 from durable_retry.dead_letters import index as dead_letter_index
+from durable_retry.features.circuit_controls.names import WAKE_WAITING
 from durable_retry.features.fallback.names import LEAVE_DEPENDENCY
 from durable_retry.features.freeze import names as freeze_names
 from durable_retry.features.in_process import names as call_names
@@ -499,5 +499,5 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     bulk_names.BULK_PAGE: bulk_steps.bulk_page,
     bulk_names.BULK_BATCH: bulk_steps.bulk_batch,
     bulk_names.BULK_ENDS: bulk_steps.bulk_ends,
-    WAKE_WAITING: upkeep_steps.wake_waiting,
+    WAKE_WAITING: circuit_controls.wake_waiting,
 }

@@ -27,8 +27,8 @@ from durable_retry.base.names import (
     DeadLetterReason,
     OperationState,
 )
-from durable_retry.circuit import entity as circuit_entity
 from durable_retry.circuit.key_circuit import KeyCircuit
+from durable_retry.features.circuit_controls import waking
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.fallback.stays import Stay
@@ -310,7 +310,7 @@ PLAUSIBLE: Final = (
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
     Mistake("left where an attempt began", lambda: patch.object(Stay, "leave", _says_yes), 10, 1_620),
-    Mistake("key not woken", lambda: patch.object(circuit_entity, "_instance_waits", _is_of_exactly)),
+    Mistake("key not woken", lambda: patch.object(waking, "_instance_waits", _is_of_exactly)),
     Mistake("never nudged", lambda: patch.object(StuckLook, "move_on", _does_nothing), losing=True),
     Mistake(
         "lost answer counts as an attempt",
@@ -355,7 +355,7 @@ def _permitted(circuit: KeyCircuit, *_given: Any, **_more: Any) -> Permitted:
     return Permitted(0 if circuit.snapshot is None else circuit.snapshot.epoch)
 
 
-_instance_waits: Final = circuit_entity._instance_waits
+_instance_waits: Final = waking._instance_waits
 
 
 def _is_of_exactly(instance: Any, dependency: str, since_before: datetime, limit_key: str | None) -> bool:

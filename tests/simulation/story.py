@@ -17,12 +17,12 @@ from durable_retry.base.names import (
     CALL_LIMITER,
     IDEMPOTENCY_RECORD,
     OPERATION,
-    RELEASE_WAITING,
     OperationState,
 )
 from durable_retry.circuit.cache import close_circuits
 from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.order.lanes import LOOKED_AT
 from durable_retry.features.order.names import ORDER_LANE

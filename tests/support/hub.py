@@ -20,9 +20,9 @@ from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import ConcurrencyOptions, TaskHubGrpcWorker
 
 from activities import ACTIVITIES
-from activities.upkeep import wake_waiting
+from activities.circuit_controls import wake_waiting
 from durable_retry.app import harden_runtime
-from durable_retry.base.names import WAKE_WAITING
+from durable_retry.features.circuit_controls.names import WAKE_WAITING
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names

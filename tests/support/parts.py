@@ -11,7 +11,7 @@ from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import operation, upkeep, wake_waiting
+from orchestrators import operation, upkeep
 
 
 def _orchestrators_of_features(*, looking: bool) -> Iterator[tuple[str, Any]]:
@@ -32,7 +32,6 @@ def _entities_of_features() -> Iterator[tuple[str, Any]]:
 
 OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
-    names.RELEASE_WAITING: wake_waiting.release_waiting,
     names.RETENTION: upkeep.retention,
     **dict(_orchestrators_of_features(looking=True)),
 }

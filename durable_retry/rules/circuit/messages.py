@@ -18,7 +18,6 @@ from durable_retry.rules.circuit.breaker import (
     FREE,
     AuditEntry,
     Breaker,
-    ManualControl,
     advanced,
 )
 from durable_retry.rules.circuit.calls import Report, SlidingWindow
@@ -240,21 +239,6 @@ class CircuitDocument(CircuitFigures):
         left_out("true while it is held open and deadlines stop meanwhile"),
     ] = None
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
-
-
-class CircuitChange(Answer):
-    """A manual change that was accepted."""
-
-    dependency: str
-    action: ManualControl
-    reason: str
-    for_seconds: float | None
-    stops_deadline: Annotated[
-        bool, Field(description="Whether deadlines of operations that wait for it stop meanwhile.")
-    ]
-    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for the dependency's own.")] = (
-        None
-    )
 
 
 def view_of(

@@ -24,6 +24,6 @@ base_url = "https://payments.example.com"
 
 @pytest.fixture
 async def task_hub() -> AsyncIterator[TaskHubStage]:
-    with task_hub_stage() as stage, using(parse_config(DEPENDENCIES, {})):
+    with task_hub_stage(parts=True) as stage, using(parse_config(DEPENDENCIES, {})):
         yield stage
         await close_clients()

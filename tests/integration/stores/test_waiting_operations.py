@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import WAKE_WAITING, EventState
-from durable_retry.circuit.entity import start_release, waiting_page
+from durable_retry.base.names import EventState
+from durable_retry.features.circuit_controls.controls import start_release
+from durable_retry.features.circuit_controls.names import WAKE_WAITING
+from durable_retry.features.circuit_controls.waking import waiting_page
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules.outbox import StoredEvent
 from durable_retry.hub.task_hub import TaskHub, close_clients
@@ -66,7 +68,7 @@ async def state_of(hub: TaskHubStage, operation_id: str) -> str | None:
 async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_nobody_else(
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.circuit.circuits.PAGES_PER_STEP", 1)
+    monkeypatch.setattr("durable_retry.features.circuit_controls.waking.PAGES_PER_STEP", 1)
     monkeypatch.setattr("durable_retry.hub.task_hub.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))

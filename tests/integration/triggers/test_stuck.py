@@ -24,10 +24,10 @@ from durable_retry.base.names import (
     DUE_AT,
     OPERATION,
     PAUSE_EVENT,
-    RELEASE_WAITING,
     RETENTION,
     OperationState,
 )
+from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.in_process.names import CALL
 from durable_retry.features.order.names import PASS_TURN

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.circuit.entity import (
+    BETWEEN_PASSES,
+    PASSES,
+    SETTLE,
+)
 from durable_retry.features.freeze.names import COUNT_FROZEN, KEEP_FROZEN, THAW_EVENT, WAKE_FROZEN
 from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, to_documents
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.snapshot import spread_seconds
 from orchestrators.freeze import LOOK_AGAIN, LOOK_WHILE_HELD, LOOK_WHILE_THAWING, freeze
-from orchestrators.wake_waiting import BETWEEN_PASSES, PASSES, SETTLE
 from tests.support.builders import NOON, after, an_operation
 from tests.support.stage import Stage
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from durable_retry.circuit.entity import SETTLE
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.turns import ENTITY_CALLS
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.transitions import ManualAction
-from orchestrators.wake_waiting import SETTLE, release_waiting
+from orchestrators.wake_waiting import release_waiting
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage, dying
 
