@@ -17,6 +17,7 @@ from durable_retry.circuit import routes as circuits
 from durable_retry.dead_letters import routes as dead_letters
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letters
+from durable_retry.features.circuit_controls import routes as controls
 from durable_retry.features.freeze import routes as freezes
 from durable_retry.features.freeze.rules import HoldState
 from durable_retry.features.holding.rules import BY_POLICY
@@ -40,7 +41,7 @@ from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import BANK, MODEL, REFUSING_QUEUE, REPORTS, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
-CIRCUITS = {route.function: route.respond for route in circuits.routes.table}
+CONTROLS = {route.function: route.respond for route in controls.routes.table}
 ROUTES = {
     "submit": submissions.submit_operation,
     "cancel": operations.cancel_operation,
@@ -59,10 +60,10 @@ ROUTES = {
     "show many": bulk_actions.get_action_on_many,
     "resume many": bulk_actions.resume_action_on_many,
     "cancel many": bulk_actions.cancel_action_on_many,
-    "circuit": CIRCUITS["get_circuit"],
-    "open": CIRCUITS["open_circuit"],
-    "close": CIRCUITS["close_circuit"],
-    "reset": CIRCUITS["reset_circuit"],
+    "circuit": circuits.get_circuit,
+    "open": CONTROLS["open_circuit"],
+    "close": CONTROLS["close_circuit"],
+    "reset": CONTROLS["reset_circuit"],
     "hold": freezes.hold_all,
     "held": freezes.get_hold,
     "thaw": freezes.thaw_hold,
