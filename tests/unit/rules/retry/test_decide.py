@@ -99,7 +99,7 @@ def test_a_wait_for_an_open_circuit_says_how_the_dependency_fails_and_since_when
 def test_a_wait_for_the_end_of_a_pause_says_what_asked_for_it_and_until_when() -> None:
     decision = while_blocked(an_operation(), throttled("op-test", after(1_020), 0, "429"), NOON)
     assert isinstance(decision, Wait)
-    assert decision.reasons == ("paused by 429 until 2026-11-21T12:17:00Z", "staggered by 0 s")
+    assert decision.reasons == ("paused by 429 until 2026-11-21T12:17:00Z", "staggered by 0.812 s")
 
 
 def test_unlimited_attempts_go_on() -> None:
