@@ -65,6 +65,33 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
         seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
 
 
+def test_the_pause_of_a_limit_key_whose_circuit_is_closed_is_said_and_ended_there(
+    window: Window, seen: System, key: str
+) -> None:
+    asked = seen.accepted(f"{key}-1", "/throttle/1?retry_after=600", dependency="tenants", limit_key=key)
+    seen.until(asked, "waiting_throttle")
+    held = seen.accepted(f"{key}-2", "/echo", dependency="tenants", limit_key=key)
+    seen.until(held, "waiting_throttle")
+    window.open("")
+    expect(window.page.locator(".verdict")).to_contain_text(f"Paused for limit keys: tenants ({key})")
+    card = window.page.locator(".circuit[data-key=tenants]")
+    expect(card.locator(".badge")).to_have_text("Paused for 1 key")
+    expect(card).to_contain_text(f"For {key}: paused by 429 for {key} (Retry-After 600 s) until")
+    card.click()
+    row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
+    expect(row).to_contain_text("Paused by 429")
+    row.get_by_role("button", name="End the pause").click()
+    window.page.get_by_label("Why?").fill("renewed")
+    window.dialog().get_by_role("button", name="End the pause").click()
+    expect(row).to_have_count(0)
+
+    seen.until(held, "succeeded")
+    # The one that was asked to wait keeps to it.
+    window.open(f"operations/{asked}")
+    window.button("Retry now").click()
+    seen.until(asked, "succeeded")
+
+
 @pytest.mark.parametrize(
     ("share", "words"), [({}, "Everything is held"), ({"share": 0.1}, "Everything thaws")]
 )

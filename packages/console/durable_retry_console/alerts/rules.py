@@ -32,7 +32,7 @@ _TITLES: Final[Mapping[str, str]] = {
     DEAD_LETTERS: "Open dead letters",
     DEAD_LETTER_AGE: "Age of the oldest open dead letter",
     OUTBOX_LAG: "Age of the oldest event that is not sent",
-    CIRCUIT_OPEN: "Circuit open",
+    CIRCUIT_OPEN: "Circuit not closed",
     CREDENTIAL_REFUSED: "Credential refused",
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
     STUCK: "Orchestrations do not go on",

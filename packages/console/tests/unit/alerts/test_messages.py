@@ -43,7 +43,7 @@ def test_slack_gets_one_text_with_its_markup_escaped_and_the_links_that_are_know
     (alert,) = alert_changes({}, [HealthMetric("circuit_open_seconds:a&b", 42, 10)], NOON)
     links = {"page_url": "https://a/d#/alerts", "runbook_url": "https://wiki"}
     assert slack_message(alert, links) == {
-        "text": "Raised: Circuit open, a&amp;b: 42 s, over the threshold of 10 s. "
+        "text": "Raised: Circuit not closed, a&amp;b: 42 s, over the threshold of 10 s. "
         "<https://a/d#/alerts|Look at it> <https://wiki|What to do>"
     }
     (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)

@@ -87,7 +87,11 @@ def test_an_alert_reads_back_and_names_itself() -> None:
 @pytest.mark.parametrize(
     ("condition", "seconds", "text"),
     [
-        ("circuit_open_seconds:payments", 42, "Circuit open, payments: 42 s, over the threshold of 10 s."),
+        (
+            "circuit_open_seconds:payments",
+            42,
+            "Circuit not closed, payments: 42 s, over the threshold of 10 s.",
+        ),
         (
             "retries_exhausted_per_hour",
             1_998,
@@ -167,13 +171,13 @@ def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> Non
     metric = HealthMetric("circuit_open_seconds:warehouse", 400, 300, keys)
     (alert,) = alert_changes({}, [metric], NOON)
     named = "customer-0, customer-1, customer-2, customer-3, customer-4 and 2 more"
-    assert alert.title == f"Circuit open, warehouse ({named})"
+    assert alert.title == f"Circuit not closed, warehouse ({named})"
     cleared = replace(metric, value=0.0, names=None)
     (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
     assert (ended.is_raised, ended.title) == (False, alert.title)
     assert ended.text == f"Circuit closed again, warehouse ({named}). It was open for about 6 min."
     (few,) = with_new_values({metric.condition: alert}, [replace(metric, names=keys[:1])])
-    assert few.title == "Circuit open, warehouse (customer-0)"
+    assert few.title == "Circuit not closed, warehouse (customer-0)"
 
 
 def test_a_credential_that_is_no_longer_refused_says_for_how_long_it_was() -> None:

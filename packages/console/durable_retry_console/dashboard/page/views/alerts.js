@@ -11,7 +11,7 @@ const NAMES = {
   dead_letters: "Open dead letters",
   dead_letter_age_seconds: "Age of the oldest open dead letter",
   outbox_lag_seconds: "Age of the oldest event that is not sent",
-  circuit_open_seconds: "Circuit open",
+  circuit_open_seconds: "Circuit not closed",
   credential_refused_seconds: "Credential refused",
   retries_exhausted_per_hour: "Retries exhausted per hour",
   stuck_seconds: "Orchestrations do not go on",
@@ -61,7 +61,7 @@ function messages(one) {
   return lines(one.deliveries, line);
 }
 
-/** A condition in words: `circuit_open_seconds:payments` as `Circuit open, payments`. */
+/** A condition in words: `circuit_open_seconds:payments` as `Circuit not closed, payments`. */
 export const named = (condition) => {
   const [kind, dependency] = condition.split(":");
   return [NAMES[kind] ?? kind, dependency].filter(Boolean).join(", ");
