@@ -26,6 +26,7 @@ from durable_retry.features.workflows import batch_store as store
 from durable_retry.features.workflows.batch_store import Batch, Item
 from durable_retry.features.workflows.names import BATCH
 from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary
+from durable_retry.features.workflows.rules.keys import workflow_id_for
 from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import MAX_DETAIL_CHARS, http_admission
@@ -34,7 +35,7 @@ from durable_retry.rules.config.dependency import UnknownTargetError
 from durable_retry.rules.facts import SubmissionOutcome
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.envelope import ParsedEnvelope
-from durable_retry.rules.operations.keys import ScopedKey, fingerprint, workflow_id_for
+from durable_retry.rules.operations.keys import ScopedKey, fingerprint
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.submission import Naming, read_operation
 from durable_retry.runtime import clock

@@ -26,6 +26,7 @@ from durable_retry.features.workflows.batches import (
     list_batches,
 )
 from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary, SagaDocument
+from durable_retry.features.workflows.rules.keys import workflow_id, workflow_id_for
 from durable_retry.features.workflows.rules.references import SAGA_SOURCE, SagaRequest
 from durable_retry.features.workflows.rules.restart import RestartBody, RestartedSaga
 from durable_retry.features.workflows.rules.shapes import BatchRequest
@@ -67,7 +68,6 @@ from durable_retry.hub.binding import TaskHub
 from durable_retry.intake.intake import http_admission
 from durable_retry.rules.facts import SubmissionOutcome, TargetType
 from durable_retry.rules.operations.envelope import SubmissionHeaders
-from durable_retry.rules.operations.keys import workflow_id, workflow_id_for
 from durable_retry.rules.operations.submission import DIFFERENT_KEYS
 from durable_retry.runtime.concurrency import read_beside
 

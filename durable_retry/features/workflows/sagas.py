@@ -25,6 +25,7 @@ from durable_retry.features.workflows import saga_store as store
 from durable_retry.features.workflows.batches import WorkflowRequest, fingerprint_of_request
 from durable_retry.features.workflows.names import SAGA
 from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.features.workflows.rules.keys import workflow_id_for
 from durable_retry.features.workflows.rules.references import (
     SAGA_SOURCE,
     SagaRequest,
@@ -63,7 +64,7 @@ from durable_retry.operations.status import find_status
 from durable_retry.rules.dead_letters.record import Status, WrongStatusError, dead_letter_id_of
 from durable_retry.rules.facts import SubmissionOutcome
 from durable_retry.rules.operations.completion import Completion, values_at, written_operation
-from durable_retry.rules.operations.keys import is_live, workflow_id_for
+from durable_retry.rules.operations.keys import is_live
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded

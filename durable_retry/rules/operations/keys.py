@@ -164,16 +164,6 @@ def operation_id_for(scope: str, key: str) -> str:
     return "op-" + b32encode(digest[:20]).decode().lower()
 
 
-def workflow_id_for(source: str, key: str) -> str:
-    """Return the id of the batch or the saga of a caller's key; `source` is `batch` or `saga`."""
-    return workflow_id(source, f"given:{key}")
-
-
-def workflow_id(source: str, name: str) -> str:
-    """Return the id of a batch or a saga: the same for the same name on every machine."""
-    return f"{source}-{operation_id_for(f'{source}:', name).removeprefix('op-')}"
-
-
 def is_operation_id(text: str) -> bool:
     """Return whether a text has the form of an operation id; no other instance id has it."""
     return _OPERATION_ID.fullmatch(text) is not None

@@ -53,7 +53,7 @@ def test_receivers_see_names_units_and_buckets_of_the_table(recorded: Recorded) 
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
         if metric.kind is MetricKind.GAUGE:
-            metrics.show_gauges({metric: [(1, labels)]})
+            gauges.show_gauges({metric: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
     seen = metrics_of(recorded)
@@ -74,9 +74,9 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 
 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(recorded: Recorded) -> None:
-    metrics.show_gauges({gauges.OUTBOX_LAG: [(7.0, {})]})
+    gauges.show_gauges({gauges.OUTBOX_LAG: [(7.0, {})]})
     assert recorded.points(gauges.OUTBOX_LAG) == [({}, 7.0)]
-    later_seconds = clock.monotonic_seconds() + metrics.SHOWN_SECONDS
+    later_seconds = clock.monotonic_seconds() + gauges.SHOWN_SECONDS
     with clock.reading(clock.now, lambda: later_seconds):
         assert recorded.points(gauges.OUTBOX_LAG) == []
-    assert metrics.latest("never read") == ()
+    assert gauges.latest("never read") == ()

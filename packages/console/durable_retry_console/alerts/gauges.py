@@ -1,8 +1,14 @@
-"""The gauges that show the health metrics, as a table."""
+"""The gauges that show the health metrics, as a table, and their latest values."""
 
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from durable_retry.telemetry.metrics import Metric, MetricKind
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from durable_retry.runtime import clock
+from durable_retry.telemetry.metrics import Metric, MetricKind, meter
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY
 
 CIRCUIT_STATUS: Final = Metric(
@@ -63,3 +69,39 @@ LANES_WAITING: Final = Metric(
 )
 
 GAUGES: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+
+SHOWN_SECONDS: Final = 150.0
+"""How long a gauge shows its last values: `watch` reads them every minute, and one run may fail."""
+
+type GaugeValue = tuple[float, Mapping[str, Any]]
+"""A value and its labels."""
+
+_latest: Final[dict[str, tuple[float, Sequence[GaugeValue]]]] = {}
+_known: Final[WeakKeyDictionary[Meter, set[str]]] = WeakKeyDictionary()
+"""The gauges that each meter shows: those that had a value."""
+
+
+def show_gauges(values: Mapping[Metric, Sequence[GaugeValue]]) -> None:
+    """Replace the values of gauges; the timer `watch` reads them.
+
+    The timer runs on one instance of the fleet at a time. An instance shows its values until the next run is
+    surely over and then none, so that two instances do not show different values.
+    """
+    now_seconds, made_by = clock.monotonic_seconds(), meter()
+    known = _known.setdefault(made_by, set())
+    for metric, value in values.items():
+        if metric.name not in known:
+            known.add(metric.name)
+            observed = partial(_observations, metric.name)
+            made_by.create_observable_gauge(metric.name, [observed], metric.unit, metric.description)
+        _latest[metric.name] = now_seconds, value
+
+
+def latest(name: str) -> Sequence[GaugeValue]:
+    """Return the values of a gauge; empty when they are too old or another instance reads them."""
+    read_seconds, values = _latest.get(name, (0.0, ()))
+    return values if clock.monotonic_seconds() - read_seconds < SHOWN_SECONDS else ()
+
+
+def _observations(name: str, _: CallbackOptions) -> Iterator[Observation]:
+    return (Observation(value, labels) for value, labels in latest(name))

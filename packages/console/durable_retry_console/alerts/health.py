@@ -9,7 +9,6 @@ from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import dependencies
-from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.rules import (
@@ -191,7 +190,7 @@ def show(health: HealthMetrics) -> None:
         [(name, each.limits) for name, each in dependencies().dependencies.items()],
         health.blocked_lanes,
     )
-    metrics.show_gauges(
+    gauges.show_gauges(
         {
             gauges.DEAD_LETTERS: list(_dead_letters(health)),
             gauges.DEAD_LETTER_AGE: _gauge_values(health.dead_letter_age_seconds),
@@ -205,16 +204,16 @@ def show(health: HealthMetrics) -> None:
     )
 
 
-def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
+def _gauge_values(value: float | None) -> list[gauges.GaugeValue]:
     return [] if value is None else [(value, {})]
 
 
-def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
+def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[gauges.GaugeValue]:
     # 0 is no limit.
     return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
 
 
-def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+def _dead_letters(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
     # Names from messages are never labels: their number is unbounded.
     if health.dead_letters is None:
         return
@@ -226,7 +225,7 @@ def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
         yield count, {DEPENDENCY: name} if name else {}
 
 
-def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+def _circuit_states(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
     known = {name: circuits.own for name, circuits in health.circuits.items() if circuits is not None}
     for name, own in known.items():
         for state in CircuitState:
