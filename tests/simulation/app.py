@@ -87,6 +87,9 @@ half_open_calls = 1
 [defaults.retry_budget]
 ratio = 1.0
 minimum_per_second = 2.0
+[defaults.recovery]
+after_closed_seconds = 60
+at_most = 2
 
 [dependencies.payments]
 base_url = "http://payments/v1"

@@ -70,6 +70,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.nothing_is_left,
     outcomes.nothing_unexpected,
     calls.nothing_while_everything_is_held,
+    letters.recoveries_are_due,
 )
 
 

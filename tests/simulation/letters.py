@@ -1,14 +1,25 @@
 """What holds of dead letters."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason
+from durable_retry.hub.entity_ids import dependency_of
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry_console.bulk.names import BULK_ACTION
+from durable_retry_console.bulk.replay import RECOVERY
 from durable_retry_console.bulk.shapes import BulkState
 from tests.simulation.outcomes import saga_and_step, saga_of
 from tests.simulation.story import RunEnd, Story
+
+_RECOVERABLE: Final = frozenset({DeadLetterReason.RETRIES_EXHAUSTED, DeadLetterReason.DEADLINE_EXCEEDED})
+_AT_MOST: Final = 2
+_CLOSED_FOR: Final = timedelta(seconds=60)
+"""As the recoveries of `app.DEPENDENCIES` have them."""
 
 
 def dead_letters_are_kept(story: Story) -> Iterator[str]:
@@ -64,6 +75,25 @@ def stops_are_kept(story: Story) -> Iterator[str]:
             yield f"{shown['action_id']} was {later['status']} with {later['started']} after its stop"
         if moved := sorted(stop.left - stop.still_open):
             yield f"{shown['action_id']} had stopped, and {moved} are open no more"
+
+
+def recoveries_are_due(story: Story) -> Iterator[str]:
+    """A recovery replays what an outage left, not too often, once the circuit has been closed for so long."""
+    times = Counter[tuple[str | None, int]]()
+    for letter in story.letters:
+        for replay in (each for each in letter.replays if each.by == RECOVERY):
+            times[letter.operation_id, story.world.life_at(replay.requested_at)] += 1
+            if letter.reason not in _RECOVERABLE:
+                yield f"{letter.id} was replayed by the recovery: {letter.reason}"
+    yield from (f"{name} was recovered {count} times" for name, count in times.items() if count > _AT_MOST)
+    for action in (each for each in story.app.hub.instances.values() if each.name == BULK_ACTION):
+        given, slack = json.loads(action.input), 2 * story.world.clock_difference
+        wanted = given.get("filter", {})
+        circuit = wanted.get("dependency"), wanted.get("limit_key")
+        for (name, _), (limit_key, since, until) in story.circuits.breaks.items():
+            is_its_own = given.get("by") == RECOVERY and (dependency_of(name), limit_key) == circuit
+            if is_its_own and since < action.created_at < until + _CLOSED_FOR - slack:
+                yield f"{action.instance_id} began at {action.created_at}, a break of {name} ended at {until}"
 
 
 def messages_are_kept(story: Story) -> Iterator[str]:

@@ -58,6 +58,7 @@ from durable_retry.rules.circuit import messages, transitions
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.reporters import Reporters
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import Fact, StartUnanswered
 from durable_retry.rules.limits import fair, limiter
 from durable_retry.rules.limits.fair import FairShares
@@ -77,6 +78,8 @@ from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.index import notes as operation_notes
+from durable_retry_console.recovery import watch as recovery_watch
+from durable_retry_console.recovery.keys import Recovery, recovery_of
 from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import debounce as gates
@@ -390,6 +393,10 @@ def _settles_at_once(inquiry: Inquiry, _answer: Answer) -> datetime:
     return inquiry.ended_at
 
 
+def _recovery_at_once(dependency: Dependency) -> Recovery | None:
+    return None if recovery_of(dependency) is None else Recovery(after_closed_seconds=0)
+
+
 def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:
     return {"Idempotency-Key": f"{key}-{plan.number}"}
 
@@ -437,6 +444,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "stops_are_kept": lambda: patch.object(
         bulk_orchestration._Execution, "is_stopped", property(lambda _run: False)
     ),
+    "recoveries_are_due": lambda: patch.object(recovery_watch, "recovery_of", _recovery_at_once),
     "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
     "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),
     # Each failed probe begins a new break; the outage is still the same.

@@ -79,6 +79,7 @@ What holds then, each a function of its own:
 59. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
 60. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 61. nothing_while_everything_is_held  once its circuit has a freeze no attempt begins, but for tries
+62. recoveries_are_due          a recovery replays what an outage left, a while after it, not too often
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same.

@@ -24,6 +24,7 @@ from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.notes import note_document
 from durable_retry_console.index.reconcile import add_lost
 from durable_retry_console.index.store import OperationList
+from durable_retry_console.recovery.watch import follow_outages
 from tests.simulation.people import People
 from tests.simulation.world import Worker, acting
 
@@ -46,7 +47,7 @@ class Upkeep:
     unnoted: set[str] = field(default_factory=set)
 
     async def janitor(self) -> None:
-        """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
+        """The app's timers: each minute outbox and outages, every five dead letters and records of keys."""
         minutes = 0
         while True:
             await asyncio.sleep(60)
@@ -56,6 +57,9 @@ class Upkeep:
                     lambda worker: tidied(recover(TaskHub(worker.name), clock.now()))
                 )
             await self.people.on_some_worker(lambda worker: tidied(sweep(TaskHub(worker.name), clock.now())))
+            await self.people.on_some_worker(
+                lambda worker: tidied(follow_outages(TaskHub(worker.name), clock.now()))
+            )
             if minutes % 5 == 0:
                 await self.people.on_some_worker(
                     lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))

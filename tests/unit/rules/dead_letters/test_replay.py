@@ -321,6 +321,11 @@ def test_a_patch_and_edited_parts_are_not_given_together() -> None:
     [
         ({"category": "ambiguous"}, {"since": "2026-11-21T12:00:00Z", "attempt": 1}),
         ({"category": "ambiguous", "error": None}, None),
+        (
+            {"category": "deadline_exceeded", "acted_before": True},
+            {"since": "2026-11-21T12:00:00Z", "attempt": 1},
+        ),
+        ({"category": "deadline_exceeded"}, None),
         ({"category": "malformed"}, None),
     ],
 )
