@@ -9,10 +9,12 @@ text, and anybody may write a custom status or a row. Whoever reads many of them
 that one which cannot be read is shown as what is known of it, with the reason, and hides no other.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Self, override
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticSerializationError
 
 from durable_retry.base.json_forms import is_none
 from durable_retry.base.validation import Problem
@@ -101,6 +103,13 @@ class Answer(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
+
+    def to_text(self) -> str:
+        """Return the text of what `to_json` returns, in half the time."""
+        try:
+            return self.model_dump_json(by_alias=True)
+        except PydanticSerializationError:  # half a surrogate pair, which callers may send, has no UTF-8 form
+            return json.dumps(self.to_json())
 
 
 _names_in_both: Final[dict[tuple[type, type], tuple[str, ...]]] = {}

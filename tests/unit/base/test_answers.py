@@ -35,6 +35,12 @@ def test_a_member_that_neither_has_is_refused() -> None:
         Shown.taken_from(Kept("a"))
 
 
+@pytest.mark.parametrize("name", ["a", "é", "half a pair: \ud800"])
+def test_the_text_of_an_answer_says_what_its_document_says(name: str) -> None:
+    answer = Shown(name=name, count=10**30)
+    assert json.loads(answer.to_text()) == answer.to_json() == {"name": name, "count": 10**30, "note": None}
+
+
 WHOLE: dict[str, Any] = {"name": "x", "at": "2026-11-21T12:00:00Z", "more": 1}
 
 
