@@ -1,5 +1,6 @@
 """Reading a submission, and its fingerprint."""
 
+import json
 from typing import Any
 
 import pytest
@@ -36,6 +37,14 @@ def test_the_order_of_a_list_matters() -> None:
 def test_one_number_has_one_form() -> None:
     assert canonical_json([5.0, -0.0, 1.5, 10**20, True]) == "[5,0,1.5,100000000000000000000,true]"
     assert canonical_json(2.0**60) == "1.152921504606847e+18"
+    assert canonical_json(-10.0) == "-10"
+
+
+def test_what_looks_like_a_number_inside_of_a_text_stays() -> None:
+    texts = ["5.0", '"5.0,', "\\", '\\"-0.0]', "-0,", "a\n.0,\1\2"]
+    assert json.loads(canonical_json({text: [text, 5.0] for text in texts})) == {
+        text: [text, 5] for text in texts
+    }
 
 
 @pytest.mark.parametrize("other", [True, "5", 6, None, [5], 5.5])
