@@ -394,7 +394,7 @@ async def _send_wish(
         await hub.raise_event(document["operation_id"], wish, data)
     except InstanceEndedError:
         raise WrongOperationStateError("the operation has ended meanwhile") from None
-    report(ActedOn(document, act or wish, data["by"]))
+    report(ActedOn(document, act or wish, data["by"], data.get("change", {}).get("priority")))
     return SteeredOperation(
         operation_id=document["operation_id"],
         dependency=document["dependency"],

@@ -98,6 +98,7 @@ class ActedOn:
     document: Mapping[str, Any]  # the status document before
     action: str  # `cancel`, `retry_now`, `try`, `pause` or `resume`
     by: str | None
+    priority: str | None = None  # what its priority changes to; None where it stays
 
 
 class TargetType(StrEnum):

@@ -65,6 +65,8 @@ def test_what_waits_is_changed_at_once(system: System, key: str) -> None:
     assert (after["status"], after["priority"]) == ("waiting_retry", "low")
     assert after["next_attempt_at"] == before["next_attempt_at"]
     assert [action["action"] for action in after["actions"]] == ["pause", "resume"]
+    (found,) = system.items("operations", key=key, priority="low")
+    assert found["operation_id"] == operation_id
     assert system.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
     system.until(operation_id, "succeeded")
 

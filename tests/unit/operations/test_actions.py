@@ -226,6 +226,7 @@ async def test_one_and_many_are_changed_alike_when_they_go_on(changeable: Hub) -
         "change": {**CHANGED, "limits": PAYMENTS.retry.to_json()},
     }
     assert of_many == of_one | {"by": "ada"}
+    assert [fact.priority for fact in changeable.acted_on] == ["high", "high"]
 
 
 async def test_a_change_at_once_is_one_event(changeable: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

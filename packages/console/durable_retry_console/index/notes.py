@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.base.json_forms import from_rfc3339, microseconds
-from durable_retry.base.names import FINISHED, PAUSE_EVENT, TURN_NAMES, OperationState
+from durable_retry.base.names import FINISHED, PAUSE_EVENT, TURN_NAMES, OperationState, Priority
 from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
@@ -103,7 +103,7 @@ def record_facts() -> None:
     subscribe(StartUnanswered, _note_unanswered)
     subscribe(AttemptHeld, _note_held)
     subscribe(WaitBegun, _note_wait)
-    subscribe(ActedOn, _note_pause)
+    subscribe(ActedOn, _note_act)
     subscribe(AttemptEnded, _note_attempt)
     subscribe(DeadLetterKept, _note_dead_letter)
     subscribe(OperationEnded, _note_end)
@@ -130,12 +130,16 @@ def _note_wait(fact: WaitBegun) -> None:
         _note_state(fact.operation, OperationState.WAITING_ORDER)
 
 
-def _note_pause(fact: ActedOn) -> None:
-    if fact.action == PAUSE_EVENT:
-        _note_entry(
-            OperationList.FAILED,
-            replace(_entry_of(fact.document, last_error(fact.document)), status=OperationState.PAUSED),
-        )
+def _note_act(fact: ActedOn) -> None:
+    if fact.action != PAUSE_EVENT and fact.priority is None:
+        return
+    entry = _entry_of(fact.document, last_error(fact.document))
+    if fact.priority is None:
+        _note_entry(OperationList.FAILED, replace(entry, status=OperationState.PAUSED))
+        return
+    changed = replace(entry, priority=Priority(fact.priority))
+    _note_entry(OperationList.ALL, replace(changed, status=None))
+    _note_entry(OperationList.FAILED, changed)
 
 
 def _note_attempt(fact: AttemptEnded) -> None:

@@ -14,6 +14,7 @@ from durable_retry.base.names import Category, OperationState, Priority
 from durable_retry.features.debounce.rules import Debounce
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.facts import (
+    ActedOn,
     AttemptEnded,
     DeadLetterKept,
     OperationEnded,
@@ -205,6 +206,21 @@ async def test_an_end_reported_before_any_loop_wrote_is_written_with_the_first_n
     note_accepted(an_operation(operation_id="op-2"))
     await write_noted()
     assert [entry.operation_id for entry in await listed(OperationList.FAILED)] == ["op-1"]
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_change_of_the_priority_is_noted_where_lists_filter_by_it() -> None:
+    operation = an_operation(operation_id="op-1", priority=Priority.LOW)
+    note_accepted(operation)
+    waiting = OperationStatus(
+        operation=operation, state=OperationState.WAITING_RETRY, history=History(), updated_at=NOON
+    )
+    for changed in (None, "high"):
+        report(ActedOn(waiting.to_json(), "resume", "ada", changed))
+    await write_noted()
+    (accepted,), (failed,) = await listed(), await listed(OperationList.FAILED)
+    assert (accepted.priority, accepted.status) == ("high", None)
+    assert (failed.priority, failed.status) == ("high", OperationState.WAITING_RETRY)
 
 
 async def test_a_dead_letter_is_noted_with_its_error(storage: Storage) -> None:
