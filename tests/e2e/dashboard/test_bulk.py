@@ -92,10 +92,13 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
     for each in ids:
         seen.until(each, "paused")
     begin_on_pair(window, key, "Resume")
+    window.dialog().get_by_label("First wait, in seconds").fill("700")
+    window.dialog().get_by_label("Priority").select_option("high")
     window.dialog().get_by_role("button", name="Resume 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
     for each in ids:
-        seen.until(each, "waiting_retry")
+        changed = seen.until(each, "waiting_retry")["actions"][-1]["after"]
+        assert changed == {"retry": {"initial_seconds": 700}, "priority": "high"}
         seen.client.post(f"/api/operations/{each}/cancel").raise_for_status()
 
 

@@ -98,6 +98,30 @@ def test_an_operation_is_paused_with_a_reason_and_an_end(window: Window, seen: S
     expect(window.page.locator(".headline .badge")).to_have_text("Scheduled")
 
 
+def test_an_operation_is_changed_while_it_waits_and_while_it_is_held(
+    window: Window, seen: System, key: str
+) -> None:
+    operation_id = seen.accepted(key, "/fail/9", dependency="patient")
+    seen.until(operation_id, "waiting_retry")
+    window.open(f"operations/{operation_id}")
+    window.button("Change").click()
+    window.dialog().get_by_label("Priority").select_option("low")
+    window.dialog().get_by_role("button", name="Change").press("Enter")
+    expect(window.card("Actions")).to_contain_text('{"priority":"low"}')
+    assert seen.until(operation_id, "waiting_retry")["priority"] == "low"
+    seen.client.post(f"/api/operations/{operation_id}/pause", json={}).raise_for_status()
+    window.button("Change and resume").click()
+    window.dialog().get_by_label("Attempts, at most").fill("2")
+    window.dialog().get_by_label("First wait, in seconds").fill("0.5")
+    window.dialog().get_by_label("Deadline, in seconds from then on").fill("0")
+    window.dialog().get_by_label("Why").fill("it is back")
+    window.dialog().get_by_role("button", name="Change and resume").click()
+    expect(window.card("Actions")).to_contain_text("it is back")
+    changed = seen.status(operation_id)["actions"][-1]["after"]
+    assert changed == {"retry": {"max_attempts": 2, "initial_seconds": 0.5}, "deadline_seconds": 0}
+    seen.client.post(f"/api/operations/{operation_id}/cancel").raise_for_status()
+
+
 def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, key: str) -> None:
     operation_id = seen.accepted(key, "/fail/9", dependency="patient")
     seen.until(operation_id, "waiting_retry")

@@ -249,6 +249,10 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
             window.open(view.format(**names) if "{" in view else view)
             assert (view, window.violations()) == (view, [])
             assert (view, window.overflow(), window.cut_tables()) == (view, 0, [])
+        window.open(f"operations/{names['operation']}")
+        window.button("Change").click()
+        expect(window.dialog().get_by_label("Why")).to_be_focused()
+        assert (window.violations(), window.overflow()) == ([], 0)
 
 
 REACHABLE = """() => [...document.querySelectorAll(

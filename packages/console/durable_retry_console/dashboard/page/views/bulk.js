@@ -9,6 +9,21 @@ import { ask, badge, batchLink, bulkActionLink, button, card, causeLink, deadLet
 import { Paced } from "../poll.js";
 import { changeCard, changeWords, patchCard, patchOf, previewCard, typedChange } from "./change.js";
 
+/** What can be changed of an operation before it goes on; `changeOf` makes the body of it. */
+export const CHANGES = [
+  { name: "reason", label: "Why", optional: true },
+  { name: "max_attempts", label: "Attempts, at most", type: "number", min: 1, optional: true, hint: "At most as many as its dependency allows. Left empty, this and what follows stay as they are." },
+  { name: "initial_seconds", label: "First wait, in seconds", type: "number", min: 0, step: "any", optional: true },
+  { name: "deadline_seconds", label: "Deadline, in seconds from then on", type: "number", min: 0, optional: true, hint: "0 for none." },
+  { name: "priority", label: "Priority", optional: true, choices: [["", "as it is"], ["high", "high"], ["normal", "normal"], ["low", "low"]] },
+];
+
+/** What was typed into `CHANGES`, as a resume takes it; anything else as it is. */
+export function changeOf({ max_attempts, initial_seconds, ...rest }) {
+  const retry = { ...(max_attempts === undefined ? {} : { max_attempts }), ...(initial_seconds === undefined ? {} : { initial_seconds }) };
+  return { ...rest, ...(Object.keys(retry).length ? { retry } : {}) };
+}
+
 const NOTE = { name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." };
 
 /** What an action is called, is done to, and does. */
@@ -30,8 +45,8 @@ export const ACTIONS = {
     { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until it is resumed, if left empty." },
     { name: "stops_deadline", label: "Deadline", optional: true, choices: [["", "keeps running"], ["true", "stops while it is paused"]] }],
     says: "Every operation that matches and has not ended does nothing until it is resumed. An attempt under way ends first." },
-  resume: { verb: "Resume", did: "Resumed", one: "paused operation", list: "operations", kind: "main",
-    says: "Every paused operation that matches goes on." },
+  resume: { verb: "Resume", did: "Resumed", one: "paused operation", list: "operations", kind: "main", fields: CHANGES,
+    says: "Every paused operation that matches goes on, changed if you like." },
 };
 export const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "RejectedByDependency", "RejectedByHandler", "MalformedJson",
   "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed", "CircuitOpen"];
@@ -151,7 +166,7 @@ function startCard({ matched, complete, cause }, action, body, rate) {
     const meant = [`${words(many)} `, whichWords(body, cause), patch.length ? [", with: ", patch.map(changeWords).join(", then ")] : "", `. At most ${rate} a second. You can cancel it while it runs.`];
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: meant, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
-    const started = await attempt(() => post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...given }), () => null);
+    const started = await attempt(() => post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...changeOf(given) }), () => null);
     if (started) go(`bulk-actions/${segment(started.action_id)}`);
   };
   const estimate = matched ? `They would take ${complete ? "about" : "more than"} ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";

@@ -7,7 +7,7 @@ import { go, h, link } from "../dom.js";
 import { ago, at, number, said, until, when, words } from "../format.js";
 import { column, created, DEPENDENCY, LIMIT_KEY, listView, named, ORIGIN, SHARED, table, textColumn } from "../lists.js";
 import { ask, badge, bulkActionLink, button, card, circuitLink, copier, correlationLink, deadLetterLink, empty, eventLink, facts, FINISHED, headline, HELD, json, laneLink, linesCard, linkButton, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
-import { ACTIONS, onAll, selection } from "./bulk.js";
+import { ACTIONS, CHANGES, changeOf, onAll, selection } from "./bulk.js";
 import { TRY } from "./switches.js";
 
 const COLUMNS = [
@@ -97,6 +97,9 @@ export function operationView({ id, reload }) {
 const ENDS_FIRST = "An attempt that is under way ends first";
 const RETRY = { what: "retry-now", label: "Retry now", done: "Retrying now.", kind: "main" };
 const RESUME = { what: "resume", label: "Resume", done: "Resuming.", kind: "main" };
+const CHANGE = { what: "resume", label: "Change", done: "Changing.", kind: "quiet", title: "Change this operation?", fields: CHANGES, bodyOf: (given) => ({ ...changeOf(given), at_once: true }),
+  words: `It waits on as it is, but for what you change. ${ENDS_FIRST}.` };
+const CHANGE_HELD = { ...CHANGE, label: "Change and resume", done: "Resuming.", bodyOf: changeOf, title: "Change this operation and let it go on?", words: "What you change counts from then on." };
 const PAUSE = { what: "pause", label: "Pause", action: "Pause it", done: "Pausing.", title: "Pause this operation?", words: `${ENDS_FIRST}.`, fields: ACTIONS.pause.fields };
 const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Cancelling.", kind: "danger", title: "Cancel this operation?",
   words: `${ENDS_FIRST} and may still succeed. What the dependency has already done is not undone.` };
@@ -104,12 +107,12 @@ const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Ca
 /** What one can do to an operation as it is now. While a circuit or a pause holds it, it would only wait again. */
 function offered({ status, next_attempt_at: due, attempts }) {
   if (FINISHED.includes(status)) return [];
-  if (status === "paused") return [RESUME, CANCEL];
-  if (status === "waiting_circuit") return [{ ...TRY, kind: "main" }, PAUSE, CANCEL];
+  if (status === "paused") return [RESUME, CHANGE_HELD, CANCEL];
+  if (status === "waiting_circuit") return [{ ...TRY, kind: "main" }, CHANGE, PAUSE, CANCEL];
   // Who was answered `Retry-After` itself keeps to it, also when somebody has ended the pause of the dependency.
-  if (status === "waiting_throttle") return [PAUSE, CANCEL, ...(attempts.at(-1)?.category === "throttled" ? [{ ...RETRY, kind: "quiet" }] : [])];
+  if (status === "waiting_throttle") return [CHANGE, PAUSE, CANCEL, ...(attempts.at(-1)?.category === "throttled" ? [{ ...RETRY, kind: "quiet" }] : [])];
   if (status === "running") return [...(due ? [{ ...RETRY, label: "Ask now", done: "Asking now." }] : []), PAUSE, CANCEL];
-  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), PAUSE, CANCEL];
+  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }, CHANGE] : []), PAUSE, CANCEL];
 }
 
 /** The way to what ends its wait; nothing where that is no circuit and no pause. */
