@@ -301,7 +301,7 @@ class Intake:
         try:
             return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
         except MalformedJsonError as error:
-            tried = "; nor is it base64 of JSON" if arrival.source == QUEUE_SOURCE else ""
+            tried = "; it is not base64 of JSON either" if arrival.source == QUEUE_SOURCE else ""
             return Refusal(DeadLetterReason.MALFORMED_JSON, f"{error}{tried}")
         except UnknownTargetError as error:
             return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
