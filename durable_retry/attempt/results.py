@@ -22,27 +22,19 @@ A row is written in the version that was read (etag), so that of two executions 
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from datetime import date, datetime, timedelta
 from hashlib import sha256
 from math import ceil
-from operator import itemgetter
 from typing import Any, Final
 
-from durable_retry.base.answers import CAUSES, marked, read_or, reason_of
+from durable_retry.base.answers import CAUSES, marked, reason_of
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import OperationState
 from durable_retry.rules.operations.completion import VALUES, values_at
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.steps import (
     HEARTBEAT,
-    HeartbeatNote,
     RememberedStep,
-    StepNote,
-    StepState,
     forgotten,
-    shown,
-    shown_heartbeat,
 )
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, lists, tables
@@ -161,49 +153,18 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
         StepStoppedError: The rule raised it; nothing is changed then.
     """
     keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix_of_run(run)}{name}"}
-    return await tables.change_row(STEPS_TABLE, keys, rule, read=_record_of_row, write=_row_of_step)
+    return await tables.change_row(STEPS_TABLE, keys, rule, read=step_in_row, write=_row_of_step)
 
 
-async def steps_shown(
-    operation_id: str, run: int, state: OperationState
-) -> tuple[list[StepNote], HeartbeatNote | None]:
-    """Return what a status document shows of a run: its steps as they began, and its latest heartbeat.
-
-    Args:
-        run: Under whose number they are stored.
-    """
-    page = await tables.rows_between(
-        STEPS_TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
-    )
-    beats = [row for row in page.rows if str(row["RowKey"]).endswith(f".{HEARTBEAT}")]
-    steps = [
-        read_or(partial(_shown_step, row, state), partial(_unreadable_step, row))
-        for row in page.rows
-        if row not in beats
-    ]
-    # One that cannot be read must not hide the operation.
-    heartbeat = read_or(lambda: shown_heartbeat(_record_of_row(beats[0])), lambda _: None) if beats else None
-    return [step for _, step in sorted(steps, key=itemgetter(0))], heartbeat
-
-
-def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepNote]:
-    record = _record_of_row(row)
-    return record.begun_at, shown(record, state)
-
-
-def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
-    """Return a step that cannot be read by its name, behind all others."""
-    name = str(row["RowKey"]).partition(".")[2]
-    note = StepNote(name=name, status=StepState.UNKNOWN, attempts=0, result=None, unreadable=reason)
-    return datetime.max.replace(tzinfo=UTC), note
+async def rows_of_run(operation_id: str, run: int) -> list[tables.Row]:
+    """Return the rows of the steps of a run, and of its heartbeats, by their names."""
+    begin, end = _prefix_of_run(run), _prefix_of_run(run + 1)
+    return (await tables.rows_between(STEPS_TABLE, operation_id, after=begin, before=end)).rows
 
 
 async def names_of_steps(operation_id: str, run: int) -> list[str]:
     """Return the names of the steps of a run, in the order in which they began."""
-    page = await tables.rows_between(
-        STEPS_TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
-    )
-    records = contents.readable(STEPS_TABLE, page.rows, _record_of_row)
+    records = contents.readable(STEPS_TABLE, await rows_of_run(operation_id, run), step_in_row)
     ordered = sorted(records, key=lambda record: record.begun_at)
     return [record.name for record in ordered if record.name != HEARTBEAT]
 
@@ -228,5 +189,6 @@ def _row_of_step(record: RememberedStep) -> tables.Row:
     }
 
 
-def _record_of_row(row: tables.Row) -> RememberedStep:
+def step_in_row(row: tables.Row) -> RememberedStep:
+    """Return the record in a row."""
     return RememberedStep.from_json_text(contents.unpacked("record", row))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.attempt.results import steps_shown, with_stored
+from durable_retry.attempt.results import with_stored
 from durable_retry.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.masking import MASKED
@@ -30,7 +30,7 @@ from durable_retry.plugins import plugins
 from durable_retry.rules.operations.completion import unreadable_document, written_run
 from durable_retry.rules.operations.keys import is_operation_id
 from durable_retry.rules.operations.operation import OperationInput, content_of
-from durable_retry.rules.operations.status import STEPS_RUN, checked_document, is_finished, running_document
+from durable_retry.rules.operations.status import checked_document, is_finished, running_document
 from durable_retry.rules.operations.waits import waits_of
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
@@ -95,9 +95,9 @@ async def has_ended(hub: TaskHub, operation_id: str) -> bool:
 
 
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document with all its waits, and what is stored beside it: a result, events, steps.
+    """Return a status document with all its waits, its result, and what features have beside it.
 
-    Costs a row for an operation with a large result, and one query for a handler's; and what features take.
+    Costs a row for an operation with a large result, and what features take.
     """
     whole = {**document, "result": await with_stored(document["result"])}
     if waits := waits_of(document):
@@ -105,23 +105,7 @@ async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
     for plugin in plugins():
         if plugin.status:
             whole = await imported(plugin.status)(whole)
-    return await _with_steps(whole)
-
-
-async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
-    if "handler" not in document:
-        return document
-    run = document.pop(STEPS_RUN, None)
-    state = OperationState(document["status"])
-    has_steps = isinstance(run, int)
-    steps, heartbeat = await steps_shown(document["operation_id"], run, state) if has_steps else ([], None)
-    masking = masking_of(document["dependency"])
-    shown = [step.model_copy(update={"result": masking.value(step.result)}).to_json() for step in steps]
-    document |= {"steps": shown}
-    if heartbeat is not None:
-        masked = heartbeat.model_copy(update={"progress": masking.value(heartbeat.progress)})
-        document["heartbeat"] = masked.to_json()
-    return document
+    return whole
 
 
 def document_of(instance: Instance) -> dict[str, Any]:

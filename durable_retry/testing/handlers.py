@@ -24,6 +24,7 @@ from durable_retry.features.handler_attempts.handler import (
     attempt_handler,
     sends_once,
 )
+from durable_retry.features.handler_attempts.rules.steps import shown
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
 from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import parse_config
@@ -31,7 +32,7 @@ from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
 from durable_retry.rules.operations.request import parse_operation
-from durable_retry.rules.operations.steps import HEARTBEAT, RememberedStep, shown
+from durable_retry.rules.operations.steps import HEARTBEAT, RememberedStep
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.rules.retry.loop import RetryState, after

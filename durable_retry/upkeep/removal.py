@@ -1,7 +1,6 @@
 """Retention: what each step removes of what is past its time. `upkeep.rounds` repeats the steps.
 
     markers         of attempts, when a later attempt was made or the operation has ended
-    steps           rows of an operation whose key's time is over, and that no dead letter may replay
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
     commits         commit row --> entry in the list of commits
     lists           rows of an instance --> its entry in the list of its orchestrator
@@ -16,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import batched
 from typing import Final
 
-from durable_retry.attempt import markers, results
+from durable_retry.attempt import markers
 from durable_retry.attempt.commits import (
     COMMITTED,
     OldEntry,
@@ -26,19 +25,14 @@ from durable_retry.attempt.commits import (
 )
 from durable_retry.attempt.results import remove_results
 from durable_retry.base.answers import read_or
-from durable_retry.base.json_forms import UnreadableRecordError, from_rfc3339, newest_first
+from durable_retry.base.json_forms import from_rfc3339, newest_first
 from durable_retry.dead_letters.index import drop_due, due, unlist_archived
-from durable_retry.dead_letters.records import find_dead_letter, remove_archived
+from durable_retry.dead_letters.records import remove_archived
 from durable_retry.hub import instance_lists
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.operations.entities import read_record
-from durable_retry.operations.status import document_of, has_ended
-from durable_retry.rules.dead_letters.record import Status
-from durable_retry.rules.operations.keys import is_live
-from durable_retry.rules.operations.status import is_finished
+from durable_retry.operations.status import has_ended
 from durable_retry.storage import rounds, tables
-from durable_retry.upkeep.failures import completion_of_ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +66,6 @@ async def remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: It
 
 
 MARKERS_PER_STEP: Final = 1_000
-STEPS_PER_STEP: Final = 1_000
 
 MARKERS_KEPT: Final = timedelta(days=1)
 """Far longer than any execution of an attempt can be delayed: a marker must outlive all of them."""
@@ -81,11 +74,15 @@ BOUNDS: Final = ("", "op-b~", "op-j~", "op-r~", None)
 """Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z."""
 
 
-type _Partition = tuple[str, list[tables.Row]]
+type RowsOfPartition = tuple[str, list[tables.Row]]
 
 
-async def _remove_in_partitions(
-    past: Past, table: str, only: Sequence[str], most: int, remove: Callable[[_Partition], Awaitable[int]]
+async def remove_in_partitions(
+    past: Past,
+    table: str,
+    only: Sequence[str],
+    most: int,
+    remove: Callable[[RowsOfPartition], Awaitable[int]],
 ) -> tuple[int, str]:
     """Remove what is old of the next partitions of a table, each of an operation; most rows are read."""
     after, before = past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
@@ -94,7 +91,8 @@ async def _remove_in_partitions(
     return await remove_few_at_once(remove, partitions), following
 
 
-def _instant_in(row: tables.Row, name: str) -> datetime:
+def instant_in(row: tables.Row, name: str) -> datetime:
+    """Return an instant of a row; one of long ago where it has none."""
     # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
     return read_or(lambda: from_rfc3339(row[name]), lambda _: datetime.min.replace(tzinfo=UTC))
 
@@ -106,66 +104,16 @@ async def remove_attempt_markers(past: Past) -> tuple[int, str]:
     most `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
     """
 
-    async def remove(marked: _Partition) -> int:
+    async def remove(marked: RowsOfPartition) -> int:
         owner, rows = marked
-        old = [row for row in rows if _instant_in(row, "marked_at") < past.before]
+        old = [row for row in rows if instant_in(row, "marked_at") < past.before]
         # A replay's owner has the dead letter's id behind a dot.
         if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
             old.pop()
         await tables.delete_rows(markers.TABLE, old)
         return len(old)
 
-    return await _remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
-
-
-async def remove_steps(past: Past) -> tuple[int, str]:
-    """Delete the remembered steps of operations that need them no more; it counts the operations.
-
-    They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
-    with them.
-    """
-
-    async def remove(remembered: _Partition) -> int:
-        operation_id, rows = remembered
-        is_young = max(_instant_in(row, "changed_at") for row in rows) >= past.before
-        letters = {str(row.get("dead_letter_id")) for row in rows}
-        if is_young or await _are_steps_needed(past, operation_id, letters):
-            return 0
-        await tables.delete_rows(results.STEPS_TABLE, rows)
-        return 1
-
-    only = ("changed_at", "dead_letter_id")
-    return await _remove_in_partitions(past, results.STEPS_TABLE, only, STEPS_PER_STEP, remove)
-
-
-async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:
-    if await _does_key_answer(past, operation_id):
-        return True
-    return any([await _may_be_replayed(dead_letter_id) for dead_letter_id in dead_letter_ids])
-
-
-async def _does_key_answer(past: Past, operation_id: str) -> bool:
-    """Whether an operation has not ended, or its key's time is not over."""
-    instance = await past.hub.read_instance(operation_id)
-    if instance is not None:
-        completion = completion_of_ended(instance)
-        is_over = completion is None or completion.expires_at <= past.now
-        return not (is_over and is_finished(document_of(instance)))
-    try:
-        return is_live(await read_record(past.hub, operation_id), past.now)
-    except UnreadableRecordError:
-        return True
-
-
-async def _may_be_replayed(dead_letter_id: str) -> bool:
-    """Whether a dead letter, or the last one that its replays became, may be replayed again."""
-    letter = await find_dead_letter(dead_letter_id)
-    while letter is not None and letter.unreadable is None and letter.status is Status.REPLAYED:
-        following = letter.replays[-1].dead_letter_id
-        if following is None:
-            return False
-        letter = await find_dead_letter(following)
-    return letter is not None
+    return await remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
 
 
 _MORE: Final = "more"

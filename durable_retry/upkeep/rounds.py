@@ -45,7 +45,6 @@ from durable_retry.upkeep.removal import (
     remove_listed,
     remove_old_commits,
     remove_results_of_days,
-    remove_steps,
 )
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,6 @@ class RetentionKind(StrEnum):
     """The core's kinds of what is removed when it is past its time; plugins add theirs."""
 
     MARKERS = "markers"
-    STEPS = "steps"
     DEAD_LETTERS = "dead_letters"
     COMMITS = "commits"
     LISTS = "lists"
@@ -204,7 +202,6 @@ class Kind:
 
 _KINDS: Final[Mapping[str, Kind]] = {
     RetentionKind.MARKERS: Kind(in_rounds(remove_attempt_markers), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
-    RetentionKind.STEPS: Kind(in_rounds(remove_steps), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
     RetentionKind.DEAD_LETTERS: Kind(
         from_the_begin(remove_archived_dead_letters), lambda settings: settings.archived_for
     ),

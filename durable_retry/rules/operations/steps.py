@@ -15,7 +15,6 @@ was reported last, `begun_at` when, `attempts` the number of the attempt. So it 
 and removed as steps are.
 """
 
-import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -25,7 +24,6 @@ from pydantic import Field
 
 from durable_retry.base.answers import Answer, Instant, Unreadable
 from durable_retry.base.json_forms import JsonShape, is_none
-from durable_retry.base.names import OperationState
 
 
 class StepState(StrEnum):
@@ -93,20 +91,6 @@ class StepNote(Answer):
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
-_HELD: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
-
-
-def shown(record: RememberedStep, state: OperationState) -> StepNote:
-    """Return one item of a status document's `steps`."""
-    status = record.state
-    if status is StepState.RUNNING and state is not OperationState.RUNNING:
-        status = StepState.UNKNOWN
-    elif status is StepState.FAILED and (record.attempts == 0 or state in _HELD):
-        status = StepState.WAITING
-    result = None if record.result is None else json.loads(record.result)
-    return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
-
-
 HEARTBEAT: Final = "~heartbeat"
 
 
@@ -116,9 +100,3 @@ class HeartbeatNote(Answer):
     at: Instant
     attempt: Annotated[int, Field(description="The attempt that reported it, or began with it.")]
     progress: Annotated[Any, Field(description="What it reported; the next attempt gets it.")]
-
-
-def shown_heartbeat(record: RememberedStep) -> HeartbeatNote:
-    """Return the `heartbeat` of a status document."""
-    progress = json.loads(record.result or "null")
-    return HeartbeatNote(at=record.begun_at, attempt=record.attempts, progress=progress)

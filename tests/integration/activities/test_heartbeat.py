@@ -18,6 +18,7 @@ from durable_retry.features.handler_attempts.call import Calls
 from durable_retry.features.handler_attempts.rules.steps import (
     MAX_PROGRESS_BYTES,
 )
+from durable_retry.features.handler_attempts.shown import steps_shown
 from durable_retry.handlers import Call, registry
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations.steps import (
@@ -68,7 +69,7 @@ def attempt(
 
 
 def heartbeat_shown(run: int = 1) -> HeartbeatNote | None:
-    found = asyncio.run(results.steps_shown(an_operation().operation_id, run, OperationState.RUNNING))
+    found = asyncio.run(steps_shown(an_operation().operation_id, run, OperationState.RUNNING))
     assert found[0] == [], "it is no step"
     return found[1]
 

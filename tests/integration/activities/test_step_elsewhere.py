@@ -13,10 +13,10 @@ import durable_retry
 from durable_retry.attempt.admission import attempt_if_admitted
 from durable_retry.attempt.attempt import attempt_operation
 from durable_retry.attempt.http_client import sending_over
-from durable_retry.attempt.results import steps_shown
 from durable_retry.base.names import Category, OperationState
 from durable_retry.circuit import cache
 from durable_retry.circuit.entity import AdmissionSettings
+from durable_retry.features.handler_attempts.shown import steps_shown
 from durable_retry.handlers import Call, registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import with_parts

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from durable_retry.attempt.results import change_step, steps_shown
+from durable_retry.attempt.results import change_step
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import change_dead_letter, keep_operation
+from durable_retry.features.handler_attempts import removal as retention
+from durable_retry.features.handler_attempts.removal import remove_steps
 from durable_retry.features.handler_attempts.rules.steps import (
     Execution,
     begin,
 )
+from durable_retry.features.handler_attempts.shown import steps_shown
 from durable_retry.operations.actions import submit
 from durable_retry.rules.dead_letters.record import Replay, dead_letter_id_of
 from durable_retry.runtime import clock
-from durable_retry.upkeep import removal as retention
-from durable_retry.upkeep.removal import MARKERS_KEPT, Past, remove_steps
+from durable_retry.upkeep.removal import MARKERS_KEPT, Past
 from durable_retry.upkeep.rounds import run_maintenance
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage

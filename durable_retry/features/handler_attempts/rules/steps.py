@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.rules.operations.steps import (
     HEARTBEAT,
+    HeartbeatNote,
     OvertakenError,
     RememberedStep,
+    StepNote,
     StepState,
     StepStoppedError,
 )
@@ -158,3 +161,23 @@ def report_progress(
         result=text,
         dead_letter_id=execution.dead_letter_id,
     )
+
+
+_HELD: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
+
+
+def shown(record: RememberedStep, state: OperationState) -> StepNote:
+    """Return one item of a status document's `steps`."""
+    status = record.state
+    if status is StepState.RUNNING and state is not OperationState.RUNNING:
+        status = StepState.UNKNOWN
+    elif status is StepState.FAILED and (record.attempts == 0 or state in _HELD):
+        status = StepState.WAITING
+    result = None if record.result is None else json.loads(record.result)
+    return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
+
+
+def shown_heartbeat(record: RememberedStep) -> HeartbeatNote:
+    """Return the `heartbeat` of a status document."""
+    progress = json.loads(record.result or "null")
+    return HeartbeatNote(at=record.begun_at, attempt=record.attempts, progress=progress)

@@ -16,6 +16,8 @@ from durable_retry.features.handler_attempts.rules.steps import (
     hold,
     progress_text,
     report_progress,
+    shown,
+    shown_heartbeat,
     succeed,
 )
 from durable_retry.rules.operations.steps import (
@@ -24,8 +26,6 @@ from durable_retry.rules.operations.steps import (
     RememberedStep,
     StepState,
     forgotten,
-    shown,
-    shown_heartbeat,
 )
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
