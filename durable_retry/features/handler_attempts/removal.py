@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from durable_retry.attempt.results import STEPS_TABLE
+from durable_retry.attempt import results
 from durable_retry.base.json_forms import UnreadableRecordError
 from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.operations.entities import read_record
@@ -40,11 +40,11 @@ async def remove_steps(past: Past) -> tuple[int, str]:
         letters = {str(row.get("dead_letter_id")) for row in rows}
         if is_young or await _are_steps_needed(past, operation_id, letters):
             return 0
-        await tables.delete_rows(STEPS_TABLE, rows)
+        await tables.delete_rows(results.STEPS_TABLE, rows)
         return 1
 
     only = ("changed_at", "dead_letter_id")
-    return await remove_in_partitions(past, STEPS_TABLE, only, STEPS_PER_STEP, remove)
+    return await remove_in_partitions(past, results.STEPS_TABLE, only, STEPS_PER_STEP, remove)
 
 
 async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:
