@@ -74,7 +74,8 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 
 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(recorded: Recorded) -> None:
-    gauges.show_gauges({gauges.OUTBOX_LAG: [(7.0, {})]})
+    for seconds in (5.0, 7.0):
+        gauges.show_gauges({gauges.OUTBOX_LAG: [(seconds, {})]})
     assert recorded.points(gauges.OUTBOX_LAG) == [({}, 7.0)]
     later_seconds = clock.monotonic_seconds() + gauges.SHOWN_SECONDS
     with clock.reading(clock.now, lambda: later_seconds):
