@@ -323,7 +323,7 @@ def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it
     with pytest.raises(StartError) as refused:
         durable_retry.operation(dependency="paymets", timeout=0)(Shop.book)
     details = [problem.detail for problem in refused.value.problems]
-    assert [detail.split(" ")[0] for detail in details] == ["timeout", "names", "a"]
+    assert [detail.split(" ")[0] for detail in details] == ["timeout", "names", "it"]
     assert 'did you mean "payments"' in details[1]
     assert find_handler("book") is None
     durable_retry.operation("book", dependency="payments")(Shop().book)
