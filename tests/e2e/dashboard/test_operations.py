@@ -122,6 +122,16 @@ def test_an_operation_is_changed_while_it_waits_and_while_it_is_held(
     seen.client.post(f"/api/operations/{operation_id}/cancel").raise_for_status()
 
 
+def test_what_its_policy_holds_says_what_becomes_of_it(window: Window, seen: System, key: str) -> None:
+    policy = {"max_attempts": 1, "on_exhausted": "hold", "hold_seconds": 600}
+    operation_id = seen.accepted(key, "/fail/9", retry=policy)
+    seen.until(operation_id, "paused")
+    window.open(f"operations/{operation_id}")
+    expect(window.page.locator(".headline")).to_contain_text(re.compile("becomes a dead letter in 9 min"))
+    expect(window.card("Timeline")).to_contain_text("for somebody to resume it")
+    seen.client.post(f"/api/operations/{operation_id}/cancel").raise_for_status()
+
+
 def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, key: str) -> None:
     operation_id = seen.accepted(key, "/fail/9", dependency="patient")
     seen.until(operation_id, "waiting_retry")

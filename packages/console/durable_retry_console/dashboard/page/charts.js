@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { at, duration, now, number, percent, plural, said, time, until, words } from "./format.js";
 import { overTime } from "./over_time.js";
-import { empty, FINISHED, untilWords } from "./pieces.js";
+import { empty, endWords, FINISHED, isHeldByPolicy } from "./pieces.js";
 
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "dead_lettered"];
@@ -75,7 +75,9 @@ function spansOf(document) {
   const { next_attempt_at: next, status } = document;
   // Nobody can say when the turn of one comes that waits in a lane.
   const end = next ? Date.parse(next) : status === "waiting_order" ? now() : null;
-  if (end) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, end, next && { at: next, words: untilWords(status) }));
+  const pending = next && { at: next, words: endWords(document) };
+  if (isHeldByPolicy(document)) spans.push({ kind: "held", from: last, to: end, reasons: [], times: 1, pending });
+  else if (end) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, end, pending));
   return spans;
 }
 
@@ -153,6 +155,7 @@ export const WAITS = {
   accepted: ["for the work behind a 202", "running"],
   lookup: ["for a lookup", "waiting_retry"],
   fallback: ["before a fallback was asked", "waiting_circuit"],
+  held: ["for somebody to resume it", "paused"],
   own_failure: ["after a failure of the app itself", "paused"],
 };
 

@@ -13,6 +13,10 @@ export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 const UNTIL = { scheduled: "begins ", paused: "goes on ", waiting_circuit: "next probe " };
 /** What an operation in a state does when its wait is over. */
 export const untilWords = (status) => UNTIL[status] ?? "next attempt ";
+/** Whether its policy holds an operation in place of a dead letter, which it is when that is over. */
+export const isHeldByPolicy = ({ status, actions = [] }) => status === "paused" && actions.at(-1)?.action === "pause" && actions.at(-1).by === "the policy";
+/** As `untilWords`, of the document of an operation. */
+export const endWords = (one) => (isHeldByPolicy(one) ? "becomes a dead letter " : untilWords(one.status));
 
 /** Why an operation waits now, with the error behind it; null while it does not. */
 export const whyWaiting = (one) => (WAITING.includes(one.status) ? one.waits?.at(-1)?.delay_reasons[0] : null) ?? null;

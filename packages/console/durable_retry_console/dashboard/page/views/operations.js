@@ -6,7 +6,7 @@ import { timeline } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, at, number, said, until, when, words } from "../format.js";
 import { column, created, DEPENDENCY, LIMIT_KEY, listView, named, ORIGIN, SHARED, table, textColumn } from "../lists.js";
-import { ask, badge, bulkActionLink, button, card, circuitLink, copier, correlationLink, deadLetterLink, empty, eventLink, facts, FINISHED, headline, HELD, json, laneLink, linesCard, linkButton, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
+import { ask, badge, bulkActionLink, button, card, circuitLink, copier, correlationLink, deadLetterLink, empty, endWords, eventLink, facts, FINISHED, headline, HELD, json, laneLink, linesCard, linkButton, mono, operationLink, sharedLink, short, STATES, WAITING, whyWaiting } from "../pieces.js";
 import { ACTIONS, CHANGES, changeOf, onAll, selection } from "./bulk.js";
 import { TRY } from "./switches.js";
 
@@ -124,7 +124,7 @@ const head = (one, path, reload) => headline([
   one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
   one.status === "waiting_order" ? h("span", {}, "waits for its turn in the lane of ", laneLink(one.order_key)) : null,
   whyWaiting(one) ? h("span", { class: "why" }, said(whyWaiting(one))) : null,
-  one.next_attempt_at ? h("span", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null,
+  one.next_attempt_at ? h("span", { class: "countdown" }, endWords(one), until(one.next_attempt_at)) : null,
 ], [offered(one).map((action) => doing(path, reload, action)), itsCircuit(one)]);
 
 function dead(one) {
