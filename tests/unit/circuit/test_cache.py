@@ -550,11 +550,11 @@ async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks()
 
 
 async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=8))
+    stage = Copies(limits=LimitSettings(max_concurrency=16))
     await known(stage)
     running = stage.copy.share.running
-    answers = [await ask(stage, admission=FIRST) for _ in range(5 - running)]
-    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (4 - running) + [False]
+    answers = [await ask(stage, admission=FIRST) for _ in range(9 - running)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (8 - running) + [False]
     assert isinstance(answers[-1], NeedsSlot)
     last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
     await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
@@ -722,9 +722,9 @@ async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate
 
 
 async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    stage = Copies(limits=LimitSettings(max_concurrency=16))
     await known(stage)
-    stage.copy.share.running, stage.copy.share.full_at = 0, None
+    stage.copy.share.running, stage.copy.share.full_at = 7, None
     first = await ask(stage)
     assert isinstance(first, Permitted)
     assert first.in_share
@@ -742,8 +742,8 @@ async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cache, "DOOR_SECONDS", 0.01)
-    stage = Copies(limits=LimitSettings(max_concurrency=2))
+    stage = Copies(limits=LimitSettings(max_concurrency=16))
     await known(stage)
-    stage.copy.share.running = 1
+    stage.copy.share.running = 8
     assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
     assert not stage.copy.share.door

@@ -9,31 +9,31 @@ import pytest
 from durable_retry.rules.limits.limiter import CROWDED_FOR as ENTITY_CROWDED_FOR
 from durable_retry.rules.limits.limiter import Limiter, acquire
 from durable_retry.rules.limits.messages import Slot, SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from durable_retry.rules.limits.settings import LEAST_SHARED, KeyLimits, LimitSettings
 from durable_retry.rules.limits.share import ALONE, CROWDED_FOR, Part, WorkerShare, is_valid
 from tests.support.builders import NOON, after
 
-OF_TWO = Part(2, 0)
+OF_TWO, OF_FOUR = Part(2, 0), Part(4, 0)
 
 
 def test_nobody_who_has_not_waited_takes_a_slot_while_others_wait() -> None:
-    share = WorkerShare(LimitSettings(max_concurrency=4))
-    assert [share.take(NOON, ALONE) for _ in range(3)] == [True, True, False]
+    share = WorkerShare(LimitSettings(max_concurrency=16))
+    assert [share.take(NOON, OF_FOUR) for _ in range(3)] == [True, True, False]
     share.ended()
-    assert not share.take(after(0.5), ALONE)
-    assert share.take(after(1.2), ALONE)
+    assert not share.take(after(0.5), OF_FOUR)
+    assert share.take(after(1.2), OF_FOUR)
 
 
-@pytest.mark.parametrize(("ahead", "may_take"), [(0, True), (1, True), (2, False)])
+@pytest.mark.parametrize(("ahead", "may_take"), [(0, True), (7, True), (8, False)])
 def test_as_many_of_those_who_wait_as_there_are_shares_may_take_one(ahead: int, *, may_take: bool) -> None:
-    share = WorkerShare(LimitSettings(max_concurrency=4))
+    share = WorkerShare(LimitSettings(max_concurrency=16))
     assert share.take(NOON, ALONE, ahead=ahead) is may_take
     assert not share.take(after(0.5), ALONE)
 
 
 def test_half_a_limit_is_shared_out() -> None:
-    share = WorkerShare(LimitSettings(max_concurrency=9))
-    assert [share.take(NOON, OF_TWO) for _ in range(3)] == [True, True, False]
+    share = WorkerShare(LimitSettings(max_concurrency=17))
+    assert [share.take(NOON, OF_TWO) for _ in range(5)] == [True, True, True, True, False]
     share.ended()
     assert share.take(after(1), OF_TWO)
 
@@ -44,7 +44,7 @@ def test_all_parts_together_are_what_is_shared_out(shared: int, workers: int) ->
 
 
 def test_a_limit_too_small_to_share_leaves_nothing_to_a_worker() -> None:
-    assert not WorkerShare(LimitSettings(max_concurrency=1)).take(NOON, ALONE)
+    assert not WorkerShare(LimitSettings(max_concurrency=LEAST_SHARED - 1)).take(NOON, ALONE)
     assert not WorkerShare(LimitSettings(rate_per_second=1.5)).take(NOON, ALONE)
 
 
@@ -74,7 +74,7 @@ def test_of_two_limits_nothing_is_shared_out() -> None:
     assert not WorkerShare(both).take(NOON, ALONE, ahead=0)
 
 
-@pytest.mark.parametrize(("limits", "holds"), [((4, 0.0), True), ((0, 4.0), False)])
+@pytest.mark.parametrize(("limits", "holds"), [((16, 0.0), True), ((0, 4.0), False)])
 def test_a_worker_holds_a_part_of_the_attempts_at_once_while_one_is_under_way(
     limits: tuple[int, float], *, holds: bool
 ) -> None:
@@ -110,21 +110,21 @@ def test_who_has_a_turn_waits_for_it_and_turns_that_come_together_are_spread() -
 
 def test_one_that_has_waited_may_wait_for_a_slot_of_the_share_that_is_next() -> None:
     opened = list[int]()
-    share = WorkerShare(LimitSettings(max_concurrency=4))
-    assert not share.may_wait(ALONE, 0), "there is a free one"
-    assert [share.take(NOON, ALONE) for _ in range(2)] == [True, True]
-    assert [share.may_wait(ALONE, ahead) for ahead in (None, 0, 1, 2)] == [False, True, True, False]
+    share = WorkerShare(LimitSettings(max_concurrency=16))
+    assert not share.may_wait(OF_FOUR, 0), "there is a free one"
+    assert [share.take(NOON, OF_FOUR) for _ in range(2)] == [True, True]
+    assert [share.may_wait(OF_FOUR, ahead) for ahead in (None, 0, 7, 8)] == [False, True, True, False]
     for number in range(2):
         share.door.append(partial(opened.append, number))
-    assert not share.may_wait(ALONE, 0), "as many wait as there are slots"
+    assert not share.may_wait(OF_FOUR, 0), "as many wait as there are slots"
     share.ended()
     assert (opened, share.running) == ([0], 1)
-    bound = WorkerShare(LimitSettings(4, 0.0, KeyLimits(1)), running=9)
+    bound = WorkerShare(LimitSettings(16, 0.0, KeyLimits(1)), running=9)
     assert not bound.may_wait(ALONE, 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("most", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("most", [1, 7, 16, 20])
 def test_shares_and_grants_together_are_the_limit(workers: int, most: int) -> None:
     settings = LimitSettings(max_concurrency=most)
     shares = [WorkerShare(settings) for _ in range(workers)]
