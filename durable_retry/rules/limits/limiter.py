@@ -23,6 +23,7 @@ Requests and returns may come twice, late, and in another order: `base.asks`.
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain, repeat
 from math import inf
 from typing import Final
 
@@ -65,15 +66,13 @@ TAIL_PART: Final = 0.01
 LEAST_TAIL_SECONDS: Final = 0.05
 """Those without a place ask again one after the other at this part of the mean duration, or twice as often as
 slots are free: so that places never run out."""
-TOLD_PART: Final = 2.5
-LEAST_TOLD_SECONDS: Final = 2.0
 LONGEST_TOLD_SECONDS: Final = 120.0
-"""One that will be told of a free slot asks by itself after so many times its expected wait and so much more,
-at most after this: it may not be told, since whoever should tell it is gone."""
-GUARD_SECONDS: Final = 20.0
-_GUARDS: Final = "ABCD"
-"""One of sixteen, by the names of their leases, asks by itself so often: where all that were called are gone,
-slots are free for no longer."""
+"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone."""
+GUARDED: Final = timedelta(seconds=10)
+LEAST_TOLD_SECONDS: Final = 2.0
+GUARD_SPACING_SECONDS: Final = 0.25
+"""Within so long, not before this, some of them ask by themselves, one after the other, as often as slots
+should be free and no oftener than that: where all that were called are gone, slots are free for no longer."""
 KEPT_LINE: Final = 1_000
 """Waiters without a place that a state remembers, about 36 KB: one gets a place whenever one goes."""
 HELD_PART: Final = 0.02
@@ -286,7 +285,7 @@ class _Asking:
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
         at = next(index for index, place in enumerate(ordered) if place is own)
         is_called = before is not None and before.is_called is True
-        is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS
+        is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
         is_bound = request.settings.per_key is not None
         return cls(
             replace(limiter, places=others).without_waiter(own.waiter),
@@ -366,9 +365,13 @@ class _Asking:
         """
         if self.own.waiter is None:
             return limiter, None
-        called = limiter.called
+        called, waiting, line = limiter.called, [*self.before, *self.behind], limiter.line
+        if called and self._is_unused(self.limiter.moved_at):
+            # Those that were called are gone, and so may all others be: who is not has a place when it comes.
+            line = (*(place.waiter for place in waiting if place.waiter and not place.is_called), *line)
+            called, waiting = Counter(), [place for place in waiting if place.waiter is None]
         places, calls, left = list[Place](), list[str](), max(self.pool, 1) - called.total()
-        for place in (*self.before, *self.behind):
+        for place in waiting:
             key = place.limit_key
             if len(calls) < left and place.waiter and not place.is_called and called[key] < self.room_of(key):
                 called[key] += 1
@@ -376,9 +379,9 @@ class _Asking:
                 places.append(replace(place, is_called=True))
             else:
                 places.append(place)
-        behind = max(1, left - len(calls))
-        calls += limiter.line[:behind]
-        return replace(limiter, places=tuple(places), line=limiter.line[behind:]), tuple(calls) or None
+        behind = len(kept_within(KEPT_PLACES, chain(places, repeat(self.own)), place_bytes)) - len(places)
+        calls += line[:behind]
+        return replace(limiter, places=tuple(places), line=line[behind:]), tuple(calls) or None
 
     @property
     def at_the_same_time(self) -> int:
@@ -410,7 +413,9 @@ class _Asking:
         if self.pool <= 0:
             return None
         free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
-        if free > 0 and (self.is_called or self._is_unused(self.limiter.moved_at)):
+        # Who has a turn has been let past those before it.
+        goes_first = self.is_called or self.request.reserved
+        if free > 0 and (goes_first or self._is_unused(self.limiter.moved_at)):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
         if free > (self.at_the_same_time if self.is_due else self.ahead(soon)):
@@ -521,9 +526,7 @@ class _Asking:
         limiter = replace(limiter, line=(*limiter.line, *line)[:KEPT_LINE])
         has_place = len(kept) > len(self.before)
         if self.is_told(wait) and (has_place or self.own.waiter in limiter.line):
-            behind = 0.0 if has_place else len(limiter.line) * wait.turn_seconds
-            longest = GUARD_SECONDS if self.own.name[0] in _GUARDS else LONGEST_TOLD_SECONDS
-            seconds = min(TOLD_PART * (wait.seconds + behind) + LEAST_TOLD_SECONDS, longest)
+            limiter, seconds = self.on_guard(limiter, wait)
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
@@ -540,6 +543,14 @@ class _Asking:
         places = tuple(place if other is self.own else other for other in kept)
         postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
         return replace(limiter, places=places), postponed
+
+    def on_guard(self, limiter: Limiter, wait: Wait) -> tuple[Limiter, float]:
+        """Return when one that will be told asks by itself: soon, where too few others do."""
+        spacing = timedelta(seconds=max(wait.turn_seconds, GUARD_SPACING_SECONDS))
+        guard_at = after_tail(limiter.tail_at, self.now, LEAST_TOLD_SECONDS, spacing)
+        if guard_at > self.now + GUARDED:
+            return limiter, LONGEST_TOLD_SECONDS
+        return replace(limiter, tail_at=guard_at), (guard_at - self.now).total_seconds()
 
     def is_told(self, wait: Wait) -> bool:
         """Whether it need not ask in time, since most of the slots pass from one to the next."""

@@ -1,7 +1,6 @@
 """What the entity grants: slots, starts, places, and what is left of those who are gone."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -16,11 +15,12 @@ from durable_retry.rules.limits.leases import Lease, Leases, name_of
 from durable_retry.rules.limits.limiter import (
     DOOR_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
-    GUARD_SECONDS,
+    GUARD_SPACING_SECONDS,
     KEPT_LINE,
     LATE,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
+    LEAST_TOLD_SECONDS,
     LONGEST_TOLD_SECONDS,
     RESERVED_SECONDS,
     UNUSED,
@@ -246,12 +246,49 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
     assert granted(limiter, told(3, at=5.2))[1].calls == ("op-4",)
 
 
-def test_who_will_be_told_asks_by_itself_only_long_after_its_turn() -> None:
+def test_of_those_that_will_be_told_some_ask_by_themselves_one_after_the_other() -> None:
     limiter = replace(BUSY, places=(Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True),))
-    assert postponed(limiter, told(2))[1].seconds == 2.5 * 4.0 + 2.0
     assert postponed(limiter, again(2))[1].seconds == 4.0, "nobody tells it"
-    slow = replace(limiter, lasted_seconds=100.0)
-    assert postponed(slow, told(2))[1].seconds == LONGEST_TOLD_SECONDS
+    waits = list[float]()
+    for number in range(2, 6):
+        limiter, answer = postponed(limiter, told(number))
+        waits.append(answer.seconds)
+    assert waits == [6.0, 10.0, LONGEST_TOLD_SECONDS, LONGEST_TOLD_SECONDS]
+    assert postponed(limiter, told(8, at=4.5))[1].seconds == 9.5, "for those that are gone"
+    fast = replace(limiter, lasted_seconds=0.1, tail_at=None)
+    assert postponed(fast, told(9))[1].seconds == LEAST_TOLD_SECONDS + GUARD_SPACING_SECONDS
+
+
+def test_where_none_of_those_that_were_called_came_all_others_are_told() -> None:
+    two = LimitSettings(max_concurrency=2, per_key=KeyLimits(max_concurrency=9))
+    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, two))
+    limiter, second = granted(limiter, told(2, two))
+    for number in range(3, 9):
+        limiter, _ = postponed(limiter, told(number, two))
+    limiter, _ = postponed(limiter, again(9, two))
+    limiter, third = granted(give_back(limiter, first, after(4)), told(3, two, at=4))
+    assert third.calls == ("op-4", "op-5")
+    limiter = replace(give_back(give_back(limiter, second, after(5)), third, after(5)), line=("op-99",))
+    assert postponed(limiter, told(8, two, at=6.9))[1].seconds == 4.0, "op-4 and op-5 may come yet"
+    limiter, eighth = granted(limiter, told(8, two, at=7))
+    assert eighth.calls == ("op-6", "op-7", "op-99")
+    assert ([place.name for place in limiter.places], limiter.line) == ([name_of("op-9:1")], ())
+
+
+def test_who_asks_by_itself_takes_no_slot_from_one_that_is_called() -> None:
+    called = Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True)
+    own = Place(to_ms(after(0.02)), name_of("op-2:1"), to_ms(after(4)))
+    limiter = Limiter(lasted_seconds=4.0, moved_at=after(3.5), places=(called, own))
+    assert postponed(limiter, told(2, at=4))[1].ahead == 1
+    granted(replace(limiter, places=(own,)), told(2, at=4))
+
+
+def test_who_has_a_turn_takes_a_free_slot_before_those_that_have_none() -> None:
+    both = LimitSettings(2, 1.0)
+    limiter = Limiter(lasted_seconds=4.0, moved_at=after(3.9))
+    limiter = replace(limiter, places=tuple(Place(0, f"older-{n}", to_ms(after(4.1))) for n in range(2)))
+    postponed(limiter, again(3, both, at=4))
+    granted(limiter, replace(again(3, both, at=4), reserved=True))
 
 
 def test_as_many_are_told_as_there_are_slots() -> None:
@@ -268,28 +305,22 @@ def test_as_many_are_told_as_there_are_slots() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [LimitSettings(max_concurrency=2), LimitSettings(1, 5.0)], ids=["shares", "rate"]
+    "settings", [LimitSettings(max_concurrency=16), LimitSettings(1, 5.0)], ids=["shares", "rate"]
 )
 def test_nobody_is_told_where_a_slot_is_not_all_that_is_waited_for(settings: LimitSettings) -> None:
     limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, settings))
-    limiter, _ = postponed(limiter, told(2, settings))
-    limiter, _ = postponed(limiter, told(3, settings))
-    assert granted(give_back(limiter, first, after(4)), told(2, settings, at=60))[1].calls is None
+    for number in range(2, settings.max_concurrency - settings.shared_concurrency + 1):
+        limiter, _ = granted(limiter, told(number, settings))
+    limiter, _ = postponed(limiter, told(20, settings))
+    limiter, _ = postponed(limiter, told(30, settings))
+    assert granted(give_back(limiter, first, after(4)), told(20, settings, at=60))[1].calls is None
 
 
-def test_where_too_few_have_a_place_others_are_told_in_their_place() -> None:
-    three = LimitSettings(max_concurrency=3, per_key=KeyLimits(max_concurrency=9))
-    alone = Limiter(lasted_seconds=4.0, line=("a", "b", "c", "d"))
-    limiter, first = granted(alone, told(1, three))
-    assert (first.calls, limiter.line) == (("a", "b", "c"), ("d",))
-
-
-def test_one_of_many_asks_by_itself_oftener_than_the_others() -> None:
-    called = Place(0, "called", to_ms(after(200)), waiter="op-8", is_called=True)
-    limiter = replace(BUSY, places=(called,), lasted_seconds=100.0)
-    waits = Counter(postponed(limiter, told(number))[1].seconds for number in range(2, 200))
-    assert waits.keys() == {GUARD_SECONDS, LONGEST_TOLD_SECONDS}
-    assert 5 <= waits[GUARD_SECONDS] <= 25
+@pytest.mark.parametrize(("key", "places"), [(None, KEPT_PLACES), ("k" * 255, 17)])
+def test_as_many_of_those_behind_are_told_as_there_are_free_places(key: str | None, places: int) -> None:
+    alone = Limiter(lasted_seconds=4.0, line=tuple(f"op-{number}" for number in range(200)))
+    limiter, first = granted(alone, replace(told(900), limit_key=key))
+    assert (first.calls, limiter.line) == (alone.line[:places], alone.line[places:])
 
 
 def test_those_without_a_place_get_one_when_one_goes() -> None:
@@ -304,7 +335,7 @@ def test_those_without_a_place_get_one_when_one_goes() -> None:
     assert len(limiter.places) == KEPT_PLACES, "it asked, and has a place"
     assert len(limiter.line) == 2
     assert answer.ahead == KEPT_PLACES - 1
-    limiter, answer = postponed(limiter, told(KEPT_PLACES + 9, at=4.2))
+    limiter, answer = postponed(replace(limiter, tail_at=after(14)), told(KEPT_PLACES + 9, at=4.2))
     assert limiter.line[-1] == f"op-{KEPT_PLACES + 9}"
     assert answer.seconds == LONGEST_TOLD_SECONDS, "behind all others"
     left = leave(limiter, Leaving(f"op-{KEPT_PLACES + 4}:1", is_gone=True, waiter=limiter.line[0]), after(5))
