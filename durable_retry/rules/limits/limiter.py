@@ -15,7 +15,8 @@ and every turn ends by itself when its holder is gone, and nothing stays free wh
 
 Where all slots are lent here, a slot comes with the names of those that are next (`Slot.calls`): whoever
 gives it back tells them that a slot is free, and they ask at once. So a crowd asks about three times each,
-however many wait, and its instants matter only where one that was told is gone.
+however many wait, and its instants matter only where those that were told are gone: some ask by themselves,
+one after the other, and the first that finds a slot which nobody took has all others told in its turn.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -69,20 +70,15 @@ slots are free: so that places never run out."""
 LONGEST_TOLD_SECONDS: Final = 120.0
 """One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone."""
 GUARDED: Final = timedelta(seconds=10)
-LEAST_TOLD_SECONDS: Final = 2.0
 GUARD_SPACING_SECONDS: Final = 0.25
-"""Within so long, not before this, some of them ask by themselves, one after the other, as often as slots
-should be free and no oftener than that: where all that were called are gone, slots are free for no longer."""
+"""Within so long some of them ask by themselves, one after the other, as often as slots should be free and no
+oftener than that: where all that were called are gone, slots are free for no longer."""
 KEPT_LINE: Final = 1_000
 """Waiters without a place that a state remembers, about 36 KB: one gets a place whenever one goes."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
 """Those who wait for a slot ask so many times as often as slots should be free, so that none stays free."""
-SAME_PART: Final = 0.05
-LEAST_SAME_SECONDS: Final = 0.05
-MOST_SAME_SECONDS: Final = 0.5
-"""The first in order goes of those who ask within this part of the mean duration."""
 OVERDUE_PART: Final = 0.25
 """An attempt that lasts longer than the mean is looked at again after this part of what it is over by now."""
 LATE: Final = timedelta(seconds=3)
@@ -266,8 +262,7 @@ class _Asking:
     own: Place
     before: list[Place]  # of those who wait, those that go before it, in their order
     behind: list[Place]
-    is_due: bool  # whether it was told to ask now
-    is_called: bool  # whether it was told that a slot is free
+    is_due: bool  # whether it was told to ask now, or that a slot is free
     lent_by_key: Counter[str]  # by the marks of limit keys; empty where none has a bound
 
     @classmethod
@@ -285,6 +280,7 @@ class _Asking:
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
         at = next(index for index, place in enumerate(ordered) if place is own)
         is_called = before is not None and before.is_called is True
+        # While others are called, who asks by itself takes what they leave.
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
         is_bound = request.settings.per_key is not None
         return cls(
@@ -295,7 +291,6 @@ class _Asking:
             ordered[:at],
             ordered[at + 1 :],
             is_due or is_called,
-            is_called,
             limiter.leases.by_mark() if is_bound else Counter(),
         )
 
@@ -360,14 +355,13 @@ class _Asking:
         """Choose who is told when the slot of the attempt, which is granted, is given back.
 
         As many of those that have a place are called as there are slots, so that one that does not come
-        leaves no slot free for long; and one that has none yet, for the place that is free by now, or more of
-        them where too few have one.
+        leaves no slot free for long; and as many of those behind as there are places free.
         """
         if self.own.waiter is None:
             return limiter, None
         called, waiting, line = limiter.called, [*self.before, *self.behind], limiter.line
         if called and self._is_unused(self.limiter.moved_at):
-            # Those that were called are gone, and so may all others be: who is not has a place when it comes.
+            # None of them has come, so all others may be gone, too: who is not has a place when it comes.
             line = (*(place.waiter for place in waiting if place.waiter and not place.is_called), *line)
             called, waiting = Counter(), [place for place in waiting if place.waiter is None]
         places, calls, left = list[Place](), list[str](), max(self.pool, 1) - called.total()
@@ -384,22 +378,6 @@ class _Asking:
         return replace(limiter, places=tuple(places), line=line[behind:]), tuple(calls) or None
 
     @property
-    def at_the_same_time(self) -> int:
-        """How many before it ask at about its instant, and are not just like it.
-
-        Whoever asks first goes of those that are: of one limit key and priority, and due at about one time.
-        """
-        mean, now_ms = self.mean_seconds, to_ms(self.now)
-        apart_ms = min(max(mean * SAME_PART, LEAST_SAME_SECONDS), MOST_SAME_SECONDS) * 1_000
-        kind = self.own.limit_key, self.own.priority
-        older_ms = self.own.due_ms - mean * 1_000
-        return sum(
-            abs(place.asks_ms - now_ms) <= apart_ms
-            and (place.due_ms < older_ms or (place.limit_key, place.priority) != kind)
-            for place in self.before
-        )
-
-    @property
     def pool(self) -> int:
         """How many slots it lends."""
         return self.settings.max_concurrency - self.settings.shared_concurrency
@@ -414,11 +392,11 @@ class _Asking:
             return None
         free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
         # Who has a turn has been let past those before it.
-        goes_first = self.is_called or self.request.reserved
+        goes_first = self.is_due or self.request.reserved
         if free > 0 and (goes_first or self._is_unused(self.limiter.moved_at)):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
-        if free > (self.at_the_same_time if self.is_due else self.ahead(soon)):
+        if free > self.ahead(soon):
             return None
         most = self.settings.max_concurrency
         seconds = self.seconds_until_free(most, self.ahead())
@@ -547,7 +525,7 @@ class _Asking:
     def on_guard(self, limiter: Limiter, wait: Wait) -> tuple[Limiter, float]:
         """Return when one that will be told asks by itself: soon, where too few others do."""
         spacing = timedelta(seconds=max(wait.turn_seconds, GUARD_SPACING_SECONDS))
-        guard_at = after_tail(limiter.tail_at, self.now, LEAST_TOLD_SECONDS, spacing)
+        guard_at = after_tail(limiter.tail_at, self.now, UNUSED.total_seconds(), spacing)
         if guard_at > self.now + GUARDED:
             return limiter, LONGEST_TOLD_SECONDS
         return replace(limiter, tail_at=guard_at), (guard_at - self.now).total_seconds()

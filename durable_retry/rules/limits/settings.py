@@ -26,7 +26,7 @@ type Weight = Annotated[float, Field(ge=0.001, le=1_000)]
 
 LEAST_SHARED: Final = 16
 """Of fewer attempts at once nothing is shared out: a worker would have one or two of them, free while those
-that wait are elsewhere. Three workers kept 8 of 10 slots busy at two at once, and do at this 19 of 20."""
+that wait are elsewhere. Three workers used four fifths of two at once, and use nearly all of sixteen."""
 
 
 @dataclass(frozen=True, slots=True)

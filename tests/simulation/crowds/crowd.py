@@ -195,7 +195,9 @@ class Crowd:
     @property
     def late_turns(self) -> float:
         """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
-        return 1.0 if self.is_quick and not self.has_flood else 3.0
+        mean_seconds = sum(self.call_seconds) / 2
+        is_full = self.has_flood or self.workers * self.places < self.rate_per_second * mean_seconds
+        return 1.0 if self.is_quick and not is_full else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
         """Return the file: with other times for attempts, without a dependency, or a part of the limits."""

@@ -136,7 +136,7 @@ async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
     keys.moment.pass_(1.1)
     await ask(first)
     keys.moment.pass_(1.1)
-    running = [await ask(first) for _ in range(7)][-1]
+    running = [await ask(first) for _ in range(8)][-1]
     assert isinstance(running, Permitted)
     assert isinstance(await ask(second), NeedsSlot)
     await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)

@@ -20,7 +20,6 @@ from durable_retry.rules.limits.limiter import (
     LATE,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
-    LEAST_TOLD_SECONDS,
     LONGEST_TOLD_SECONDS,
     RESERVED_SECONDS,
     UNUSED,
@@ -256,7 +255,7 @@ def test_of_those_that_will_be_told_some_ask_by_themselves_one_after_the_other()
     assert waits == [6.0, 10.0, LONGEST_TOLD_SECONDS, LONGEST_TOLD_SECONDS]
     assert postponed(limiter, told(8, at=4.5))[1].seconds == 9.5, "for those that are gone"
     fast = replace(limiter, lasted_seconds=0.1, tail_at=None)
-    assert postponed(fast, told(9))[1].seconds == LEAST_TOLD_SECONDS + GUARD_SPACING_SECONDS
+    assert postponed(fast, told(9))[1].seconds == UNUSED.total_seconds() + GUARD_SPACING_SECONDS
 
 
 def test_where_none_of_those_that_were_called_came_all_others_are_told() -> None:

@@ -258,19 +258,6 @@ def test_a_busy_crowd_of_many_keys_holds_no_other_key_up() -> None:
     assert isinstance(acquire(limiter, last, after(1.2))[1], Slot)
 
 
-def test_of_those_that_ask_at_the_same_time_the_key_that_had_less_goes_first() -> None:
-    limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
-    for number, key in ((1, "a"), (2, "a"), (8, "b")):
-        limiter = waiting(limiter, number, key)
-    due = tuple(replace(place, asks_ms=to_ms(after(1))) for place in limiter.places)
-    assert isinstance(slot, Slot)
-    limiter = replace(give_back(limiter, slot, after(1)), places=due)
-    assert isinstance(acquire(limiter, asking(1, "a", at=1), after(1))[1], SlotPostponed)
-    assert isinstance(acquire(limiter, asking(8, "b", at=1), after(1))[1], Slot)
-    alike = replace(limiter, places=due[1:])
-    assert isinstance(acquire(alike, asking(2, "a", at=1), after(1))[1], Slot)
-
-
 @pytest.mark.parametrize(
     ("priority", "seconds"), [(None, 60), (Priority.NORMAL, 60), (Priority.HIGH, 240), (Priority.LOW, 15)]
 )
