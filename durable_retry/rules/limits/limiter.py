@@ -92,8 +92,8 @@ MOST_SOON_SECONDS: Final = 10.0
 most: it would not be back by then."""
 RESERVED_SECONDS: Final = 2.5
 """No turn of a rate is reserved further ahead: long enough for late timers."""
-LEAD_SECONDS: Final = 2.0
-"""So long before its turn is expected an attempt asks for it."""
+LEAD_PART: Final = 0.8
+"""An attempt asks for its turn this part of so long before that is expected."""
 DOOR_SECONDS: Final = 1.0
 MOST_AT_DOOR: Final = 8.0
 """An attempt comes to its worker so long before its turn and waits there, where that is exact; of a fast rate
@@ -391,9 +391,7 @@ class _Asking:
         if self.pool <= 0:
             return None
         free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
-        # Who has a turn has been let past those before it.
-        goes_first = self.is_due or self.request.reserved
-        if free > 0 and (goes_first or self._is_unused(self.limiter.moved_at)):
+        if free > 0 and (self.is_due or self._is_unused(self.limiter.moved_at)):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
         if free > self.ahead(soon):
@@ -423,9 +421,11 @@ class _Asking:
         wait_seconds = (next_at - self.now).total_seconds()
         last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
         may_go = self.is_due or self._is_unused(None if last is None else last + step)
-        if wait_seconds <= RESERVED_SECONDS and (may_go or not self.ahead(RESERVED_SECONDS)):
+        # With a slot it waits at its worker, so that none that is lent stays free for long.
+        soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS
+        if wait_seconds <= soon and (may_go or not self.ahead(soon)):
             return None
-        seconds = wait_seconds + self.ahead() / rate - LEAD_SECONDS
+        seconds = wait_seconds + self.ahead() / rate - LEAD_PART * soon
         return Wait(
             max(seconds, LEAST_ASK_SECONDS),
             self.rate_text,
