@@ -25,7 +25,7 @@ type MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
 type Weight = Annotated[float, Field(ge=0.001, le=1_000)]
 
 LEAST_SHARED: Final = 16
-"""Of fewer attempts at once nothing is shared out: a worker would have one or two of them, free while those
+"""Where fewer go at once nothing is shared out: a worker would have one or two of them, free while those
 that wait are elsewhere. Three workers used four fifths of two at once, and use nearly all of sixteen."""
 
 
