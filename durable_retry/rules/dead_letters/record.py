@@ -171,14 +171,12 @@ class KeptDeadLetter(JsonShape):
     @property
     def is_unclear(self) -> bool:
         """Whether nobody knows whether an attempt of it happened."""
-        if self.operation is None:
-            return False
         if self.category is Category.DEADLINE_EXCEEDED:
             # Its deadline came before the end of an attempt was known.
-            return self.operation.get("acted_before") is True
+            return (self.operation or {}).get("acted_before") is True
         # One that succeeded has happened, and could not be committed.
         has_succeeded = bool(self.attempts) and self.attempts[-1].get("category") is None
-        return self.category is Category.AMBIGUOUS and not has_succeeded
+        return self.category is Category.AMBIGUOUS and self.operation is not None and not has_succeeded
 
     @property
     def latest_attempt(self) -> int | None:
