@@ -14,9 +14,8 @@ The table `HandlerSteps` has a row for each remembered step of an operation:
     partition   the operation's id
     row key     number of the run whose steps they are, and the step's name
 
-A row is written in the version that was read (etag), so that of two executions of one step the rules of
-`rules.operations.steps` see each other's writes. Rows are deleted after the operation's record, see
-`upkeep.removal`.
+A row is written in the version that was read (etag), so that of two executions of one step each sees the
+other's write. Rows are deleted after the operation's record.
 """
 
 import json
