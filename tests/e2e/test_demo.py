@@ -23,7 +23,7 @@ def test_the_demo_prints_its_timeline_and_everything_ends_as_it_should() -> None
     assert demo.returncode == 0, demo.stdout + demo.stderr
     for line in (
         "attempt 1 answered 503, transient",
-        "s: paused by 429 until",
+        "s: mailer answers 429: The flaky target was asked to answer so, this operation waits until",
         "the circuit is open",
         "its circuit is closed",
         "dead letter: MalformedJson",
