@@ -51,7 +51,7 @@ def test_an_outage_leaves_its_trace_over_restarts(tmp_path: Path, target: Target
             "the outage is over",
         )
         assert outage["what"].startswith("the circuit was open for ")
-        assert outage["reason"].startswith("1 probe got through; the last error: 503")
+        assert outage["reason"].startswith("3 failures in a row; the last error: 503")
         assert outage["who"] is None
 
         # At once: what no timer has written yet is written at the end of the process.
