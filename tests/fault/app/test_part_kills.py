@@ -40,6 +40,9 @@ from tests.support.target import Target
 WRITE_NOTHING = {
     "bulk_page",
     "wake_waiting",
+    "keep_frozen",
+    "count_frozen",
+    "wake_frozen",
     "look_at_call",
     "look_at_lane",
     "look_up",
@@ -48,15 +51,16 @@ WRITE_NOTHING = {
     "pass_queue",
     "BuiltIn__HttpActivity",
 }
-"""Activities that only read, ask a dependency or wake; that of a diagnosis, which removes the row that it
-writes; and the SDK's own, which nobody calls."""
+"""Activities that only read, ask a dependency, wake or tell circuits; that of a diagnosis, which removes the
+row that it writes; and the SDK's own, which nobody calls."""
 
 CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
 """An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py. Those
 of restarted sagas: see test_saga_restarts.py."""
 
-NOT_CUT_YET = {"bulk_ends"}
-"""It keeps how items ended, which it reads again when it runs again; no life is killed behind it."""
+NOT_CUT_YET = {"bulk_ends", "leave_dependency"}
+"""The first keeps how items ended, which it reads again when it runs again; the second closes a stay, which
+it finds closed then. No life is killed behind them; in simulated worlds workers die in the second."""
 
 STRUCK = ("saga", "batch", "refused")
 """What is begun in turn in lives that are killed at a point of the task hub, and an outbox in each."""
