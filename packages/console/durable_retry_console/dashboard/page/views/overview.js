@@ -77,7 +77,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   ].filter(Boolean);
   const waiting = waitingIn(counted.unfinished?.by_status);
   const lost = [
-    waiting ? [`${counted.unfinished.complete ? "" : "At least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
+    waiting ? [`${counted.unfinished.complete ? "" : old.operations ? "About " : "At least "}${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`, waitingLinks(counted.unfinished.by_status)] : null,
     letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : waiting ? "at least " : "At least "}${plural(letters.open, "open dead letter")}`) : null,
     outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
   ].filter(Boolean);
