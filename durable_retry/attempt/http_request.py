@@ -21,9 +21,7 @@ from durable_retry.attempt.excerpts import (
 from durable_retry.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.attempt.http_pool import SendProgress
 from durable_retry.base.documents import read_answer
-from durable_retry.base.foreign import (
-    names_of,
-)
+from durable_retry.base.foreign import names_of
 from durable_retry.base.names import Category
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError

@@ -8,9 +8,7 @@ from durable_retry.base.errors import NoSuchDeadLetterError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import OperationState
-from durable_retry.dead_letters.index import (
-    read_summary,
-)
+from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.dead_letters.records import (
     change_dead_letter,

@@ -11,9 +11,7 @@ from typing import Any, assert_never
 
 import httpx
 
-from durable_retry.attempt.attempt import (
-    outcome_of_marked,
-)
+from durable_retry.attempt.attempt import outcome_of_marked
 from durable_retry.attempt.http_client import close_clients, sending_over
 from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.attempt.markers import Marked

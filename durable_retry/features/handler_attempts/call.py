@@ -21,9 +21,7 @@ from uuid import uuid4
 from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter
 
-from durable_retry.attempt.admission import (
-    StepBlockedError,
-)
+from durable_retry.attempt.admission import StepBlockedError
 from durable_retry.attempt.functions import (
     CANCEL_SECONDS,
     Interruption,
@@ -37,12 +35,8 @@ from durable_retry.base.errors import ContendedError
 from durable_retry.base.foreign import look, plain_json
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.handler_attempts.call_transport import CallTransport, Seen, UnmarkedError
-from durable_retry.features.handler_attempts.excerpts import (
-    refuse_credentials,
-)
-from durable_retry.features.handler_attempts.gate import (
-    StepGate,
-)
+from durable_retry.features.handler_attempts.excerpts import refuse_credentials
+from durable_retry.features.handler_attempts.gate import StepGate
 from durable_retry.features.handler_attempts.heartbeat import Heartbeat
 from durable_retry.features.handler_attempts.rules.steps import (
     MAX_RESULT_BYTES,

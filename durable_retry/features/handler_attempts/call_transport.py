@@ -19,13 +19,9 @@ from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.attempt.http_request import Plan, own_headers
 from durable_retry.attempt.markers import SENT, insert_marker
 from durable_retry.base.errors import ContendedError, StorageRefusedError
-from durable_retry.base.foreign import (
-    names_of,
-)
+from durable_retry.base.foreign import names_of
 from durable_retry.base.names import Category
-from durable_retry.features.handler_attempts.rules.steps import (
-    UnknownEffectError,
-)
+from durable_retry.features.handler_attempts.rules.steps import UnknownEffectError
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.request import is_unprotected
 from durable_retry.rules.retry.classify import classify_failure, classify_status

@@ -50,9 +50,7 @@ from durable_retry.features.handler_attempts.excerpts import (
     failure_traceback,
     refuse_credentials,
 )
-from durable_retry.features.handler_attempts.gate import (
-    StepGate,
-)
+from durable_retry.features.handler_attempts.gate import StepGate
 from durable_retry.features.handler_attempts.raised import (
     FailedAnswer,
     answer_of,

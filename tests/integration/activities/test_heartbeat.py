@@ -15,9 +15,7 @@ from durable_retry.attempt import results
 from durable_retry.attempt.attempt import make_attempt
 from durable_retry.base.names import Category, OperationState
 from durable_retry.features.handler_attempts.call import Calls
-from durable_retry.features.handler_attempts.rules.steps import (
-    MAX_PROGRESS_BYTES,
-)
+from durable_retry.features.handler_attempts.rules.steps import MAX_PROGRESS_BYTES
 from durable_retry.features.handler_attempts.shown import steps_shown
 from durable_retry.handlers import Call, registry
 from durable_retry.rules.config.dependencies_file import parse_config

@@ -2,9 +2,7 @@
 
 from importlib import import_module
 
-from durable_retry.base.foreign import (
-    _names_of_class,
-)
+from durable_retry.base.foreign import _names_of_class
 from durable_retry.features.handler_attempts.rules.libraries import _KNOWN
 
 MODULES = """

@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.attempt.commits import (
-    TABLE as OUTBOX_TABLE,
-)
-from durable_retry.attempt.commits import (
-    CommitLocation as OutboxLocation,
-)
+from durable_retry.attempt.commits import TABLE as OUTBOX_TABLE
+from durable_retry.attempt.commits import CommitLocation as OutboxLocation
 from durable_retry.attempt.commits import (
     commit_success,
     own_location,

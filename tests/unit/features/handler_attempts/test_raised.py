@@ -10,9 +10,7 @@ import pytest
 import requests
 from azure.core.exceptions import HttpResponseError
 
-from durable_retry.base.foreign import (
-    names_of,
-)
+from durable_retry.base.foreign import names_of
 from durable_retry.features.handler_attempts.raised import (
     FailedAnswer,
     answer_of,
