@@ -1,7 +1,6 @@
 """What keys of a dependency ask for, in a running app: signing in, and a schema."""
 
 import json
-import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from azure.storage.queue import QueueClient
 from scripts.processes import eventually
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
-from tests.support.certificates import SelfSigned, make_self_signed
+from tests.support.certificates import for_known_clients, make_self_signed
 from tests.support.stub_server import StubServer
 from tests.support.target import Target
 
@@ -50,15 +49,6 @@ SCHEMA = {
 
 TOKEN = b'{"access_token": "of-the-app", "expires_on": "4102444800"}'
 """What the app's identity is answered."""
-
-
-def for_known_clients(bank: SelfSigned, client: SelfSigned) -> ssl.SSLContext:
-    """Return what serves those clients alone that have the certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(bank.certificate, bank.key)
-    context.load_verify_locations(client.certificate)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """A TLS certificate for servers of the tests on 127.0.0.1."""
 
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -43,3 +44,12 @@ def make_self_signed(folder: Path) -> SelfSigned:
     )
     files.key.write_bytes(private)
     return files
+
+
+def for_known_clients(own: SelfSigned, client: SelfSigned) -> ssl.SSLContext:
+    """Return what lets a server with the first certificate take only clients that have the second."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.certificate, own.key)
+    context.load_verify_locations(client.certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -28,7 +28,7 @@ from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from tests.support.builders import an_operation
-from tests.support.certificates import SelfSigned, make_self_signed
+from tests.support.certificates import SelfSigned, for_known_clients, make_self_signed
 
 type Answer = tuple[int, dict[str, Any]]
 
@@ -227,15 +227,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SelfSigned:
     return made
 
 
-def asking_for(trusted: SelfSigned, own: SelfSigned) -> ssl.SSLContext:
-    """Return what lets a server take only clients with a certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(own.certificate, own.key)
-    context.load_verify_locations(trusted.certificate)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 def showing(shown: SelfSigned) -> str:
     return f'tls = {{ certificate = "{shown.certificate}", key = "{shown.key}" }}'
 
@@ -243,7 +234,7 @@ def showing(shown: SelfSigned) -> str:
 async def test_a_server_that_asks_for_a_certificate_gets_it(files: SelfSigned, tmp_path: Path) -> None:
     (tmp_path / "client").mkdir()
     client = make_self_signed(tmp_path / "client")
-    async with serving(OK, tls=asking_for(client, own=files)) as payments:
+    async with serving(OK, tls=for_known_clients(files, client)) as payments:
         with configured(payments, showing(client)):
             assert (await attempt()).category is None
         with configured(payments, ""):
@@ -257,7 +248,7 @@ async def test_a_certificate_that_is_not_trusted_is_a_refused_credential(
 ) -> None:
     (tmp_path / "client").mkdir()
     client = make_self_signed(tmp_path / "client")
-    context = asking_for(files, own=files)
+    context = for_known_clients(files, files)
     context.maximum_version = version
     listening = socket.create_server(("127.0.0.1", 0))
 

@@ -239,6 +239,13 @@ def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: st
     return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
 
 
+def start_with(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, module: str, functions: str) -> str:
+    """Load the app with such a file and a module of these functions, and return its mistakes, one a line."""
+    monkeypatch.syspath_prepend(folder)
+    (folder / f"{module}.py").write_text(f"import durable_retry\n{functions}")
+    return start(monkeypatch, folder, text, module)
+
+
 def test_a_good_file_is_there_for_everybody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert start(monkeypatch, tmp_path, GOOD) == ""
     assert configuration.find_dependency("payments") is not None
@@ -316,15 +323,16 @@ def test_a_handler_of_an_unknown_dependency_does_not_start(
 def test_what_a_function_cannot_have_is_listed_with_its_module(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "wrong_functions.py").write_text(
-        "import durable_retry\n"
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        GOOD,
+        "wrong_functions",
         "@durable_retry.operation(dependency='payments', timeout=3600)\n"
         "def slow(order): ...\n"
         "@durable_retry.operation(dependency='payments')\n"
-        "def unreadable(order: 'Missing'): ...\n"
+        "def unreadable(order: 'Missing'): ...\n",
     )
-    printed = start(monkeypatch, tmp_path, GOOD, "wrong_functions")
     assert "wrong_functions.py:2: handler 'slow': timeout: 3600 s + 10 s to spare" in printed
     assert "wrong_functions.py:4: handler 'unreadable': its annotations cannot be read" in printed
 
@@ -332,18 +340,19 @@ def test_what_a_function_cannot_have_is_listed_with_its_module(
 def test_events_that_nobody_could_get_are_listed_with_their_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "telling_functions.py").write_text(
-        "import durable_retry\n"
+    event = "{ type = 'failed', queue = 'azure-webjobs-x' }"
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        f"{GOOD}\non_failure = [{event}]\n",
+        "telling_functions",
         "from durable_retry import Event\n"
         "gone = Event.to_webhook('gone', '/hook', 'failed')\n"
         "@durable_retry.operation(dependency='payments', on_failure=[gone])\n"
         "def charge(order): ...\n"
         "@durable_retry.operation(dependency='payments', on_failure=[Event.to_queue('alarm', 't', 5)])\n"
-        "def refund(order): ...\n"
+        "def refund(order): ...\n",
     )
-    event = "{ type = 'failed', queue = 'azure-webjobs-x' }"
-    printed = start(monkeypatch, tmp_path, f"{GOOD}\non_failure = [{event}]\n", "telling_functions")
     assert "dependencies.payments: /on_failure/0/queue: belongs to the task hub or the host" in printed
     assert "telling_functions.py:4: handler 'charge': /on_failure/1/dependency: no dependency has" in printed
     assert "telling_functions.py:6: handler 'refund': /on_failure: has data that is no object" in printed
@@ -352,15 +361,16 @@ def test_events_that_nobody_could_get_are_listed_with_their_place(
 def test_a_fallback_that_cannot_be_is_refused_with_its_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "falling_functions.py").write_text(
-        "import durable_retry\n"
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        f"{GOOD}\nfallback = 'payments'\n",
+        "falling_functions",
         "@durable_retry.operation(dependency='payments', fallback='gone')\n"
         "def charge(order): ...\n"
         "@durable_retry.operation(dependency='payments', fallback='a b')\n"
-        "def refund(order): ...\n"
+        "def refund(order): ...\n",
     )
-    printed = start(monkeypatch, tmp_path, f"{GOOD}\nfallback = 'payments'\n", "falling_functions")
     assert "dependencies.payments: /fallback: is the dependency itself" in printed
     assert "falling_functions.py:2: handler 'charge': /fallback: no dependency has the name gone" in printed
     assert "falling_functions.py:4: handler 'refund': /fallback: a name is letters" in printed
@@ -369,9 +379,11 @@ def test_a_fallback_that_cannot_be_is_refused_with_its_place(
 def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "asked_functions.py").write_text(
-        "import durable_retry\n"
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        GOOD,
+        "asked_functions",
         "@durable_retry.operation(dependency='payments')\n"
         "def charge(order): ...\n"
         "@charge.lookup(settle_seconds=-1, settle=1)\n"
@@ -379,9 +391,8 @@ def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
         "@durable_retry.operation(dependency='payments')\n"
         "def refund(order): ...\n"
         "@refund.lookup\n"
-        "def find_refund(number): ...\n"
+        "def find_refund(number): ...\n",
     )
-    printed = start(monkeypatch, tmp_path, GOOD, "asked_functions")
     assert (
         "asked_functions.py:2: handler 'charge': /lookup/settle_seconds: must be greater than or equal"
         in printed
@@ -393,16 +404,17 @@ def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
 def test_what_a_function_has_of_a_feature_that_was_taken_out_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "lacking_functions.py").write_text(
-        "import durable_retry\n"
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"lookup": "lookup"})
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        GOOD,
+        "lacking_functions",
         "@durable_retry.operation(dependency='payments')\n"
         "def charge(order): ...\n"
         "@charge.lookup\n"
-        "def find_charge(order): ...\n"
+        "def find_charge(order): ...\n",
     )
-    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"lookup": "lookup"})
-    printed = start(monkeypatch, tmp_path, GOOD, "lacking_functions")
     assert "handler 'charge': lookup is of the feature lookup, which this app lacks" in printed
 
 
