@@ -241,14 +241,7 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
 
     def declare(function: Any) -> Any:
         handler, mistake = _declaration(function, None if callable(name) else name, options)
-        if _check_declared is not None:
-            _check_declared(handler, mistake)
-        if handler is not None:
-            _handlers[handler.name] = handler
-        if mistake is not None:
-            _mistakes[_defined_at(function)] = mistake
-        else:
-            _mistakes.pop(_defined_at(function), None)
+        _note(_defined_at(function), handler, mistake)
         with suppress(AttributeError):  # a built-in function and a method take no attribute
             function.lookup = partial(_declare_lookup, None if handler is None else handler.name)
         return function
@@ -275,17 +268,22 @@ def _declare_lookup(handler_name: str | None, function: Any = None, /, **options
         if mistake is None:
             own = {_LOOKUP: {**options, "function": function}}
             handler = replace(handler, of_features={**handler.of_features, **own})
-        if _check_declared is not None:
-            _check_declared(handler, mistake)
-        at = _lookup_at(handler.function)
-        if mistake is None:
-            _mistakes.pop(at, None)
-        else:
-            _mistakes[at] = mistake
-        _handlers[handler_name] = handler
+        _note(_lookup_at(handler.function), handler, mistake)
         return function
 
     return declare if function is None else declare(function)
+
+
+def _note(at: tuple[str, str], handler: Handler | None, mistake: HandlerSetupError | None) -> None:
+    """Keep a handler as it is declared now, and what is wrong at a place of it."""
+    if _check_declared is not None:
+        _check_declared(handler, mistake)
+    if handler is not None:
+        _handlers[handler.name] = handler
+    if mistake is None:
+        _mistakes.pop(at, None)
+    else:
+        _mistakes[at] = mistake
 
 
 def _declaration(
