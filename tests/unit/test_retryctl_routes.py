@@ -14,20 +14,12 @@ from retryctl.parser import COMMANDS
 API: Final = described()
 BY_HAND: Final = {
     "find": "GET search",
-    "submit": "POST operations",
     "dead-letters list": "GET dead-letters",
     "dead-letters note": "POST dead-letters/{id}/notes",
-    "bulk start": "POST bulk-actions",
-    "batch submit": "POST batches",
-    "saga submit": "POST sagas",
     "saga show": "GET sagas/{id}",
-    "alerts test": "POST alerts/test",
     "health": "GET health",
-    "metrics": "GET metrics",
-    "policy preview": "POST policies/preview",
     "check-replay": "GET histories",
     "doctor": "POST diagnoses",
-    "setup": "POST setup",
     "top": "GET overview",
 }
 """Routes of the commands that have a function of their own."""

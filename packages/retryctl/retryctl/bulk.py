@@ -1,16 +1,12 @@
 """Commands about many at once: bulk actions on dead letters or operations."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.console import RenderableType
-
-from retryctl import errors, watching
-from retryctl.api import Api
+from retryctl import watching
 from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.dead_letters import change_text
 from retryctl.errors import UsageError
-from retryctl.output import Screen, bar, cell, fill
+from retryctl.output import Lines, Screen, bar, fill, filled
 
 _FINISHED: Final = frozenset({"completed", "stopped", "cancelled"})
 _FILTERS: Final = (
@@ -21,16 +17,14 @@ _ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 """How what was started has ended."""
 
 
-def _text(document: Any) -> Iterator[RenderableType]:
+def _text(document: Any) -> Lines:
     """Yield how far it is, why it stopped, and what failed."""
     counts = ", ".join(
         f"{document[name]} {name.replace('_', ' ')}"
         for name in ("matched", "started", *_ENDS[:-1], "skipped", "failed", "remaining")
     )
-    yield fill("{action_id}  {action} {status}: {counts}", document | {"counts": counts})
-    if document["reason"]:
-        yield f"  {cell(document['reason'])}"
-    yield from (f"  {failure['id']}: {cell(failure['detail'])}" for failure in document["failures"])
+    yield fill("{action_id}  {action} {status}: {counts}[\n  {reason}]", document | {"counts": counts})
+    yield from filled("  {id}: {detail}", document["failures"])
 
 
 def _live(document: Any) -> str:
@@ -41,8 +35,8 @@ def _live(document: Any) -> str:
     return text if until is None else f"{text}, waits for a circuit, looks again in {watching.left(until)}"
 
 
-def _change(_before: Any, document: Any) -> Iterator[RenderableType]:
-    return _text(document) if document["status"] in _FINISHED else iter(())
+def _change(_before: Any, document: Any) -> Lines:
+    return _text(document) if document["status"] in _FINISHED else ()
 
 
 _WATCH: Final = Watch(
@@ -51,24 +45,27 @@ _WATCH: Final = Watch(
 )
 
 
-def _preview(document: Any) -> Iterator[RenderableType]:
-    """Yield what a replay would change in the first ones, or why it would be refused."""
+def _started(document: Any) -> Lines:
+    """Yield what was started; of a dry run what would change in the first ones, or why it is refused."""
+    name, is_dry = document["given"]["action"].replace("_", "-"), document["given"]["dry_run"]
+    if not is_dry:
+        yield fill(f"{{action_id}}  {name} of {{matched}}", document)
+        return
+    yield f"{name} would act on {'' if document['complete'] else 'at least '}{document['matched']}"
     letters = document.get("preview", ())
     if letters and not any(letter["changes"] or letter["errors"] for letter in letters):
         yield "nothing changes"
         return
     for letter in letters:
-        yield f"{letter['id']}  {letter['key'] or ''}".rstrip()
+        yield fill("{id}[  {key}]", letter)
         yield from (f"  {change_text(change)}" for change in letter["changes"])
-        yield from (
-            f"  refused {each['pointer'] or '/'}: {cell(each['detail'])}" for each in letter["errors"]
-        )
+        yield from filled("  refused {pointer:/}: {detail}", letter["errors"])
         if not (letter["changes"] or letter["errors"]):
             yield "  nothing changes"
 
 
-def _start(api: Api, given: Given, screen: Screen) -> int:
-    """Start a bulk action on what matches the filters, the given ids or a batch; `--dry-run` only counts.
+def _chosen(given: Given, _: Screen) -> Given:
+    """Return a bulk action on what matches the filters, the given ids or a batch.
 
     Raises:
         UsageError: Not exactly one of filters, ids, `--batch` and `--all` is given.
@@ -84,15 +81,7 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
         raise UsageError("give filters, or ids, or --batch, or --all")
     if filter_ or is_all:
         given["filter"] = filter_
-    given |= {"action": name.replace("-", "_"), **own}
-    ask = Ask("POST bulk-actions", f"{{action_id}}  {name} of {{matched}}", _WATCH)
-    if not given.setdefault("dry_run", False):
-        return ask(api, given, screen)
-    document = api.ask(ask.route, given)
-    least = "" if document["complete"] else "at least "
-    count = f"{name} would act on {least}{document['matched']}"
-    screen.show(document, lambda shown: [count, *_preview(shown)])
-    return errors.OK
+    return {"dry_run": False, **given, "action": name.replace("-", "_"), **own}
 
 
 _COLUMNS: Final = f"action_id:id action status matched {' '.join(_ENDS)} remaining created_at by note"
@@ -107,7 +96,7 @@ COMMANDS: Final = (
     Command(
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
-        _start,
+        Ask("POST bulk-actions", _started, _WATCH, body=_chosen),
         "action many all batch any_status letters pause change pace proof",
     ),
     Command(

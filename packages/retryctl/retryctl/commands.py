@@ -1,17 +1,15 @@
 """What commands do: most ask one route of the API and show its answer, as a row of a table says."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
-
-from rich.console import RenderableType
 
 from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.errors import ApiError, CommandError
-from retryctl.output import Rows, Screen, View, fill, printable
+from retryctl.output import Lines, Rows, Screen, View, fill, printable
 
 type Given = dict[str, Any]
 """Options and arguments that a command line gives, by the names that the API has for them."""
@@ -66,7 +64,7 @@ class Listing:
         screen.show(document, self.view, self.id_name)
         return document
 
-    def view(self, document: Any) -> Iterable[RenderableType]:
+    def view(self, document: Any) -> Lines:
         """Return the table."""
         items = [item | {name: make(item) for name, make in self.made.items()} for item in document["items"]]
         return [Rows(items, self.columns)]
@@ -89,7 +87,7 @@ class Watch:
     id_name: str
     finished: AbstractSet[str]
     live: Callable[[Any], str]
-    change: Callable[[Any, Any], Iterable[RenderableType]]
+    change: Callable[[Any, Any], Lines]
     went_well: Callable[[Any], bool] = lambda ended: bool(ended["status"] == "succeeded")
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
@@ -113,26 +111,27 @@ class Ask:
         route: See `Api.ask`; the command's options are what is sent.
         view: Of the answer, or a line of it, see `fill`; both find what was sent under `given`.
         watch: Follows what was started where `--watch` is given.
+        body: Makes what is sent of the options; raises `UsageError`.
+        went_well: Whether the answer is the one that was wanted.
     """
 
     route: str
     view: View | str
     watch: Watch | None = None
+    _: KW_ONLY
+    body: Callable[[Given, Screen], Given] = lambda given, _: given
+    went_well: Callable[[Any], bool] = lambda _: True
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
         """Send it."""
-        is_watched = given.pop("watch", False)
-        document = api.ask(self.route, given)
-        if is_watched and self.watch is not None:
-            return self.watch(api, {"id": document[self.watch.id_name]}, screen)
-        self.show(document, given, screen)
-        return errors.OK
-
-    def show(self, document: Any, given: Given, screen: Screen) -> None:
-        """Show the answer to what was sent."""
-        view = self.view
+        is_watched, seconds = given.pop("watch", False), given.pop("wait", 0)
+        sent, view = self.body(given, screen), self.view
+        document = api.ask(self.route, sent, headers={"Prefer": f"wait={seconds}"} if seconds else None)
+        if is_watched and self.watch is not None and (started := document.get(self.watch.id_name)):
+            return self.watch(api, {"id": started}, screen)
         lines = view if callable(view) else lambda shown: [fill(view, shown)]
-        screen.show(document, lambda shown: lines(shown | {"given": given}))
+        screen.show(document, lambda shown: lines(shown | {"given": sent}))
+        return errors.OK if self.went_well(document) else errors.FAILED
 
 
 def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:

@@ -1,17 +1,16 @@
 """Commands about dead letters and their root causes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing
-from retryctl.operations import attempt_text, by
-from retryctl.output import Rows, Screen, facts, fill, instant, said, state, whose
+from retryctl.operations import ATTEMPT
+from retryctl.output import Lines, Rows, Screen, facts, fill, filled, plural, said, state, whose
 
 _LISTED: Final = Listing(
     "dead-letters", "id:dead_letter status dependency limit_key? reason created_at detail", "id"
@@ -20,6 +19,10 @@ _HEAD: Final = (
     "id status operation_id:operation_id key source dependency handler category reason group correlation_id "
     "order_key priority limit_key debounce_key app_version first_failed_at created_at archived_at "
     "archived_by message"
+)
+_REPLAY: Final = (
+    "replayed {requested_at}[ by {by}] as {operation_id}[, which became {dead_letter_id}]"
+    "[\n  from step {from_step}][\n  note  {note}]"
 )
 
 
@@ -33,7 +36,7 @@ def _list(api: Api, given: Given, screen: Screen) -> int:
     return errors.OK
 
 
-def _summary(document: Any) -> Iterator[RenderableType]:
+def _summary(document: Any) -> Lines:
     count = document["open"] if document["complete"] else f"at least {document['open']}"
     rows = [document | {"by": "all", "name": "", "open": count}]
     for kind in ("reason", "dependency"):
@@ -42,21 +45,16 @@ def _summary(document: Any) -> Iterator[RenderableType]:
     yield Rows(rows, "by name open oldest_age_seconds:oldest")
 
 
-def _view(document: Any) -> Iterator[RenderableType]:
+def _view(document: Any) -> Lines:
     yield facts(document, _HEAD)
     yield f"detail {said(' '.join(document['detail'].split()))}"
     yield from (f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document)
-    yield from map(attempt_text, document["attempts"])
+    yield from filled(ATTEMPT, document["attempts"])
     yield from _failure(document.get("failure") or {})
     for replay in document["replays"]:
-        became = f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
-        yield f"replayed {instant(replay['requested_at'])}{by(replay)} as {replay['operation_id']}{became}"
-        yield from (f"  {label} {replay[name]}" for label, name in _OF_REPLAY.items() if replay.get(name))
+        yield fill(_REPLAY, replay)
         yield from (f"  changed {change_text(change)}" for change in replay["changes"])
     yield from _notes(document)
-
-
-_OF_REPLAY: Final = {"from step": "from_step", "note ": "note"}
 
 
 def change_text(change: Mapping[str, Any]) -> str:
@@ -67,11 +65,11 @@ def change_text(change: Mapping[str, Any]) -> str:
     return f"{change['pointer']}: {before} to {after}"
 
 
-def _notes(document: Any) -> Iterator[str]:
-    return (f"note {instant(note['at'])}{by(note)}  {note['text']}" for note in document["notes"])
+def _notes(document: Any) -> Lines:
+    return (fill("note {at}[ by {by}]  ", note).append(note["text"]) for note in document["notes"])
 
 
-def _failure(failure: Mapping[str, Any]) -> Iterator[str]:
+def _failure(failure: Mapping[str, Any]) -> Lines:
     """Yield what is known of a failure beside its line: the step, the answer's body, the traceback."""
     if failure.get("step"):
         yield f"step {failure['step']}"
@@ -81,9 +79,8 @@ def _failure(failure: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {text}" for text in failure[name].splitlines())
 
 
-def _short(document: Any) -> Iterator[Text]:
-    count = len(document["notes"])
-    yield fill("{id}  {status}", document).append(f", {count} note{'' if count == 1 else 's'}")
+def _short(document: Any) -> Lines:
+    yield fill("{id}  {status}, ", document).append(plural(len(document["notes"]), "note"))
 
 
 def standing(cause: Mapping[str, Any]) -> Text:
@@ -91,9 +88,9 @@ def standing(cause: Mapping[str, Any]) -> Text:
     return state(cause["status"], ", came back" if cause["came_back"] else "")
 
 
-def _cause(document: Any) -> Iterator[RenderableType]:
+def _cause(document: Any) -> Lines:
     acts = {
-        act: f"{instant(document[f'{act}_at'])}{by({'by': document[f'{act}_by']})}"
+        act: fill(f"{{{act}_at}}[ by {{{act}_by}}]", document)
         for act in ("acknowledged", "resolved")
         if document[f"{act}_at"]
     }
@@ -106,7 +103,7 @@ def _cause(document: Any) -> Iterator[RenderableType]:
     yield from _notes(document)
 
 
-def _short_cause(document: Any) -> Iterator[Text]:
+def _short_cause(document: Any) -> Lines:
     yield Text.assemble(f"{document['group']}  ", standing(document))
 
 

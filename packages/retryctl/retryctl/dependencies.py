@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from rich.console import RenderableType
-
 from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given
 from retryctl.errors import UsageError
-from retryctl.output import Rows, Screen, facts, fill, spaced, span
+from retryctl.output import Lines, Rows, Screen, facts, fill, spaced, span
 
 PLOT_WIDTH: Final = 60
 _PLOT_ROWS: Final = 20
@@ -34,11 +32,11 @@ def _limit(document: Mapping[str, Any]) -> str:
     return span(document["deadline_seconds"]) if document["deadline_seconds"] else "none"
 
 
-def _dependencies(document: Any) -> Iterator[RenderableType]:
+def _dependencies(document: Any) -> Lines:
     yield Rows([each | {"deadline": _limit(each["timeouts"])} for each in document["items"]], _DEPENDENCIES)
 
 
-def _circuits(document: Any) -> Iterator[RenderableType]:
+def _circuits(document: Any) -> Lines:
     yield _circuit_rows(key for each in document["items"] for key in (each, *each.get("limit_keys", ())))
 
 
@@ -46,7 +44,7 @@ def _circuit_rows(circuits: Iterable[Mapping[str, Any]]) -> Rows:
     return Rows(list(circuits), "dependency limit_key? state calls failures failure_ratio:ratio why")
 
 
-def _circuit(document: Any) -> Iterator[RenderableType]:
+def _circuit(document: Any) -> Lines:
     again = None if document["opened_at"] == document["first_opened_at"] else document["opened_at"]
     counts = "{calls}, {failures} failed, {slow_calls} slow".format_map(document)
     made = {"opened_again_at": again, "counts": counts, "failed_probes": document["failed_probes"] or None}
@@ -61,12 +59,12 @@ def _circuit(document: Any) -> Iterator[RenderableType]:
         yield Rows(document["audit"], "at:when action by reason")
 
 
-def _changed(document: Any) -> Iterator[RenderableType]:
-    given = document["given"]
-    duration = f" for {span(given['for_seconds'])}" if "for_seconds" in given else ""
-    deadlines = ", deadlines stop meanwhile" if "stops_deadline" in given else ""
-    whose = " for {limit_key}" if "limit_key" in document else ""
-    yield fill(f"{{dependency}}{whose}  {{action}}{duration}{deadlines}: {{reason}}", document)
+def _changed(document: Any) -> Lines:
+    deadlines = ", deadlines stop meanwhile" if "stops_deadline" in document["given"] else ""
+    text = (
+        f"{{dependency}}[ for {{limit_key}}]  {{action}}[ for {{given.for_seconds}}]{deadlines}: {{reason}}"
+    )
+    yield fill(text, document)
 
 
 def _health(api: Api, _: Given, screen: Screen) -> int:
@@ -75,7 +73,7 @@ def _health(api: Api, _: Given, screen: Screen) -> int:
     return errors.OK if document["status"] == "healthy" else errors.UNREACHABLE
 
 
-def _parts(document: Any) -> Iterator[RenderableType]:
+def _parts(document: Any) -> Lines:
     parts = [
         {"part": name, "state": "works" if part["healthy"] else part["detail"]}
         for name, part in document["parts"].items()
@@ -83,15 +81,16 @@ def _parts(document: Any) -> Iterator[RenderableType]:
     yield Rows(parts, "part state")
 
 
-def _metrics(api: Api, given: Given, screen: Screen) -> int:
-    """Show what happened to each dependency in the last minutes."""
+def _lately(given: Given, _: Screen) -> Given:
     begin = watching.now() - timedelta(minutes=given.pop("minutes", 60))
-    document = api.ask("GET metrics", {**given, "from": begin.isoformat().replace("+00:00", "Z")})
-    screen.show(document, lambda shown: spaced(_metric_tables(shown["dependencies"])))
-    return errors.OK
+    return {**given, "from": begin.isoformat().replace("+00:00", "Z")}
 
 
-def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Sequence[RenderableType]]:
+def _metrics(document: Any) -> Lines:
+    return spaced(_metric_tables(document["dependencies"]))
+
+
+def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Lines]:
     """Yield the table, then those of priorities and of debounce keys, each where there is any."""
     of_keys = " key_openings" if any(each["key_openings"] for each in dependencies) else ""
     yield [Rows(dependencies, _METRICS + of_keys)]
@@ -107,14 +106,13 @@ def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Sequence[RenderableT
         yield [Rows(debounced, "dependency debounce_replaced:debounced_away debounce_ran:ran_after_debounce")]
 
 
-def _preview(api: Api, given: Given, screen: Screen) -> int:
-    """Show the waits of a policy, as a table and as a plot."""
+def _policy(given: Given, _: Screen) -> Given:
     if given.keys().isdisjoint(("dependency", "retry")):
         raise UsageError("give --dependency, or --retry, or both")
-    return Ask("POST policies/preview", _waits)(api, given, screen)
+    return given
 
 
-def _waits(document: Any) -> Iterator[RenderableType]:
+def _waits(document: Any) -> Lines:
     waits, total = document["waits"], document["total"]
     rows = [*waits, total | {"after_attempt": "total"}]
     yield Rows(rows, "after_attempt least_seconds expected_seconds most_seconds")
@@ -160,11 +158,14 @@ COMMANDS: Final = (
     Command(
         "metrics",
         "show attempts, failures, retries, durations and openings of the last minutes (60, at most 10080)",
-        _metrics,
+        Ask("GET metrics", _metrics, body=_lately),
         "any_dependency minutes",
     ),
     Command(
-        "policy preview", "show every wait, as a table and a plot", _preview, "dependency retry deadline"
+        "policy preview",
+        "show every wait, as a table and a plot",
+        Ask("POST policies/preview", _waits, body=_policy),
+        "dependency retry deadline",
     ),
     Command("circuits list", "list circuits", Ask("GET circuits", _circuits)),
     Command("circuits show", "show a circuit", Ask("GET circuits/{dependency}", _circuit), "circuit of_key"),

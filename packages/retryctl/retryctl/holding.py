@@ -1,26 +1,21 @@
 """Commands that hold every dependency, show that, and let what is held go."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.console import RenderableType
-
 from retryctl.commands import Ask, Command
-from retryctl.output import Rows, facts, fill, plural, span
+from retryctl.output import Lines, Rows, facts, fill, plural
 
 _HOLD: Final = "status reason by since until thaw"
+_WAVE: Final = "wave {number} of {of}, {released} of {waiting} let go, by {by}"
 
 
-def _held(document: Any) -> Iterator[RenderableType]:
+def _held(document: Any) -> Lines:
     yield facts(document, _HOLD)
 
 
-def _shown(document: Any) -> Iterator[RenderableType]:
-    thaw = None
-    if wave := document.get("wave"):
-        thaw = "wave {number} of {of}, {released} of {waiting} let go, by {by}".format(
-            **wave, of=len(wave["waves"])
-        )
+def _shown(document: Any) -> Lines:
+    wave = document.get("wave")
+    thaw = wave and fill(_WAVE, wave | {"of": len(wave["waves"])})
     yield from _held(document | {"thaw": thaw})
     preview = document["preview"]
     least = "" if preview["complete"] else "at least "
@@ -29,9 +24,9 @@ def _shown(document: Any) -> Iterator[RenderableType]:
         yield Rows(preview["by_dependency"], "dependency operations held first_at:first")
 
 
-def _thawed(document: Any) -> Iterator[RenderableType]:
+def _thawed(document: Any) -> Lines:
     shares = ", ".join(f"{share:.3g}" for share in document["waves"])
-    yield fill(f"thaws in waves of {shares}; each is watched for {span(document['wave_seconds'])}", document)
+    yield fill(f"thaws in waves of {shares}; each is watched for {{wave_seconds}}", document)
 
 
 COMMANDS: Final = (

@@ -1,12 +1,9 @@
 """Commands about lanes: operations of one order key run one after the other."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.console import RenderableType
-
 from retryctl.commands import Ask, Command, Listing
-from retryctl.output import Rows, facts
+from retryctl.output import Lines, Rows, facts
 
 _COLUMNS: Final = (
     "order_key state {}front.operation_id:in_front front.dead_letter_id:dead_letter front_since:since"
@@ -17,7 +14,7 @@ def _state(lane: Any) -> str:
     return "empty" if lane["front"] is None else "blocked" if lane["blocked"] else "running"
 
 
-def _view(document: Any) -> Iterator[RenderableType]:
+def _view(document: Any) -> Lines:
     (lane,) = document["items"]
     yield facts(lane | {"state": _state(lane)}, f"{_COLUMNS.format('')} waiting unreadable")
     queue = [{"place": place, **waits} for place, waits in enumerate(lane["queue"], 1)]

@@ -2,12 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from operator import itemgetter
 from typing import Any, Final
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from retryctl import errors, watching
@@ -15,7 +13,7 @@ from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.errors import UsageError
 from retryctl.options import read_document
-from retryctl.output import Rows, Screen, cell, facts, fill, instant, said, spaced, span, state
+from retryctl.output import Lines, Rows, Screen, facts, fill, filled, said, spaced
 
 _FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 _REQUEST: Final = ("method", "path", "query", "headers", "json")
@@ -25,50 +23,26 @@ _HEAD: Final = (
     "operation_id status key dependency correlation_id submitted_by deadline_at next_attempt_at "
     "priority limit_key debounce_key replaced_by"
 )
+_ATTEMPT: Final = (
+    "attempt {number}[ at {dependency}]  {status_code:no answer}  {duration_ms}  "
+    "{category:success}[: {error}]"
+)
+ATTEMPT: Final = f"{_ATTEMPT}[\n  waits {{next_delay_seconds}} ({{delay_reasons}})]"
+"""An attempt, and the wait after it."""
 
 
-def operation_view(document: Any) -> Iterator[RenderableType]:
+def operation_view(document: Any) -> Lines:
     """Yield an operation, its attempts and waits, its steps, what people did, and its end."""
     yield facts(document, _HEAD)
-    lines = [(datetime.fromisoformat(one["started_at"]), attempt_line(one)) for one in document["attempts"]]
-    lines += [
-        (datetime.fromisoformat(one["began_at"]), _wait_line(document, one))
-        for one in document.get("waits", ())
-    ]
-    yield from (line for _, line in sorted(lines, key=itemgetter(0)))
-    for step in document.get("steps", ()):
-        result = "" if step["result"] is None else f"  {cell(json.dumps(step['result']))}"
-        yield fill("step {name}  {status}  attempts: {attempts}", step).append(result)
-    for act in document.get("actions", ()):
-        reason = f": {act['reason']}" if act.get("reason") else ""
-        yield f"{act['action']}  {instant(act['at'])}{by(act)}{reason}{_changed(act)}"
-    for replay in document.get("replays", ()):
-        when = f"{instant(replay['requested_at'])}{by(replay)}"
-        yield Text.assemble(
-            f"replay of {replay['dead_letter_id']}  {when}: ", state(replay["status"] or "not known")
-        )
+    lines = [(one["started_at"], fill(_ATTEMPT, one)) for one in document["attempts"]]
+    lines += [(one["began_at"], _wait_line(document, one)) for one in document.get("waits", ())]
+    yield from (line for _, line in sorted(lines, key=lambda line: datetime.fromisoformat(line[0])))
+    yield from filled("step {name}  {status}  attempts: {attempts}[  {result}]", document.get("steps", ()))
+    acts = "{action}  {at}[ by {by}][: {reason}][  {before} to {after}]"
+    yield from filled(acts, document.get("actions", ()))
+    replays = "replay of {dead_letter_id}  {requested_at}[ by {by}]: {status:not known}"
+    yield from filled(replays, document.get("replays", ()))
     yield from _end(document)
-
-
-def _changed(act: Mapping[str, Any]) -> str:
-    """Return what somebody changed of an operation; nothing where that was not."""
-    before, after = act.get("before"), act.get("after")
-    return f"  {cell(json.dumps(before))} to {cell(json.dumps(after))}" if after else ""
-
-
-def by(act: Mapping[str, Any]) -> str:
-    """Return who did something, to stand behind when; nothing where that is not known."""
-    return f" by {act['by']}" if act["by"] else ""
-
-
-def attempt_line(attempt: Mapping[str, Any]) -> str:
-    """Return one line for an attempt."""
-    status, took = attempt["status_code"] or "no answer", span(attempt["duration_ms"] / 1000)
-    place = f" at {attempt['dependency']}" if attempt.get("dependency") else ""
-    text = f"attempt {attempt['number']}{place}  {status}  {took}  {attempt['category'] or 'success'}"
-    if attempt["error"]:
-        text += f": {cell(attempt['error'])}"
-    return text
 
 
 _WAITS: Final = {
@@ -81,44 +55,35 @@ _WAITS: Final = {
 }
 
 
-def _wait_line(document: Mapping[str, Any], wait: Mapping[str, Any]) -> str:
+def _wait_line(document: Mapping[str, Any], wait: Mapping[str, Any]) -> Text:
     """Return one line for a wait: how long, what for, and why; of the present one, when it ends."""
     what = _WAITS.get(wait["kind"], "")
     if wait is document["waits"][-1] and document["status"] in _WAITING:
-        until = f"; {next_text(document)}" if document["next_attempt_at"] else ""
-        return f"  waits{what}: {_reasons(wait)}{until}"
+        return fill(f"  waits{what}: {{delay_reasons}}[; {{next}}]", {**wait, "next": next_text(document)})
     ends = [wait["until"]]
     # Somebody may have ended the wait before its time.
     ends += [one["started_at"] for one in document["attempts"] if one["number"] == wait["before_attempt"]]
-    began_at = datetime.fromisoformat(wait["began_at"])
-    seconds = (min(map(datetime.fromisoformat, ends)) - began_at).total_seconds()
-    return f"  waited {span(seconds)}{what}: {_reasons(wait)}"
+    length = min(map(datetime.fromisoformat, ends)) - datetime.fromisoformat(wait["began_at"])
+    return fill(f"  waited {{seconds}}{what}: {{delay_reasons}}", {**wait, "seconds": length.total_seconds()})
 
 
 _WAITING: Final = frozenset({"waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"})
 
 
-def next_text(found: Mapping[str, Any]) -> str:
-    """Return when what waits goes on: `next probe in 18 s`."""
+def next_text(found: Mapping[str, Any]) -> str | None:
+    """Return when what waits goes on, `next probe in 18 s`; None where nobody can say."""
+    if found["next_attempt_at"] is None:
+        return None
     what = "next probe" if found["status"] == "waiting_circuit" else "next attempt"
     return f"{what} in {watching.left(found['next_attempt_at'])}"
 
 
-def attempt_text(attempt: Mapping[str, Any]) -> str:
-    """Return one line for an attempt, and one for the wait after it with its reasons."""
-    text = attempt_line(attempt)
-    if attempt["next_delay_seconds"] is None:
-        return text
-    return f"{text}\n  waits {span(attempt['next_delay_seconds'])} ({_reasons(attempt)})"
-
-
-def _end(document: Any) -> Iterator[Text]:
+def _end(document: Any) -> Lines:
     if document["dead_letter"] is not None:
         yield fill("dead letter {id}  {category}, {reason}", document["dead_letter"])
     if document["status"] == "succeeded" and document["result"]:
         yield _result(document["result"])
-    for event in document["events"]:
-        yield fill("event {event_id}  {type}  {state}", event)
+    yield from filled("event {event_id}  {type}  {state}", document["events"])
 
 
 def _result(result: Mapping[str, Any]) -> Text:
@@ -129,25 +94,25 @@ def _result(result: Mapping[str, Any]) -> Text:
     return Text(f"result {result['status_code']}  {body}".rstrip())
 
 
-def _reasons(wait: Mapping[str, Any]) -> str:
-    return said(", ".join(wait["delay_reasons"]))
-
-
 def _live(document: Any) -> str:
     """Return the next attempt, the time until it, and why it waits."""
-    text = f"{document['status']}: attempt {document['attempt_count'] + 1}"
+    number = document["attempt_count"] + 1
     if document["next_attempt_at"] is None:
-        return text
+        return f"{document['status']}: attempt {number}"
     # What begins later has no entry in `waits`.
-    waits = [wait for wait in document.get("waits", ()) if wait["before_attempt"] > document["attempt_count"]]
-    reasons = [f" ({_reasons(wait)})" for wait in waits]
-    return f"{text} in {watching.left(document['next_attempt_at'])}{''.join(reasons[-1:])}"
+    waits = [wait for wait in document.get("waits", ()) if wait["before_attempt"] >= number]
+    made = {
+        "number": number,
+        "left": watching.left(document["next_attempt_at"]),
+        "wait": (waits or [None])[-1],
+    }
+    return fill("{status}: attempt {number} in {left}[ ({wait.delay_reasons})]", document | made).plain
 
 
-def _change(before: Any, document: Any) -> Iterator[RenderableType]:
+def _change(before: Any, document: Any) -> Lines:
     """Yield the attempts and the status that are new, and the end."""
     known = before.get("attempt_count", 0)
-    yield from (attempt_text(attempt) for attempt in document["attempts"] if attempt["number"] > known)
+    yield from filled(ATTEMPT, (attempt for attempt in document["attempts"] if attempt["number"] > known))
     if document["status"] != before.get("status"):
         yield fill("{operation_id}  {status}", document)
     if document["status"] in _FINISHED:
@@ -157,22 +122,11 @@ def _change(before: Any, document: Any) -> Iterator[RenderableType]:
 _WATCHED: Final = Watch("operations", "operation_id", _FINISHED, _live, _change)
 
 
-def _submitted(document: Any) -> Iterator[RenderableType]:
-    """Yield the operation where it ended while the API waited, and otherwise that it was accepted."""
-    if "attempts" in document:
-        yield from operation_view(document)
-    else:
-        yield fill("{operation_id}  {status}", document)
-
-
-def _submit(api: Api, given: Given, screen: Screen) -> int:
-    wait, is_watched = given.pop("wait", 0), given.pop("watch", False)
-    body = _body_of(given, screen)
-    document = api.ask("POST operations", body, headers={"Prefer": f"wait={wait}"} if wait else None)
-    if is_watched:
-        return _WATCHED(api, {"id": document["operation_id"]}, screen)
-    screen.show(document, _submitted)
-    return errors.FAILED if document["status"] in _FINISHED - {"succeeded"} else errors.OK
+def _submitted(document: Any) -> Lines:
+    """Return the operation where it ended while the API waited, and otherwise that it was accepted."""
+    return (
+        operation_view(document) if "attempts" in document else [fill("{operation_id}  {status}", document)]
+    )
 
 
 def _body_of(given: Given, screen: Screen) -> Given:
@@ -217,37 +171,34 @@ def _find(api: Api, given: Given, screen: Screen) -> int:
     if words := given.pop("words", ()):
         given["q"] = " ".join(words)
     found = api.pages("search", given, given.pop("limit", 20))
-    screen.show(found, lambda shown: _found(api, shown["items"]))
+    screen.show(found, lambda shown: spaced(_found(api, shown["items"])))
     if found["next_cursor"]:
         screen.note("there may be more, and older: --all looks at everything")
     return errors.OK if found["items"] else errors.FAILED
 
 
-def _found(api: Api, items: list[Any]) -> Iterator[RenderableType]:
-    parts: list[Iterable[RenderableType]] = []
+def _found(api: Api, items: list[Any]) -> Iterator[Lines]:
     operations = [item for item in items if item["type"] == "operation"]
     if len(operations) == 1:
         document = api.ask("GET operations/{id}", {"id": operations[0]["id"]})
-        parts.append([*operation_view(document), _why(operations[0])])
-    if items != operations or len(items) > 1:
+        yield [*operation_view(document), _why(operations[0])]
+    if items != operations or len(items) != 1:
         rows = [item | {"why": _why(item), "key": item["key"] or item["name"]} for item in items]
-        parts.append([Rows(rows, "type id status key why")])
+        yield [Rows(rows, "type id status key why", empty="nothing found")]
     letters = [item for item in items if item["type"] == "dead_letter"]
     if [letter["status"] for letter in letters] == ["open"]:
-        parts.append([f"to run it again: retryctl dead-letters replay {letters[0]['id']}"])
-    return spaced(parts or [["nothing found"]])
+        yield [f"to run it again: retryctl dead-letters replay {letters[0]['id']}"]
 
 
 def _why(item: Mapping[str, Any]) -> str:
     """Return the state of what was found, and the next attempt or the error."""
-    status = item["status"].replace("_", " ")
-    why = item["why"] or item["error"]
-    if item["next_attempt_at"] is not None:
+    why = said(item["why"] or item["error"] or item["status"].replace("_", " "))
+    if next_attempt := next_text(item):
         # First, because a column cuts a long error.
-        return f"{next_text(item)}; {said(why or status)}"
+        return f"{next_attempt}; {why}"
     if item["type"] == "operation" and item["status"] == "succeeded" and not item["error"]:
         return f"succeeded at attempt {item['attempt_count']}"
-    return said(str(why or status))
+    return why
 
 
 COMMANDS: Final = (
@@ -260,7 +211,13 @@ COMMANDS: Final = (
     Command(
         "submit",
         "submit an operation",
-        _submit,
+        Ask(
+            "POST operations",
+            _submitted,
+            _WATCHED,
+            body=_body_of,
+            went_well=lambda document: document["status"] not in _FINISHED - {"succeeded"},
+        ),
         "operation request run input own_key own_correlation_id retry deadline begin order wait watch",
     ),
     Command("get", "show an operation", Ask("GET operations/{id}", operation_view), "id"),

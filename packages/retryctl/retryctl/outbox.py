@@ -1,24 +1,21 @@
 """Commands about events, which the app sends from an outbox after an operation succeeded."""
 
 import json
-from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.console import RenderableType
-
 from retryctl.commands import Ask, Command, Listing
-from retryctl.operations import attempt_text
-from retryctl.output import facts
+from retryctl.operations import ATTEMPT
+from retryctl.output import Lines, facts, filled
 
 
 def _to(event: Any) -> str:
     return event["queue"] or f"{event['dependency']} {event['path']}"
 
 
-def _view(document: Any) -> Iterator[RenderableType]:
+def _view(document: Any) -> Lines:
     shown = document | {"to": _to(document), "data": json.dumps(document["data"])}
     yield facts(shown, "event_id state type to data next_attempt_at detail dead_letter_id")
-    yield from map(attempt_text, document["attempts"])
+    yield from filled(ATTEMPT, document["attempts"])
 
 
 COMMANDS: Final = (

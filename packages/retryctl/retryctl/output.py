@@ -22,7 +22,8 @@ from rich.text import Text
 from retryctl.api import NO_COLOR
 
 type Form = Literal["text", "json", "ids"]
-type View = Callable[[Any], Iterable[RenderableType]]
+type Lines = Iterable[RenderableType]
+type View = Callable[[Any], Lines]
 
 IN_UTC: Final[ContextVar[bool]] = ContextVar("in_utc", default=False)
 """Whether instants are shown in UTC rather than in the zone of the machine."""
@@ -93,14 +94,14 @@ class Screen:
         else:
             self.lines(view(printable(document)))
 
-    def show_change(self, document: Any, lines: Iterable[RenderableType]) -> None:
+    def show_change(self, document: Any, lines: Lines) -> None:
         """Write one change of a followed document: a line of JSON, or its lines."""
         if self.form == "json":
             self._write(json.dumps(document))
         else:
             self.lines(lines)
 
-    def lines(self, lines: Iterable[RenderableType]) -> None:
+    def lines(self, lines: Lines) -> None:
         """Write lines before the document that ends the command; none where JSON is asked for."""
         if self.form != "json":
             for line in lines:
@@ -120,7 +121,7 @@ class Screen:
             self._has_live_line = True
 
     @contextmanager
-    def whole(self) -> Iterator[Callable[[Iterable[RenderableType]], None]]:
+    def whole(self) -> Iterator[Callable[[Lines], None]]:
         """Take the whole terminal, and give back what was on it; yields what redraws it."""
         with Live(
             console=self._console,
@@ -249,16 +250,28 @@ def field(document: Any, path: str) -> Text | None:
 
 
 def fill(template: str, document: Any) -> Text:
-    """Put members of a document into a line, such as `{id}  {status}`."""
+    """Put members of a document into a line, such as `{id}  {status:not known}[ by {by}]`.
+
+    In place of a member without a value stands what is behind its colon, or else `-`; of brackets, nothing.
+    """
     line = Text()
-    for words, path, *_ in Formatter().parse(template):
-        line.append(words)
-        if path:
-            line.append_text(field(document, path) or Text("-"))
+    for part in re.split(r"(\[[^]]*\])", template):
+        pieces = list(Formatter().parse(part.strip("[]")))
+        values = [field(document, path) or Text(otherwise or "") for _, path, otherwise, _ in pieces if path]
+        if all(values) or not part.startswith("["):
+            for words, path, *_ in pieces:
+                line.append(words)
+                if path:
+                    line.append_text(values.pop(0) or Text("-"))
     return line
 
 
-def spaced(parts: Iterable[Iterable[RenderableType]]) -> Iterator[RenderableType]:
+def filled(template: str, documents: Iterable[Any]) -> Lines:
+    """Fill a line for each document."""
+    return (fill(template, document) for document in documents)
+
+
+def spaced(parts: Iterable[Lines]) -> Lines:
     """Yield the lines of parts with an empty line between two parts."""
     for number, part in enumerate(parts):
         yield from [""] * (number > 0)
@@ -266,7 +279,9 @@ def spaced(parts: Iterable[Iterable[RenderableType]]) -> Iterator[RenderableType
 
 
 def cell(value: Any) -> Text:
-    """Return a value as one line."""
+    """Return a value as one line, a list as its items."""
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     return value if isinstance(value, Text) else Text(" ".join(str(value).split("\n")))
 
 
@@ -336,8 +351,9 @@ _SHOWN: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
     (r"(.*[._])?(status|state|outcome)", state),
     (r"(.*[._])?(at|until|since)", instant),
     (r".*seconds", span),
-    (r".*_ms\..*", lambda milliseconds: span(milliseconds / 1000)),
-    (r"(.*[._])?(why|detail|error|reason)", lambda text: said(str(text))),
+    (r".*_ms(\..*)?", lambda milliseconds: span(milliseconds / 1000)),
+    (r"(.*[._])?(why|detail|error|reasons?)", lambda text: said(cell(text).plain)),
+    (r"before|after|result", json.dumps),
     (r".*ratio", "{:.0%}".format),
     (r"amplification", "{:.2f}".format),
 )

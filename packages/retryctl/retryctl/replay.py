@@ -14,13 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import quote
 
-from rich.text import Text
-
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.errors import UsageError
-from retryctl.output import Screen, fill
+from retryctl.output import Lines, Screen, filled
 
 _MODULE: Final = "durable_retry.features.histories.replay"
 _PYTHONS: Final = (".venv/bin/python", ".venv/Scripts/python.exe")
@@ -81,17 +79,16 @@ def _replayed(app: Path, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def _lines(document: Any) -> Iterator[Text]:
-    for each in document["differences"]:
-        yield fill("{orchestrator} {instance_id}", each)
-        yield fill("  event {event}: history: {history}; code: {code}", each)
+def _lines(document: Any) -> Lines:
+    text = "{orchestrator} {instance_id}\n  event {event}: history: {history}; code: {code}"
+    yield from filled(text, document["differences"])
     counts = document["orchestrators"]
     number, names = sum(counts.values()), ", ".join(f"{counts[name]} {name}" for name in sorted(counts))
     without = len(document["differences"])
     fit = (
         f"{without} of {number} do not fit" if without else f"{number} fit" if number else "nothing to replay"
     )
-    yield Text(f"{fit} ({names})" if names else fit)
+    yield f"{fit} ({names})" if names else fit
 
 
 COMMANDS: Final = (

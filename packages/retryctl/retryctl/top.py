@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from retryctl import errors, watching
@@ -11,7 +10,7 @@ from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
-from retryctl.output import Rows, Screen, instant, plural, printable, spaced, state, whose
+from retryctl.output import Lines, Rows, Screen, instant, plural, printable, spaced, state, whose
 
 _UNDER_WAY: Final = ("pending", "running")
 
@@ -23,7 +22,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
     def look() -> Any:
         return api.ask("GET overview", {"window_seconds": minutes * 60})
 
-    def view(document: Any, trouble: str = "") -> Iterator[RenderableType]:
+    def view(document: Any, trouble: str = "") -> Lines:
         if trouble:
             yield state("unhealthy", f": {trouble}")
             yield "its last answer:"
@@ -47,7 +46,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
         return errors.OK
 
 
-def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableType]]:
+def _parts(document: Any, url: str, minutes: int) -> Iterator[Lines]:
     yield [_head(document, url), *_numbers(document, minutes)]
     if document["alerts"]:
         alerts = [alert | {"raised": watching.ago(alert["raised_at"])} for alert in document["alerts"]]
@@ -60,7 +59,7 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableTyp
     yield list(_causes(document["dead_letters"] or {"groups": (), "others": {"causes": 0}}))
 
 
-def _causes(letters: Any) -> Iterator[RenderableType]:
+def _causes(letters: Any) -> Lines:
     causes = [
         group
         | {"standing": standing(group), "seen": watching.ago(group["last_seen_at"])}
@@ -112,7 +111,7 @@ def _least(is_complete: object) -> str:
     return "" if is_complete else "at least "
 
 
-def _dependencies(circuits: Any) -> Iterator[RenderableType]:
+def _dependencies(circuits: Any) -> Lines:
     """Yield those in trouble, the worst first, and the names of those that are healthy."""
     rows = [_dependency(circuit) for circuit in circuits if not circuit["healthy"]]
     healthy = ", ".join(circuit["dependency"] for circuit in circuits if circuit["healthy"])

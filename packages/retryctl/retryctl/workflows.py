@@ -1,20 +1,21 @@
 """Commands about batches and sagas."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing, Watch
-from retryctl.operations import by, next_text, with_key
+from retryctl.operations import next_text, with_key
 from retryctl.options import read_document
-from retryctl.output import Rows, Screen, bar, fill, instant
+from retryctl.output import Lines, Rows, Screen, bar, fill
 
 _BATCH_ENDED: Final = frozenset({"succeeded", "failed"})
 _SAGA_ENDED: Final = frozenset({"succeeded", "compensated", "compensation_failed", "stopped"})
+_RESTARTED: Final = "{saga_id}  restart {restart}\nruns   {runs:none}\nkeeps  {keeps:none}"
 
 
 def _counts(batch: Any) -> str:
@@ -23,10 +24,10 @@ def _counts(batch: Any) -> str:
     )
 
 
-def _batch(document: Any) -> Iterator[RenderableType]:
-    yield fill("{batch_id}  {status}: ", document).append(_counts(document))
-    if document.get("reason"):
-        yield f"failed, since {document['reason']}"
+def _batch(document: Any) -> Lines:
+    yield fill(
+        "{batch_id}  {status}: {counts}[\nfailed, since {reason}]", document | {"counts": _counts(document)}
+    )
     yield Rows(document["items"], "index:item status operation_id key error")
 
 
@@ -44,18 +45,12 @@ def _step_state(step: Any) -> Any:
     return "undone" if step["effect"] == "undone" else step["status"]
 
 
-def _saga(document: Any) -> Iterator[RenderableType]:
-    line = fill("{saga_id}  {status}", document)
-    if reason := document.get("reason"):
-        line.append(f": {reason}; effect: {document.get('effect', 'not known yet')}")
-    yield line
+def _saga(document: Any) -> Lines:
+    yield fill("{saga_id}  {status}[: {reason}; effect: {effect:not known yet}]", document)
     for restart in document.get("restarts", ()):
-        confirmed = "".join(
-            f", confirmed {step} as {is_}" for step, is_ in (restart.get("confirmed") or {}).items()
-        )
-        note = f": {restart['note']}" if restart["note"] else ""
-        runs = ", ".join(restart["runs"]) or "no step"
-        yield f"restarted {instant(restart['requested_at'])}{by(restart)}, ran {runs}{confirmed}{note}"
+        looks = [f"{step} as {look}" for step, look in (restart.get("confirmed") or {}).items()]
+        text = "restarted {requested_at}[ by {by}], ran {runs:no step}[, confirmed {looks}][: {note}]"
+        yield fill(text, restart | {"looks": ", confirmed ".join(looks)})
     steps = [step | {"status": _step_state(step)} for step in document["steps"]]
     yield Rows(steps, "name:step status effect compensation.status:compensation error")
     for letter in filter(None, (part.get("dead_letter_id") for _, part in _parts(document))):
@@ -69,14 +64,12 @@ def _parts(saga: Any) -> Iterator[tuple[str, Any]]:
         yield f"undoing {step['name']}", step["compensation"] or {}
 
 
-def _saga_change(_before: Any, document: Any) -> Iterator[RenderableType]:
-    if document["status"] in _SAGA_ENDED:
-        return _saga(document)
-    return iter((fill("{saga_id}  {status}: ", document).append(_steps(document)),))
+def _saga_change(_before: Any, document: Any) -> Lines:
+    return _saga(document) if document["status"] in _SAGA_ENDED else [_saga_line(document)]
 
 
-def _saga_live(document: Any) -> str:
-    return f"{document['saga_id']}  {document['status']}: {_steps(document)}"
+def _saga_line(document: Any) -> Text:
+    return fill("{saga_id}  {status}: ", document).append(_steps(document))
 
 
 def _show_saga(api: Api, given: Given, screen: Screen) -> int:
@@ -95,9 +88,9 @@ def _wait(api: Api, saga: Any) -> Iterator[str]:
         operation = api.ask("GET operations/{id}", {"id": operation_id})
     except errors.ApiError:
         return  # It has not begun.
-    if operation["next_attempt_at"] is not None:
+    if next_attempt := next_text(operation):
         why = [wait["delay_reasons"][0] for wait in operation.get("waits", ())][-1:]
-        yield "; ".join([f"{name} waits", *why, next_text(operation)])
+        yield "; ".join([f"{name} waits", *why, next_attempt])
 
 
 _BATCH: Final = Watch(
@@ -107,18 +100,12 @@ _BATCH: Final = Watch(
     _batch_live,
     lambda _before, document: _batch(document) if document["status"] in _BATCH_ENDED else (),
 )
-_SAGA: Final = Watch("sagas", "saga_id", _SAGA_ENDED, _saga_live, _saga_change)
+_SAGA: Final = Watch(
+    "sagas", "saga_id", _SAGA_ENDED, lambda document: _saga_line(document).plain, _saga_change
+)
 
 
-def _submit_batch(api: Api, given: Given, screen: Screen) -> int:
-    return Ask("POST batches", "{batch_id}", _BATCH)(api, _body_of(given, "items", screen), screen)
-
-
-def _submit_saga(api: Api, given: Given, screen: Screen) -> int:
-    return Ask("POST sagas", "{saga_id}", _SAGA)(api, _body_of(given, "steps", screen), screen)
-
-
-def _body_of(given: Given, name: str, screen: Screen) -> Given:
+def _body_of(name: str, given: Given, screen: Screen) -> Given:
     """Return a file's body with the options; a list in the file becomes the field with this name."""
     document = read_document(file := given.pop("file"))
     if isinstance(document, list):
@@ -128,14 +115,13 @@ def _body_of(given: Given, name: str, screen: Screen) -> Given:
     return with_key(document | given, given, screen)
 
 
-def _restarted(document: Any) -> Iterator[Text]:
-    yield fill("{saga_id}  restart {restart}", document)
-    for name in ("runs", "keeps"):
-        yield Text(f"{name:5}  {', '.join(document[name]) or 'none'}")
-
-
 COMMANDS: Final = (
-    Command("batch submit", "submit a batch", _submit_batch, "file concurrency tolerated own_key watch"),
+    Command(
+        "batch submit",
+        "submit a batch",
+        Ask("POST batches", "{batch_id}", _BATCH, body=partial(_body_of, "items")),
+        "file concurrency tolerated own_key watch",
+    ),
     Command(
         "batch list",
         "list batches, newest first",
@@ -148,7 +134,12 @@ COMMANDS: Final = (
         "batch show", "show a batch, item by item", Ask("GET batches/{id}", _batch), "id operation_status"
     ),
     Command("batch watch", "follow a batch until it ends", _BATCH, "id"),
-    Command("saga submit", "submit a saga", _submit_saga, "file own_key watch"),
+    Command(
+        "saga submit",
+        "submit a saga",
+        Ask("POST sagas", "{saga_id}", _SAGA, body=partial(_body_of, "steps")),
+        "file own_key watch",
+    ),
     Command(
         "saga list",
         "list sagas, newest first",
@@ -160,7 +151,7 @@ COMMANDS: Final = (
     Command(
         "saga restart",
         "run a compensated saga again",
-        Ask("POST sagas/{id}/restart", _restarted, _SAGA),
+        Ask("POST sagas/{id}/restart", _RESTARTED, _SAGA),
         "id saga_step note confirm watch",
     ),
 )

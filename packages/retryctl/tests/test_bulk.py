@@ -86,6 +86,13 @@ def test_a_dry_run_says_once_that_nothing_changes(preview: list[dict[str, Any]],
     assert run.out.splitlines() == ["replay would act on 2", *lines]
 
 
+def test_a_dry_run_has_nothing_to_watch() -> None:
+    counted = {"matched": 2, "complete": False}
+    run = Run(answers(counted), "bulk", "start", "archive", "--all", "--dry-run", "--watch")
+    assert json.loads(run.requests[0].content) == {"filter": {}, "action": "archive", "dry_run": True}
+    assert run.out == "archive would act on at least 2\n"
+
+
 COUNTS = dict.fromkeys(("succeeded", "under_way", "skipped", "failed"), 0) | {"matched": 4_000, "started": 1}
 STOPPED: dict[str, Any] = COUNTS | {
     "action_id": "bulk-1",

@@ -155,6 +155,24 @@ def test_the_name_of_a_member_says_how_it_is_shown(path: str, value: Any, shown:
     assert fill(f"<{{{path}}}>", document).plain == f"<{shown or '-'}>"
 
 
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [
+        ({"id": "a", "by": "ada", "status": "open"}, "a by ada: open"),
+        ({"id": "a", "by": None}, "a: not known"),
+        ({"by": ""}, "-: not known"),
+    ],
+)
+def test_a_line_leaves_out_what_is_optional_and_says_what_is_not_known(
+    document: dict[str, Any], shown: str
+) -> None:
+    assert fill("{id}[ by {by}]: {status:not known}", document).plain == shown
+
+
+def test_a_member_with_words_in_its_place_keeps_its_brackets() -> None:
+    assert fill("a[: {reason}; {effect:none yet}]", {"reason": "r"}).plain == "a: r; none yet"
+
+
 def test_instants_are_in_the_zone_of_the_machine_unless_utc_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
