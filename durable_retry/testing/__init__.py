@@ -13,16 +13,16 @@ writes and events are shown.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from durable_retry.testing.fakes import (
+from durable_retry.features.handler_attempts.testing.fakes import (
     NOON,
     Crash,
     FakeClock,
     FakeDependency,
     FakeStep,
     Slow,
-    use_placeholders,
 )
-from durable_retry.testing.handlers import HandlerRun, run_handler
+from durable_retry.features.handler_attempts.testing.handlers import HandlerRun, run_handler
+from durable_retry.features.handler_attempts.testing.placeholders import use_placeholders
 
 if TYPE_CHECKING:
     from durable_retry.features.in_process.testing import OrchestratorRun, run_orchestrator

@@ -31,7 +31,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from durable_retry.handlers.registry import orchestrator_function
 from durable_retry.hub.executor_guard import guard_executor
-from durable_retry.testing.fakes import use_placeholders
+from durable_retry.testing import use_placeholders
 
 
 @dataclass(frozen=True, slots=True)

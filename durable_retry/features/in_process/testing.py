@@ -28,8 +28,15 @@ from durable_retry.hub.executor_guard import (
 )
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import function_name
-from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
-from durable_retry.testing.handlers import HandlerRun, Play, warn_of_unasked, world
+from durable_retry.testing.parts import (
+    FakeClock,
+    FakeDependency,
+    FakeStep,
+    HandlerRun,
+    Play,
+    warn_of_unasked,
+    world,
+)
 
 type StandIn = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from durable_retry.rules.retry.decide import DeadLetter, Done, Wait
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import after
 from durable_retry.runtime import clock
-from durable_retry.testing.handlers import Play
+from durable_retry.testing.parts import Play
 
 
 async def settle(play: Play, outcome: AttemptOutcome) -> AttemptOutcome:

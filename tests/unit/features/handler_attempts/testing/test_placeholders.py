@@ -1,9 +1,9 @@
 import pytest
 
 import durable_retry
+from durable_retry.features.handler_attempts.testing.placeholders import with_placeholders
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.testing import run_handler
-from durable_retry.testing.fakes import with_placeholders
 
 FILE = """
 [dependencies.payments]

@@ -18,11 +18,16 @@ from durable_retry.attempt.markers import Marked
 from durable_retry.attempt.results import StepRule
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
-from durable_retry.features.handler_attempts.handler import (
-    attempt_handler,
-    sends_once,
-)
+from durable_retry.features.handler_attempts.handler import attempt_handler, sends_once
 from durable_retry.features.handler_attempts.rules.steps import shown
+from durable_retry.features.handler_attempts.testing.fakes import (
+    Crash,
+    FakeClock,
+    FakeDependency,
+    FakeStep,
+    answering_own_clients,
+)
+from durable_retry.features.handler_attempts.testing.placeholders import with_placeholders
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
 from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import parse_config
@@ -37,14 +42,6 @@ from durable_retry.rules.retry.loop import RetryState, after
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import dependencies, find_dependency, using
-from durable_retry.testing.fakes import (
-    Crash,
-    FakeClock,
-    FakeDependency,
-    FakeStep,
-    answering_own_clients,
-    with_placeholders,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,7 @@
 """Stand-ins of a test: the clock, dependencies with scripted answers, functions of steps."""
 
-import os
-import re
-import tomllib
 import warnings
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,67 +13,9 @@ import httpx
 from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.features.handler_attempts.heartbeat import CURRENT
-from durable_retry.settings.configuration import read_settings_by
-
-_REFERENCE: Final = re.compile(r"\$\{([^${}]+)\}")
-_SECRET: Final = b64encode(bytes(32)).decode()
-
-
-def with_placeholders(text: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with a placeholder for each that a file names and that is missing.
-
-    Args:
-        text: TOML; what is no TOML names nothing.
-        settings: Those that there are.
-    """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return dict(settings)
-    expanded = {
-        name: _placeholder(name, key, value)
-        for key, value in _strings_in(document)
-        for name in _REFERENCE.findall(value)
-    }
-    return expanded | dict(settings)
-
-
-def _placeholder(name: str, key: str, value: str) -> str:
-    """Return what fits where a setting is used: a URL, a part of one, a webhook's secret, or any text."""
-    word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    if key == "secrets":
-        return _SECRET
-    if key.endswith("_url"):
-        return f"http://{word}.test" if value.startswith("${") else word
-    return f"placeholder-{word}"
-
-
-def _strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each string inside a value, with the key that it, or the list around it, stands under."""
-    match value:
-        case str():
-            yield key, value
-        case dict():
-            for name, inner in value.items():
-                yield from _strings_in(inner, name)
-        case list():
-            for inner in value:
-                yield from _strings_in(inner, key)
-
 
 NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
 """When every run begins."""
-
-
-def use_placeholders(**settings: str) -> None:
-    """Let `function_app.py` be imported without the app's environment; called first, as in `conftest.py`.
-
-        use_placeholders()
-
-    Args:
-        settings: App settings that must not be placeholders. Those of the environment are no placeholders.
-    """
-    read_settings_by(lambda text: with_placeholders(text, {**settings, **os.environ}))
 
 
 class FakeClock:
