@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from http import HTTPStatus
 from string import Formatter
@@ -139,7 +140,9 @@ class Api:
         try:
             document = self._request(self._client, "GET", "health")
         except self._package.RefusedError as refused:
-            document = _shown(refused)
+            document = {}
+            with suppress(TypeError, ValueError):
+                document = {**refused.answer.json()}
         if "parts" not in document:
             raise UnreachableError(f"{self.url} has no health document: {document.get('detail', _FOREIGN)}")
         return document
@@ -167,7 +170,7 @@ class Api:
             hint = f"is the app running there? Set --url or {URL.name}"
             raise UnreachableError(f"{self.url} does not answer ({error.__cause__}); {hint}") from None
         if not isinstance(document, dict):
-            raise ApiError({"status": HTTPStatus.OK, "detail": _FOREIGN})
+            raise ApiError(HTTPStatus.OK, f": {_FOREIGN}")
         return document
 
 
@@ -176,25 +179,14 @@ _FOREIGN: Final = "this is not an answer of Durable Retry; is the URL right?"
 
 
 def _refusal(refused: RefusedError, url: str) -> CommandError:
-    detail = _detail(refused)
-    if refused.status == HTTPStatus.UNAUTHORIZED:
-        why = "" if refused.problem is None else f" ({detail})"
-        missing = f"the function key is missing or wrong{why}: set --function-key or {KEY.name}"
-        return ApiError({"status": refused.status, "title": "Unauthorized", "detail": missing})
+    problem = refused.problem
+    detail = _FOREIGN if problem is None else problem.detail
+    title = (problem and problem.title) or refused.answer.reason_phrase
     if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnreachableError(f"{url} accepts nothing for now: {detail}")
-    title = refused.answer.reason_phrase
-    return ApiError({"title": title, **_shown(refused), "status": refused.status, "detail": detail})
-
-
-def _detail(refused: RefusedError) -> str:
-    return _FOREIGN if refused.problem is None else refused.problem.detail
-
-
-def _shown(refused: RefusedError) -> dict[str, Any]:
-    """Return an answer's JSON object; an empty one where it has none."""
-    try:
-        document = refused.answer.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    if refused.status == HTTPStatus.UNAUTHORIZED:
+        why = "" if problem is None else f" ({detail})"
+        detail = f"the function key is missing or wrong{why}: set --function-key or {KEY.name}"
+    mistakes = () if problem is None else problem.errors
+    lines = (f"  {each.pointer or '(document)'}: {each.detail}" for each in mistakes)
+    return ApiError(refused.status, "\n".join([f"{title}: {detail}", *lines]))

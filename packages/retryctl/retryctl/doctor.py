@@ -5,12 +5,12 @@ With `--stuck` it lists what should have gone on and has not.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
@@ -75,8 +75,7 @@ _ORDER: Final = ("storage", "queues", "packages", "start", "entity", "timer", "a
 """Parts that the app's diagnosis has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What was seen of one part."""
 
     name: str
@@ -107,89 +106,66 @@ _WAITS_TOO_LONG: Final = "its timer was lost: retryctl retry-now (a paused one: 
 
 def _list_stuck(api: Api, screen: Screen) -> int:
     """List what should have gone on; exit code 1 where there is some."""
-    limits, handlers = _limits(api), _handlers(api)
-    late = {
-        each["instance_id"]: each
-        for status in (*_STUCK, *_WAITS)
-        for each in _late(api, status, limits, handlers)
-    }
+    late = {each["instance_id"]: each for each in _late_operations(api)}
     for one in api.ask("GET diagnoses/stuck")["items"]:
-        given_up = _row(
-            one["instance_id"],
-            datetime.fromisoformat(one["since"]),
-            f"it was woken and does not go on: {_NOT_MOVED}",
-        )
-        late[one["instance_id"]] = {
-            "status": one["orchestration"],
-            **late.get(one["instance_id"], {}),
-            **given_up,
-        }
-    found = sorted(late.values(), key=lambda each: str(each["due_at"]))
+        instance_id, since = one["instance_id"], datetime.fromisoformat(one["since"])
+        known = {"status": one["orchestration"]} | late.get(instance_id, {})
+        late[instance_id] = known | _row(instance_id, since, f"it was woken and does not go on: {_NOT_MOVED}")
+    found = sorted(late.values(), key=itemgetter("due_at"))
     columns = "instance_id:what status due_at late dependency key why:what_to_do"
     screen.show({"items": found}, lambda _: [Rows(found, columns, empty="nothing is stuck")], "instance_id")
     return errors.FAILED if found else errors.OK
 
 
-def _limits(api: Api) -> dict[str, timedelta]:
-    """Return how long an attempt may take, by dependency and by what a dependency was called before."""
-    return {
-        name: timedelta(seconds=each["timeouts"]["attempt_seconds"])
-        for each in api.ask("GET dependencies")["items"]
-        for name in (each["name"], *each["was"])
-    }
-
-
-def _handlers(api: Api) -> set[str]:
-    return {each["name"] for each in api.ask("GET handlers")["items"]}
+def _late_operations(api: Api) -> Iterator[dict[str, Any]]:
+    app = _App(api)
+    for status in (*_STUCK, *_WAITS):
+        for one in api.pages("operations", {"status": status}, None)["items"]:
+            names = {name: one[name] for name in ("status", "dependency", "key")}
+            due_at = app.due_at(one)
+            if missing := app.missing(one):
+                yield names | _row(one["operation_id"], datetime.fromisoformat(one["updated_at"]), missing)
+            elif due_at is not None and now() - due_at > LATE_AFTER:
+                yield names | _row(one["operation_id"], due_at, _STUCK.get(status, _WAITS_TOO_LONG))
 
 
 def _row(instance_id: str, due_at: datetime, why: str) -> dict[str, Any]:
-    return {
-        "instance_id": instance_id,
-        "due_at": due_at.isoformat().replace("+00:00", "Z"),
-        "late": span((now() - due_at).total_seconds()),
-        "why": why,
-    }
+    late, text = span((now() - due_at).total_seconds()), due_at.isoformat().replace("+00:00", "Z")
+    return {"instance_id": instance_id, "due_at": text, "late": late, "why": why}
 
 
-def _late(
-    api: Api, status: str, limits: Mapping[str, timedelta], handlers: Collection[str]
-) -> Iterator[dict[str, Any]]:
-    for one in api.pages("operations", {"status": status}, None)["items"]:
-        names = {name: one[name] for name in ("status", "dependency", "key")}
-        due_at, missing = _due_at(one, limits), _missing(one, limits, handlers)
-        if missing is not None:
-            yield names | _row(one["operation_id"], datetime.fromisoformat(one["updated_at"]), missing)
-        elif due_at is not None and now() - due_at > LATE_AFTER:
-            yield names | _row(one["operation_id"], due_at, _STUCK.get(status, _WAITS_TOO_LONG))
+class _App:
+    """What an app has that operations wait for; how long an attempt may take, by dependency."""
 
+    def __init__(self, api: Api) -> None:
+        self._limits = {
+            name: timedelta(seconds=each["timeouts"]["attempt_seconds"])
+            for each in api.ask("GET dependencies")["items"]
+            for name in (each["name"], *each["was"])
+        }
+        self._handlers = {each["name"] for each in api.ask("GET handlers")["items"]}
 
-def _missing(
-    operation: Mapping[str, Any], dependencies: Collection[str], handlers: Collection[str]
-) -> str | None:
-    """Return what an operation waits for that the app does not have; None where it has all."""
-    handler = operation.get("handler")
-    if handler is not None and handler not in handlers:
-        return f"handler {handler} is not registered: deploy it again, or cancel"
-    if operation["dependency"] not in dependencies:
-        return f"dependency {operation['dependency']} is not configured: put it back, or cancel"
-    return None
+    def missing(self, operation: Mapping[str, Any]) -> str | None:
+        """Return what an operation waits for that the app does not have; None where it has all."""
+        handler, dependency = operation.get("handler"), operation["dependency"]
+        if handler is not None and handler not in self._handlers:
+            return f"handler {handler} is not registered: deploy it again, or cancel"
+        if dependency not in self._limits:
+            return f"dependency {dependency} is not configured: put it back, or cancel"
+        return None
 
-
-def _due_at(operation: Mapping[str, Any], limits: Mapping[str, timedelta]) -> datetime | None:
-    """Return when something should have happened to an operation; None where nobody can say.
-
-    The app's `watch` looks by the same instants; `limits` are those of an attempt, by dependency.
-    """
-    if operation["status"] == "pending":
-        return datetime.fromisoformat(operation["created_at"])
-    if operation["status"] == "running":
-        limit = QUIET_AFTER if "handler" in operation else limits.get(operation["dependency"], QUIET_AFTER)
-        return datetime.fromisoformat(operation["updated_at"]) + limit
-    at = operation["next_attempt_at"]
-    if operation["status"] == "waiting_order" and "waits" in operation:
-        at = operation["waits"][-1]["until"]
-    return None if at is None else datetime.fromisoformat(at)
+    def due_at(self, operation: Mapping[str, Any]) -> datetime | None:
+        """Return when something should have happened, as for the app's `watch`; None where nobody can say."""
+        at, more = operation["next_attempt_at"], timedelta()
+        if operation["status"] == "pending":
+            at = operation["created_at"]
+        elif operation["status"] == "running":
+            at, more = operation["updated_at"], QUIET_AFTER
+            if "handler" not in operation:
+                more = self._limits.get(operation["dependency"], QUIET_AFTER)
+        elif operation["status"] == "waiting_order" and "waits" in operation:
+            at = operation["waits"][-1]["until"]
+        return None if at is None else datetime.fromisoformat(at) + more
 
 
 def _doctor(api: Api, given: Given, screen: Screen) -> int:
@@ -204,7 +180,7 @@ def _doctor(api: Api, given: Given, screen: Screen) -> int:
         if not part.ok:
             break
     remedy = None if seen[-1].ok else REMEDIES[seen[-1].name]
-    document = {"ok": remedy is None, "parts": [asdict(part) for part in seen], "remedy": remedy}
+    document = {"ok": remedy is None, "parts": [part._asdict() for part in seen], "remedy": remedy}
     screen.show(document, lambda _: ["every part works" if remedy is None else f"what to do: {remedy}"])
     return errors.OK if remedy is None else errors.FAILED
 
@@ -231,9 +207,9 @@ def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Pa
 
 def _needed(api: Api) -> Part:
     """Look whether the newest of those that wait for a retry wait for what the app does not have."""
-    limits, handlers = _limits(api), _handlers(api)
+    app = _App(api)
     waiting = api.pages("operations", {"status": "waiting_retry"}, _MOST_LOOKED_AT)["items"]
-    missing = Counter(filter(None, (_missing(each, limits, handlers) for each in waiting)))
+    missing = Counter(filter(None, map(app.missing, waiting)))
     detail = "; ".join(f"{why} (operations: {count})" for why, count in missing.items())
     return Part("needed", ok=not missing, detail=detail)
 

@@ -6,8 +6,7 @@ CommandError
   UnreachableError    the API does not answer, or accepts no operations for now
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 OK: Final = 0
 FAILED: Final = 1
@@ -32,18 +31,11 @@ class UsageError(CommandError):
 
 
 class ApiError(CommandError):
-    """The API answered with a problem, which the message has with a line for each invalid field.
+    """The API answered with a problem, which the message has with a line for each invalid field."""
 
-    Attributes:
-        status: Of the answer.
-    """
-
-    def __init__(self, problem: Mapping[str, Any]) -> None:
-        self.status = problem.get("status")
-        lines = [f"{self.status} {problem.get('title', '')}: {problem.get('detail', '')}".rstrip(": ")]
-        mistakes = problem.get("errors", ())
-        lines.extend(f"  {each['pointer'] or '(document)'}: {each['detail']}" for each in mistakes)
-        super().__init__("\n".join(lines))
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}".rstrip(": "))
+        self.status = status
 
 
 class UnreachableError(CommandError):

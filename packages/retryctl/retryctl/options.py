@@ -102,9 +102,11 @@ class _Gathered(Action):
 
 
 _TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("SECONDS", "MINUTES", "PER_SECOND", "SHARE"), float),
+    **dict.fromkeys(("SECONDS", "PER_SECOND", "SHARE"), float),
     "N": int,
     "JSON": _json,
+    "SHARES": _shares,
+    "POINTER=JSON": _replacement,
 }
 """What a word for a value means, where it is more than text."""
 
@@ -229,9 +231,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "deadlines_go_on": _flag(
         "--deadlines-go-on", "add no time of waiting to deadlines", value=False, dest="stops_deadline"
     ),
-    "waves": _option(
-        "--waves", "how many go from each wave on (default: 0.01,0.1,1)", "SHARES", type=_shares
-    ),
+    "waves": _option("--waves", "how many go from each wave on (default: 0.01,0.1,1)", "SHARES"),
     "wave_seconds": _option("--wave-seconds", "to watch circuits after each (default: 60)", "SECONDS"),
     # dead letters, causes, many at once
     "edit": "set patch from_step downstream_key note",
@@ -239,7 +239,6 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
         "--set",
         "put a value at a JSON pointer, such as /request/json/amount=6; repeatable",
         "POINTER=JSON",
-        type=_replacement,
         action="append",
         dest="patch",
     ),
