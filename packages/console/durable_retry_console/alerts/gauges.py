@@ -11,61 +11,44 @@ from durable_retry.runtime import clock
 from durable_retry.telemetry.metrics import Metric, MetricKind, meter
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY
 
-CIRCUIT_STATUS: Final = Metric(
+
+def _gauge(name: str, unit: str, description: str, *labels: str) -> Metric:
+    return Metric(name, MetricKind.GAUGE, unit, labels, description)
+
+
+CIRCUIT_STATUS: Final = _gauge(
     "durable_retry.circuit.status",
-    MetricKind.GAUGE,
     "1",
-    (DEPENDENCY, CIRCUIT_STATE),
     "1 for the state that a circuit is in, 0 for the others.",
+    DEPENDENCY,
+    CIRCUIT_STATE,
 )
-LIMIT_CONCURRENCY: Final = Metric(
-    "durable_retry.limits.concurrency",
-    MetricKind.GAUGE,
-    "{attempt}",
-    (DEPENDENCY,),
-    "Attempts that may be under way at once.",
+LIMIT_CONCURRENCY: Final = _gauge(
+    "durable_retry.limits.concurrency", "{attempt}", "Attempts that may be under way at once.", DEPENDENCY
 )
-LIMIT_RATE: Final = Metric(
+LIMIT_RATE: Final = _gauge(
     "durable_retry.limits.rate",
-    MetricKind.GAUGE,
     "{attempt}/s",
-    (DEPENDENCY,),
     "Attempts that may start a second: rate_per_second.",
+    DEPENDENCY,
 )
-DEAD_LETTERS: Final = Metric(
+DEAD_LETTERS: Final = _gauge(
     "durable_retry.dead_letter.count",
-    MetricKind.GAUGE,
     "{dead_letter}",
-    (DEPENDENCY,),
     "Open dead letters, also 0; without a dependency those of messages that name none.",
+    DEPENDENCY,
 )
-DEAD_LETTER_AGE: Final = Metric(
-    "durable_retry.dead_letter.age",
-    MetricKind.GAUGE,
-    "s",
-    (),
-    "Age of the oldest open dead letter; 0 when there is none.",
+DEAD_LETTER_AGE: Final = _gauge(
+    "durable_retry.dead_letter.age", "s", "Age of the oldest open dead letter; 0 when there is none."
 )
-OUTBOX_LAG: Final = Metric(
-    "durable_retry.outbox.lag",
-    MetricKind.GAUGE,
-    "s",
-    (),
-    "Age of the oldest pending event; 0 when none is pending.",
+OUTBOX_LAG: Final = _gauge(
+    "durable_retry.outbox.lag", "s", "Age of the oldest pending event; 0 when none is pending."
 )
-LANES_BLOCKED: Final = Metric(
-    "durable_retry.order_lanes.blocked",
-    MetricKind.GAUGE,
-    "{lane}",
-    (),
-    "Lanes of order keys that a dead letter blocks.",
+LANES_BLOCKED: Final = _gauge(
+    "durable_retry.order_lanes.blocked", "{lane}", "Lanes of order keys that a dead letter blocks."
 )
-LANES_WAITING: Final = Metric(
-    "durable_retry.order_lanes.waiting",
-    MetricKind.GAUGE,
-    "{operation}",
-    (),
-    "Operations that wait in blocked lanes.",
+LANES_WAITING: Final = _gauge(
+    "durable_retry.order_lanes.waiting", "{operation}", "Operations that wait in blocked lanes."
 )
 
 GAUGES: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))

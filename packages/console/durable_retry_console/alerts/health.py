@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
@@ -26,9 +26,6 @@ from durable_retry_console.alerts.rules import (
     HealthMetric,
 )
 from durable_retry_console.alerts.settings import alert_settings, thresholds_of
-
-if TYPE_CHECKING:
-    from durable_retry.features.standstill.store import Stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +82,7 @@ class HealthMetrics:
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
             answers.
-        blocked_lanes: Lanes of order keys that a dead letter blocks.
-        stuck: The orchestrations that no nudge moves, the first that was due first.
+        stuck: Since when each orchestration is due that no nudge moves, by its id, the first first.
         held: Since when its policy holds each operation, the first first.
     """
 
@@ -98,24 +94,25 @@ class HealthMetrics:
     task_hub_away_seconds: float | None = 0.0
     outbox_lag_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
-    stuck: "Stuck | None" = ()
+    stuck: Mapping[str, datetime] | None = field(default_factory=dict)
     held: Mapping[str, datetime] | None = field(default_factory=dict)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
+        lanes = self.blocked_lanes
         values: dict[str, float | None] = {
             DEAD_LETTERS: None if self.dead_letters is None else self.dead_letters.open,
             DEAD_LETTER_AGE: self.dead_letter_age_seconds,
             OUTBOX_LAG: self.outbox_lag_seconds,
             RETRIES_EXHAUSTED: self.retries_exhausted,
             NOT_STARTING: self.not_starting_seconds,
-            STUCK: self.stuck_seconds,
-            LANE_BLOCKED: self.lane_blocked_seconds,
+            STUCK: self._seconds_of_first(self.stuck),
+            LANE_BLOCKED: None if lanes is None else seconds_since(lanes.since, self.now),
             TASK_HUB_AWAY: self.task_hub_away_seconds,
-            HELD: self.held_seconds,
+            HELD: self._seconds_of_first(self.held),
         }
         names = {
-            STUCK: tuple(each.instance_id for each in self.stuck or ()) or None,
+            STUCK: tuple(self.stuck) if self.stuck else None,
             HELD: (f"{len(self.held)}",) if self.held else None,
         }
         for name, circuits in self.circuits.items():
@@ -128,15 +125,8 @@ class HealthMetrics:
             kind, _, name = condition.partition(":")
             if name and kind not in {CIRCUIT_OPEN, CREDENTIAL_REFUSED}:
                 values[condition] = self._letters_of(name, kind)
-        return [
-            HealthMetric(
-                condition,
-                value,
-                thresholds.get(condition, thresholds[condition.partition(":")[0]]),
-                names.get(condition),
-            )
-            for condition, value in values.items()
-        ]
+        over = {each: thresholds.get(each, thresholds[each.partition(":")[0]]) for each in values}
+        return [HealthMetric(each, value, over[each], names.get(each)) for each, value in values.items()]
 
     def _letters_of(self, dependency: str, kind: str) -> float | None:
         if self.dead_letters is None:
@@ -150,22 +140,9 @@ class HealthMetrics:
         """Age of the oldest open dead letter; 0 when there is none."""
         return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
 
-    @property
-    def stuck_seconds(self) -> float | None:
-        """For how long what stands still the longest has done so; 0 when nothing does."""
-        stuck = self.stuck
-        return None if stuck is None else seconds_since(stuck[0].since if stuck else None, self.now)
-
-    @property
-    def held_seconds(self) -> float | None:
-        """For how long the operation that is held the longest is so; 0 when none is."""
-        return None if self.held is None else seconds_since(next(iter(self.held.values()), None), self.now)
-
-    @property
-    def lane_blocked_seconds(self) -> float | None:
-        """How long the lane that is blocked the longest has been so; 0 when none is."""
-        lanes = self.blocked_lanes
-        return None if lanes is None else seconds_since(lanes.since, self.now)
+    def _seconds_of_first(self, since: Mapping[str, datetime] | None) -> float | None:
+        """Return for how long the first has been so; 0 without one."""
+        return None if since is None else seconds_since(next(iter(since.values()), None), self.now)
 
 
 def all_thresholds() -> dict[str, float]:
@@ -186,10 +163,8 @@ def seconds_since(since: datetime | None, now: datetime) -> float:
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges; one that is not known has no value."""
-    limits, lanes = (
-        [(name, each.limits) for name, each in dependencies().dependencies.items()],
-        health.blocked_lanes,
-    )
+    limits = [(name, each.limits) for name, each in dependencies().dependencies.items()]
+    lanes = health.blocked_lanes
     gauges.show_gauges(
         {
             gauges.DEAD_LETTERS: list(_dead_letters(health)),
@@ -226,7 +201,6 @@ def _dead_letters(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
 
 
 def _circuit_states(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
-    known = {name: circuits.own for name, circuits in health.circuits.items() if circuits is not None}
-    for name, own in known.items():
-        for state in CircuitState:
-            yield int(own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}
+    for name, circuits in health.circuits.items():
+        for state in CircuitState if circuits is not None else ():
+            yield int(circuits.own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

@@ -3,29 +3,8 @@
 from typing import Any, Final
 from urllib.parse import quote
 
-from durable_retry_console.alerts.rules import (
-    CIRCUIT_OPEN,
-    CREDENTIAL_REFUSED,
-    DEAD_LETTER_AGE,
-    DEAD_LETTERS,
-    HELD,
-    LANE_BLOCKED,
-    OUTBOX_LAG,
-    RETRIES_EXHAUSTED,
-    Alert,
-)
+from durable_retry_console.alerts.rules import Alert
 
-_VIEWS: Final = {
-    DEAD_LETTERS: "dead-letters",
-    DEAD_LETTER_AGE: "dead-letters",
-    RETRIES_EXHAUSTED: "dead-letters",
-    OUTBOX_LAG: "outbox",
-    CIRCUIT_OPEN: "circuits",
-    CREDENTIAL_REFUSED: "circuits",
-    LANE_BLOCKED: "lanes?blocked=true",
-    HELD: "operations?status=paused",
-}
-"""The view of the dashboard about a condition; that of alerts for others."""
 PAGE_URL: Final = "page_url"
 RUNBOOK_URL: Final = "runbook_url"
 _WORDS: Final = {PAGE_URL: "Look at it", RUNBOOK_URL: "What to do"}
@@ -40,7 +19,7 @@ def links_of(alert: Alert, *, dashboard: str | None, runbook: str) -> dict[str, 
     """
     links = {}
     if dashboard is not None:
-        view, name = _VIEWS.get(alert.kind, "alerts"), quote(alert.dependency or "")
+        view, name = alert.about.view, quote(alert.dependency or "")
         of = "" if not name else f"/{name}" if view == "circuits" else f"?dependency={name}"
         links[PAGE_URL] = f"{dashboard}#/{view}{of}"
     if runbook:

@@ -6,8 +6,7 @@ from durable_retry.http.answers import json_answer
 from durable_retry.http.callers import Act
 from durable_retry.http.routes import OK, RouteAnswer, Routes, shown
 from durable_retry.rules.facts import TargetType
-from durable_retry_console.alerts.board import read_board, try_receivers
-from durable_retry_console.alerts.document import AlertBoard, AlertTests
+from durable_retry_console.alerts.board import AlertBoard, AlertTests, read_board, try_receivers
 
 routes = Routes("alerts")
 

@@ -6,7 +6,7 @@ The clearing message closes the incident at the receiver. Each message is tried 
 Whom to wake, and when not to, is the receiver's part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -28,30 +28,51 @@ HELD: Final = "held"
 TEST: Final = "test"
 """The condition of a message that somebody sends to try the receivers."""
 
-_TITLES: Final[Mapping[str, str]] = {
-    DEAD_LETTERS: "Open dead letters",
-    DEAD_LETTER_AGE: "Age of the oldest open dead letter",
-    OUTBOX_LAG: "Age of the oldest event that is not sent",
-    CIRCUIT_OPEN: "Circuit not closed",
-    CREDENTIAL_REFUSED: "Credential refused",
-    RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
-    STUCK: "Orchestrations do not go on",
-    LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
-    NOT_STARTING: "Accepted operations do not begin",
-    TASK_HUB_AWAY: "The task hub does not answer",
-    HELD: "Operations held by their policies",
-    TEST: "Test",
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an alert is raised for.
+
+    Attributes:
+        title: What is measured, for a person.
+        view: The view of the dashboard about it.
+        what_to_do: Said while it is raised.
+        over: How its end is told, and what it was until then; None where its value tells that.
+    """
+
+    title: str
+    view: str = "alerts"
+    what_to_do: str = ""
+    over: tuple[str, str] | None = None
+
+
+CONDITIONS: Final[Mapping[str, Condition]] = {
+    DEAD_LETTERS: Condition("Open dead letters", "dead-letters"),
+    DEAD_LETTER_AGE: Condition("Age of the oldest open dead letter", "dead-letters"),
+    OUTBOX_LAG: Condition("Age of the oldest event that is not sent", "outbox"),
+    CIRCUIT_OPEN: Condition("Circuit not closed", "circuits", over=("Circuit closed again", "open")),
+    CREDENTIAL_REFUSED: Condition(
+        "Credential refused",
+        "circuits",
+        " Set a new one: its operations wait, lose no attempt, and go on once it works.",
+        ("Credential no longer refused", "refused"),
+    ),
+    RETRIES_EXHAUSTED: Condition("Operations whose retries were exhausted in an hour", "dead-letters"),
+    NOT_STARTING: Condition("Accepted operations do not begin"),
+    STUCK: Condition(
+        "Orchestrations do not go on",
+        what_to_do=" Restart the host, and terminate those that still do not: what had begun becomes a dead "
+        "letter.",
+    ),
+    LANE_BLOCKED: Condition("Lane of an order key blocked by a dead letter", "lanes?blocked=true"),
+    TASK_HUB_AWAY: Condition("The task hub does not answer"),
+    HELD: Condition(
+        "Operations held by their policies",
+        "operations?status=paused",
+        " Resume them once their dependency works; else they become dead letters.",
+    ),
+    TEST: Condition("Test"),
 }
-_WHAT_TO_DO: Final[Mapping[str, str]] = {
-    CREDENTIAL_REFUSED: " Set a new one: its operations wait, lose no attempt, and go on once it works.",
-    HELD: " Resume them once their dependency works; else they become dead letters.",
-    STUCK: " Restart the host, and terminate those that still do not: what had begun becomes a dead letter.",
-}
-_OVER: Final = {
-    CIRCUIT_OPEN: ("Circuit closed again", "open"),
-    CREDENTIAL_REFUSED: ("Credential no longer refused", "refused"),
-}
-CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 
 MAX_TRIES: Final = 60
 """Tries per message and receiver, about one a minute."""
@@ -151,13 +172,18 @@ class Alert(JsonShape):
         return self.condition.partition(":")[2] or None
 
     @property
+    def about(self) -> Condition:
+        """What it is raised for; one that nobody measures any more has its name alone."""
+        return CONDITIONS.get(self.kind) or Condition(self.kind)
+
+    @property
     def title(self) -> str:
         """What is measured, for a person."""
-        return self._named(_TITLES.get(self.kind, self.kind))
+        return self._named(self.about.title)
 
     def _named(self, title: str) -> str:
         title = title if self.dependency is None else f"{title}, {self.dependency}"
-        return title if self.names is None else f"{title} ({_names_text(self.names)})"
+        return title if self.names is None else f"{title} ({names_text(self.names, _NAMED)})"
 
     @property
     def text(self) -> str:
@@ -168,12 +194,11 @@ class Alert(JsonShape):
         if self.is_raised:
             if self.kind == RETRIES_EXHAUSTED and self.value >= _COUNTED:
                 value = f"at least {value}"
-            what_to_do = _WHAT_TO_DO.get(self.kind, "")
-            return f"{self.title}: {value}, over the threshold of {threshold}.{what_to_do}"
+            return f"{self.title}: {value}, over the threshold of {threshold}.{self.about.what_to_do}"
         seconds = (self.since - self.raised_at).total_seconds()
-        if self.kind in _OVER:
+        if self.about.over is not None:
             # It began about its threshold before it was raised.
-            again, was = _OVER[self.kind]
+            again, was = self.about.over
             return f"{self._named(again)}. It was {was} for about {duration_text(seconds + self.threshold)}."
         lasted = duration_text(seconds)
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
@@ -289,9 +314,10 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
 _NAMED: Final = 5
 
 
-def _names_text(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def names_text(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 # Dead letters of the last hour that are counted: a page of each status.

@@ -13,6 +13,7 @@ from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.group import SettingsGroup, seconds, setting
+from durable_retry_console.alerts.rules import CONDITIONS, HELD, NOT_STARTING, STUCK, TEST
 from durable_retry_console.optional import of_feature
 
 CONSOLE: Final = "console"
@@ -99,6 +100,10 @@ def thresholds_of(dependency: Dependency) -> AlertThresholds:
     return dependency.keys_of(CONSOLE, AlertKeys).alerts
 
 
+_THRESHOLDS: Final = {name: f"alert_{name}" for name in CONDITIONS if name not in {STUCK, TEST}} | {
+    NOT_STARTING: "alert_not_starting_seconds",
+    HELD: "alert_held_seconds",
+}
 _STUCK_AFTER: Final = "durable_retry.features.standstill.settings:stuck_after_seconds"
 
 
@@ -175,19 +180,8 @@ class AlertSettings(SettingsGroup):
     def thresholds(self) -> dict[str, float]:
         """Above which value each condition is raised, by its name."""
         stuck_after = of_feature("standstill", _STUCK_AFTER)
-        return {
-            "dead_letters": self.alert_dead_letters,
-            "dead_letter_age_seconds": self.alert_dead_letter_age_seconds,
-            "outbox_lag_seconds": self.alert_outbox_lag_seconds,
-            "circuit_open_seconds": self.alert_circuit_open_seconds,
-            "credential_refused_seconds": self.alert_credential_refused_seconds,
-            "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
-            "not_starting": self.alert_not_starting_seconds,
-            "stuck_seconds": 0.0 if stuck_after is None else stuck_after(),
-            "lane_blocked_seconds": self.alert_lane_blocked_seconds,
-            "task_hub_away_seconds": self.alert_task_hub_away_seconds,
-            "held": self.alert_held_seconds,
-        }
+        own = {name: getattr(self, member) for name, member in _THRESHOLDS.items()}
+        return own | {STUCK: 0.0 if stuck_after is None else stuck_after()}
 
     @property
     def receivers(self) -> dict[ReceiverName, Secret]:

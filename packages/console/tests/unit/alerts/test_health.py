@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.features.standstill.store import StuckInstance
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted
@@ -240,10 +239,7 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
 
 
 def test_what_stands_still_is_named_and_counts_from_the_first_that_was_due() -> None:
-    stuck = tuple(
-        StuckInstance(instance_id=f"op-{age}", orchestration="operation", since=after(-age), noted_at=NOON)
-        for age in (400, 300)
-    )
+    stuck = {f"op-{age}": after(-age) for age in (400, 300)}
     health = replace(METRICS, stuck=stuck)
     metrics = {each.condition: each for each in health.with_thresholds(AlertSettings().thresholds)}
     metric = metrics["stuck_seconds"]
