@@ -1,7 +1,8 @@
 """What people do with root causes: look at them, acknowledge, note, resolve."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import microseconds
@@ -50,7 +51,8 @@ async def list_groups(
     left = [position for position in _ordered(tallies) if after is None or position > after]
     shown, rest = left[:limit], left[limit:]
     following = "{}|{}|{}".format(-shown[-1][0], *shown[-1][1:]) if rest else None
-    return Page[DeadLetterGroup](items=await _groups_at(shown, tallies, causes), next_cursor=following)
+    groups = await _groups({group: tallies[group] for *_, group in shown}, causes)
+    return Page[DeadLetterGroup](items=groups, next_cursor=following)
 
 
 async def largest_groups(limit: int) -> LargestGroups:
@@ -60,19 +62,13 @@ async def largest_groups(limit: int) -> LargestGroups:
     positions = _ordered(tallies)
     others = positions[limit:]
     return LargestGroups(
-        groups=await _groups_at(positions[:limit], tallies, causes),
+        groups=await _groups({group: tallies[group] for *_, group in positions[:limit]}, causes),
         others=OtherGroups(causes=len(others), open=-sum(count for count, *_ in others)),
     )
 
 
 def _ordered(tallies: Mapping[str, Tally]) -> list[GroupPosition]:
     return sorted((-tally.count, microseconds(tally.first_at), group) for group, tally in tallies.items())
-
-
-async def _groups_at(
-    positions: Iterable[GroupPosition], tallies: Mapping[str, Tally], causes: Mapping[str, Cause]
-) -> tuple[DeadLetterGroup, ...]:
-    return await _groups({group: tallies[group] for *_, group in positions}, causes)
 
 
 async def find_cause(group: str) -> CauseDocument:
@@ -82,31 +78,24 @@ async def find_cause(group: str) -> CauseDocument:
     return CauseDocument(**dict(existing), latest=None if latest is None else shown_letter(latest))
 
 
-async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
-    """Change what people did about a cause, and return it."""
-    existing = await _existing_group(group)
-    return existing.with_cause(await change_cause(group, rule))
+async def change(
+    group: str,
+    by: str | None,
+    note: str | None,
+    rule: Callable[[Cause, datetime, str | None], Cause] | None = None,
+) -> DeadLetterGroup:
+    """Say what somebody did about a cause, with a note or by one alone, and return it.
 
+    Args:
+        rule: Takes the cause, the present and who it was.
+    """
+    existing, now = await _existing_group(group), clock.now()
 
-async def acknowledge(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:
-    """Say that somebody looks into a cause; errors as `change`."""
-    now = clock.now()
-    return await change(group, lambda cause: _noted(cause.acknowledged(now, by), note, by))
+    def changed(cause: Cause) -> Cause:
+        cause = cause if rule is None else rule(cause, now, by)
+        return cause if note is None else cause.noted(note, now, by)
 
-
-async def resolve(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:
-    """Say that a cause is mended; errors as `change`."""
-    now = clock.now()
-    return await change(group, lambda cause: _noted(cause.resolved(now, by), note, by))
-
-
-async def annotate_cause(group: str, text: str, by: str | None) -> DeadLetterGroup:
-    """Add a note to a cause; errors as `change`."""
-    return await change(group, lambda cause: _noted(cause, text, by))
-
-
-def _noted(cause: Cause, note: str | None, by: str | None) -> Cause:
-    return cause if note is None else cause.noted(note, clock.now(), by)
+    return existing.with_cause(await change_cause(group, changed))
 
 
 async def _existing_group(group: str) -> DeadLetterGroup:

@@ -19,13 +19,11 @@ from durable_retry.rules.facts import TargetType
 from durable_retry_console.causes.groups import (
     GroupPosition,
     NoSuchCauseError,
-    acknowledge,
-    annotate_cause,
+    change,
     find_cause,
     list_groups,
-    resolve,
 )
-from durable_retry_console.causes.shapes import CauseDocument, CauseStatus, DeadLetterGroup
+from durable_retry_console.causes.shapes import Cause, CauseDocument, CauseStatus, DeadLetterGroup
 
 routes = Routes(
     "dead letters",
@@ -76,13 +74,10 @@ async def get_dead_letter_group(group: str) -> func.HttpResponse:
     return json_answer(await find_cause(group))
 
 
-@routes.post(
-    "dead-letters/groups/{group}/acknowledge",
-    **_changed("acknowledged", CauseBody),
-)
+@routes.post("dead-letters/groups/{group}/acknowledge", **_changed("acknowledged", CauseBody))
 async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
     """Say that somebody looks into a cause."""
-    return json_answer(await acknowledge(group, who.known_name, body.note))
+    return json_answer(await change(group, who.known_name, body.note, Cause.acknowledged))
 
 
 @routes.post("dead-letters/groups/{group}/resolve", **_changed("resolved", CauseBody))
@@ -91,13 +86,12 @@ async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpRe
 
     A dead letter that is made later shows that it came back.
     """
-    return json_answer(await resolve(group, who.known_name, body.note))
+    return json_answer(await change(group, who.known_name, body.note, Cause.resolved))
 
 
 @routes.post(
-    "dead-letters/groups/{group}/notes",
-    **_changed("noted something on", NoteBody, body_required=True),
+    "dead-letters/groups/{group}/notes", **_changed("noted something on", NoteBody, body_required=True)
 )
 async def note_cause(group: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a cause."""
-    return json_answer(await annotate_cause(group, body.words, who.known_name))
+    return json_answer(await change(group, who.known_name, body.words))
