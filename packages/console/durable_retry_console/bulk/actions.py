@@ -6,7 +6,7 @@ selection is in its input.
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -17,24 +17,29 @@ from durabletask.client import OrchestrationStatus
 from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import optional_to_rfc3339, to_rfc3339
-from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.dead_letters.list import count_dead_letters
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime import clock
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
 from durable_retry_console.index.preview import preview_of
+from durable_retry_console.optional import of_feature
 from durable_retry_console.states import turn_names_of
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
 
 # A front end gives up after 230 s, and a person long before; about 100,000 operations of a local hub.
 _COUNTED_SECONDS: Final = 10.0
+_READS_AT_ONCE: Final = 16
 
 type Wanted = DeadLetterFilter | UnfinishedFilter | None
 
@@ -47,9 +52,8 @@ async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) 
         return await count_dead_letters(wanted), True
     count, cursor, until = 0, None, clock.monotonic_seconds() + _COUNTED_SECONDS
     while True:
-        page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
-        found = await _ids_of_matching(hub, wanted, page.instances)
-        count, cursor = count + len(found), page.following
+        found, cursor = await unfinished_page(hub, wanted, cursor)
+        count += len(found)
         if cursor is None or clock.monotonic_seconds() >= until:
             return count, cursor is None
 
@@ -92,26 +96,21 @@ class BulkActionStatusError(Exception):
     """The status of a bulk action does not allow what is asked; the text is a clause that says so."""
 
 
-async def cancel_bulk_action(hub: TaskHub, document: BulkActionDocument) -> None:
-    """Cancel what `document` shows. What was done stays done, and the batch under way ends first.
+_ALLOWED: Final = {
+    CANCEL_BULK_EVENT: {BulkState.RUNNING, BulkState.STOPPED},
+    RESUME_BULK_EVENT: {BulkState.STOPPED},
+}
+
+
+async def signal_bulk_action(hub: TaskHub, document: BulkActionDocument, event: str) -> None:
+    """Cancel what `document` shows, or let it go on where it is stopped.
+
+    A cancel leaves what was done, and the batch under way ends first. What is resumed proves itself again.
 
     Raises:
-        BulkActionStatusError: It has ended.
+        BulkActionStatusError: It has ended; or it is not stopped, or was for too long.
     """
-    await _signal(hub, document, CANCEL_BULK_EVENT, BulkState.RUNNING, BulkState.STOPPED)
-
-
-async def resume_bulk_action(hub: TaskHub, document: BulkActionDocument) -> None:
-    """Let go on what `document` shows to be stopped. It proves itself again.
-
-    Raises:
-        BulkActionStatusError: It is not stopped, or was for too long.
-    """
-    await _signal(hub, document, RESUME_BULK_EVENT, BulkState.STOPPED)
-
-
-async def _signal(hub: TaskHub, document: BulkActionDocument, event: str, *allowed: BulkState) -> None:
-    if document.status not in allowed:
+    if document.status not in _ALLOWED[event]:
         raise BulkActionStatusError(f"the bulk action is {document.status}")
     # A resume that comes twice must not end a later stop.
     stop = {"stopped_at": optional_to_rfc3339(document.stopped_at)}
@@ -171,33 +170,17 @@ def _is_terminated(instance: Instance) -> bool:
     )
 
 
-async def matching_page(
-    hub: TaskHub, action: BulkAction, filter_: Mapping[str, Any], limit: int, cursor: str | None
-) -> tuple[list[str], str | None]:
-    """Return the ids of what an action is to meet next, and the cursor of the page after it.
-
-    Operations come by pages of the task hub, of whatever size.
-    """
-    if action.is_of_dead_letters:
-        page = await list_dead_letters(DeadLetterFilter.from_json(filter_), limit=limit, cursor=cursor)
-        return [record.id for record in page.records], page.cursor
-    return await unfinished_page(hub, UnfinishedFilter.from_json(filter_), cursor)
-
-
 async def unfinished_page(
     hub: TaskHub, wanted: UnfinishedFilter, cursor: str | None
 ) -> tuple[list[str], str | None]:
     """Return the matching operations on the next page of the task hub, and the cursor of the one after it."""
-    page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
-    return await _ids_of_matching(hub, wanted, page.instances), page.following
-
-
-def _selection_of_unfinished(wanted: UnfinishedFilter) -> Selection:
-    return Selection(
+    selection = Selection(
         runtime_statuses=NOT_ENDED,
         created_after=wanted.created_after,
         created_before=wanted.created_before,
     )
+    page = await hub.instance_page(selection, cursor)
+    return await _ids_of_matching(hub, wanted, page.instances), page.following
 
 
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
@@ -212,4 +195,32 @@ async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Se
         fits_names = wanted.fits_names(names or {})
         if fits_names and wanted.status in (None, preview.status) and wanted.dependency in (None, dependency):
             found.append(preview.operation_id)
+    return found
+
+
+async def with_batch(hub: TaskHub, body: BulkActionBody) -> BulkActionBody:
+    """Return the body with the dead letters of its batch as its selection; as it is without a batch.
+
+    Raises:
+        InvalidInputError: There is no such batch, or no operation of it is an open dead letter.
+    """
+    if body.batch_id is None:
+        return body
+    find = of_feature("workflows", "durable_retry.features.workflows.batches:find_batch")
+    batch = None if find is None else await find(body.batch_id, OperationState.DEAD_LETTERED)
+    if batch is None:
+        raise InvalidInputError([Problem("/batch_id", "there is no batch of this id")])
+    operation_ids = [item.operation_id for item in batch.items if item.operation_id]
+    found = await map_bounded(partial(_open_dead_letter, hub), operation_ids, _READS_AT_ONCE)
+    if not (ids := [each for each in found if each is not None]):
+        raise InvalidInputError([Problem("/batch_id", "no operation of this batch is an open dead letter")])
+    return body.model_copy(update={"ids": ids})
+
+
+async def _open_dead_letter(hub: TaskHub, operation_id: str) -> str | None:
+    """Return the dead letter of an operation; None when a replay has succeeded or is under way."""
+    document = await find_status(hub, operation_id)
+    if document is None or document["status"] != OperationState.DEAD_LETTERED:
+        return None
+    found: str | None = document["dead_letter"]["id"]
     return found

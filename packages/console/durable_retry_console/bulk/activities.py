@@ -2,24 +2,31 @@
 
 from typing import Any
 
+from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.hub.binding import TaskHub
-from durable_retry_console.bulk.actions import matching_page
+from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry_console.bulk.actions import unfinished_page
 from durable_retry_console.bulk.ends import count_ends
 from durable_retry_console.bulk.items import act_on_some
-from durable_retry_console.bulk.shapes import BatchInput, BulkAction
+from durable_retry_console.bulk.shapes import BatchInput, BulkAction, UnfinishedFilter
 
 
 async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Look up the dead letters or operations to act on next.
 
     Args:
-        request: `action`, `filter`, `limit` and `cursor`.
+        request: `action`, `filter`, `limit` and `cursor`. Pages of operations are of whatever size.
 
     Returns:
         `ids`, and `cursor`: None at the end.
     """
-    more = (request["filter"], request["limit"], request["cursor"])
-    ids, following = await matching_page(hub, BulkAction(request["action"]), *more)
+    wanted, cursor = request["filter"], request["cursor"]
+    if BulkAction(request["action"]).is_of_dead_letters:
+        page = await list_dead_letters(
+            DeadLetterFilter.from_json(wanted), limit=request["limit"], cursor=cursor
+        )
+        return {"ids": [record.id for record in page.records], "cursor": page.cursor}
+    ids, following = await unfinished_page(hub, UnfinishedFilter.from_json(wanted), cursor)
     return {"ids": ids, "cursor": following}
 
 

@@ -16,17 +16,17 @@ from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
 from durable_retry_console.bulk.actions import (
     BulkActionStatusError,
-    cancel_bulk_action,
     count_matches,
     find_bulk_action,
     list_bulk_actions,
-    resume_bulk_action,
+    signal_bulk_action,
     start_bulk_action,
+    with_batch,
 )
-from durable_retry_console.bulk.batches import with_batch
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, BulkMatches, StartedBulkAction
 from durable_retry_console.bulk.ends import items_page
+from durable_retry_console.bulk.names import CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.replay import preview_replay
 from durable_retry_console.bulk.shapes import BulkAction
 
@@ -110,9 +110,7 @@ async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpRespon
 
     The batch under way ends first.
     """
-    document = await _required_action(hub, action_id)
-    await cancel_bulk_action(hub, document)
-    return json_answer(document, HTTPStatus.ACCEPTED)
+    return await _signalled(hub, action_id, CANCEL_BULK_EVENT)
 
 
 @routes.post(
@@ -122,8 +120,12 @@ async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpRespon
 )
 async def resume_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
     """Let a stopped bulk action go on with what is left; it proves itself again."""
+    return await _signalled(hub, action_id, RESUME_BULK_EVENT)
+
+
+async def _signalled(hub: TaskHub, action_id: str, event: str) -> func.HttpResponse:
     document = await _required_action(hub, action_id)
-    await resume_bulk_action(hub, document)
+    await signal_bulk_action(hub, document, event)
     return json_answer(document, HTTPStatus.ACCEPTED)
 
 

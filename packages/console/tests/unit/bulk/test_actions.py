@@ -15,9 +15,8 @@ from durable_retry.runtime import clock
 from durable_retry_console.bulk import actions
 from durable_retry_console.bulk.actions import (
     BulkActionStatusError,
-    cancel_bulk_action,
     count_matches,
-    resume_bulk_action,
+    signal_bulk_action,
     unfinished_page,
 )
 from durable_retry_console.bulk.document import BulkActionDocument
@@ -116,29 +115,29 @@ def a_document(status: BulkState) -> BulkActionDocument:
 
 
 @pytest.mark.parametrize(
-    ("signal", "event", "allowed"),
+    ("event", "allowed"),
     [
-        (cancel_bulk_action, CANCEL_BULK_EVENT, {BulkState.RUNNING, BulkState.STOPPED}),
-        (resume_bulk_action, RESUME_BULK_EVENT, {BulkState.STOPPED}),
+        (CANCEL_BULK_EVENT, {BulkState.RUNNING, BulkState.STOPPED}),
+        (RESUME_BULK_EVENT, {BulkState.STOPPED}),
     ],
 )
 @pytest.mark.parametrize("status", list(BulkState))
 async def test_a_status_allows_a_cancel_or_a_resume(
-    signal: Any, event: str, allowed: set[BulkState], status: BulkState, monkeypatch: pytest.MonkeyPatch
+    event: str, allowed: set[BulkState], status: BulkState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised = AsyncMock()
     monkeypatch.setattr(TaskHub, "raise_event", raised)
     if status in allowed:
-        await signal(TaskHub("hub"), a_document(status))
+        await signal_bulk_action(TaskHub("hub"), a_document(status), event)
         stopped_at = "2026-11-21T12:00:00Z" if status is BulkState.STOPPED else None
         raised.assert_awaited_once_with("bulk-1", event, {"stopped_at": stopped_at})
     else:
         with pytest.raises(BulkActionStatusError, match=f"the bulk action is {status}"):
-            await signal(TaskHub("hub"), a_document(status))
+            await signal_bulk_action(TaskHub("hub"), a_document(status), event)
         raised.assert_not_awaited()
 
 
 async def test_what_has_ended_meanwhile_takes_no_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskHub, "raise_event", AsyncMock(side_effect=InstanceEndedError("bulk-1")))
     with pytest.raises(BulkActionStatusError, match="has ended meanwhile"):
-        await resume_bulk_action(TaskHub("hub"), a_document(BulkState.STOPPED))
+        await signal_bulk_action(TaskHub("hub"), a_document(BulkState.STOPPED), RESUME_BULK_EVENT)
