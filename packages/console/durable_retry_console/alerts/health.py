@@ -10,21 +10,7 @@ from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
-from durable_retry_console.alerts import gauges
-from durable_retry_console.alerts.rules import (
-    CIRCUIT_OPEN,
-    CREDENTIAL_REFUSED,
-    DEAD_LETTER_AGE,
-    DEAD_LETTERS,
-    HELD,
-    LANE_BLOCKED,
-    NOT_STARTING,
-    OUTBOX_LAG,
-    RETRIES_EXHAUSTED,
-    STUCK,
-    TASK_HUB_AWAY,
-    HealthMetric,
-)
+from durable_retry_console.alerts import gauges, rules
 from durable_retry_console.alerts.settings import alert_settings, thresholds_of
 
 
@@ -97,43 +83,45 @@ class HealthMetrics:
     stuck: Mapping[str, datetime] | None = field(default_factory=dict)
     held: Mapping[str, datetime] | None = field(default_factory=dict)
 
-    def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> list[rules.HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
         lanes = self.blocked_lanes
         values: dict[str, float | None] = {
-            DEAD_LETTERS: None if self.dead_letters is None else self.dead_letters.open,
-            DEAD_LETTER_AGE: self.dead_letter_age_seconds,
-            OUTBOX_LAG: self.outbox_lag_seconds,
-            RETRIES_EXHAUSTED: self.retries_exhausted,
-            NOT_STARTING: self.not_starting_seconds,
-            STUCK: self._seconds_of_first(self.stuck),
-            LANE_BLOCKED: None if lanes is None else seconds_since(lanes.since, self.now),
-            TASK_HUB_AWAY: self.task_hub_away_seconds,
-            HELD: self._seconds_of_first(self.held),
+            rules.DEAD_LETTERS: None if self.dead_letters is None else self.dead_letters.open,
+            rules.DEAD_LETTER_AGE: self.dead_letter_age_seconds,
+            rules.OUTBOX_LAG: self.outbox_lag_seconds,
+            rules.RETRIES_EXHAUSTED: self.retries_exhausted,
+            rules.NOT_STARTING: self.not_starting_seconds,
+            rules.STUCK: self._seconds_of_first(self.stuck),
+            rules.LANE_BLOCKED: None if lanes is None else seconds_since(lanes.since, self.now),
+            rules.TASK_HUB_AWAY: self.task_hub_away_seconds,
+            rules.HELD: self._seconds_of_first(self.held),
         }
         names = {
-            STUCK: tuple(self.stuck) if self.stuck else None,
-            HELD: (f"{len(self.held)}",) if self.held else None,
+            rules.STUCK: tuple(self.stuck) if self.stuck else None,
+            rules.HELD: (f"{len(self.held)}",) if self.held else None,
         }
         for name, circuits in self.circuits.items():
             refused = None if circuits is None else circuits.without_credential
-            for kind, concerned in ((CIRCUIT_OPEN, circuits), (CREDENTIAL_REFUSED, refused)):
+            for kind, concerned in ((rules.CIRCUIT_OPEN, circuits), (rules.CREDENTIAL_REFUSED, refused)):
                 condition = f"{kind}:{name}"
                 values[condition] = None if concerned is None else concerned.open_seconds(self.now)
                 names[condition] = None if concerned is None else concerned.open_keys
         for condition in thresholds:
             kind, _, name = condition.partition(":")
-            if name and kind not in {CIRCUIT_OPEN, CREDENTIAL_REFUSED}:
+            if name and kind not in {rules.CIRCUIT_OPEN, rules.CREDENTIAL_REFUSED}:
                 values[condition] = self._letters_of(name, kind)
         over = {each: thresholds.get(each, thresholds[each.partition(":")[0]]) for each in values}
-        return [HealthMetric(each, value, over[each], names.get(each)) for each, value in values.items()]
+        return [
+            rules.HealthMetric(each, value, over[each], names.get(each)) for each, value in values.items()
+        ]
 
     def _letters_of(self, dependency: str, kind: str) -> float | None:
         if self.dead_letters is None:
             return None
         none = open_dead_letters(0, None, self.now)
         letters = self.dead_letters.by_dependency.get(dependency, none)
-        return letters.open if kind == DEAD_LETTERS else letters.oldest_age_seconds or 0.0
+        return letters.open if kind == rules.DEAD_LETTERS else letters.oldest_age_seconds or 0.0
 
     @property
     def dead_letter_age_seconds(self) -> float | None:

@@ -16,14 +16,7 @@ from durabletask import task
 from durable_retry.base.json_forms import instant_in, to_rfc3339
 from durable_retry.base.names import DUE_AT
 from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success, wait_out
-from durable_retry_console.bulk.names import (
-    BULK_ACTION,
-    BULK_BATCH,
-    BULK_ENDS,
-    BULK_PAGE,
-    CANCEL_BULK_EVENT,
-    RESUME_BULK_EVENT,
-)
+from durable_retry_console.bulk import names
 from durable_retry_console.bulk.proof import LATEST, End, latest_of, stop_reason
 from durable_retry_console.bulk.shapes import (
     BATCHES_PER_PAGE,
@@ -70,7 +63,7 @@ class _Execution:
     def begin(cls, ctx: task.OrchestrationContext, given: BulkInput) -> Self:
         """Begin, or continue from the execution before this one."""
         signals = Signals(ctx)
-        cancel = signals.awaited(CANCEL_BULK_EVENT)
+        cancel = signals.awaited(names.CANCEL_BULK_EVENT)
         return cls(ctx, given, BatchPace.of(given.rate_per_second), given.progress, signals, cancel)
 
     @property
@@ -117,7 +110,7 @@ class _Execution:
     @property
     def ends(self) -> tuple[str, ...]:
         """The events that end a wait: a cancel, unless the action is cancelled already."""
-        return () if self.progress.status is BulkState.CANCELLED else (CANCEL_BULK_EVENT,)
+        return () if self.progress.status is BulkState.CANCELLED else (names.CANCEL_BULK_EVENT,)
 
     def call(self, activity: str, request: dict[str, Any]) -> Turns[Any]:
         """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels."""
@@ -135,15 +128,17 @@ class _Execution:
         if until <= self.now:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
-        resume = (RESUME_BULK_EVENT,) if self.is_stopped else ()
+        resume = (names.RESUME_BULK_EVENT,) if self.is_stopped else ()
         yield from Alarm(self.signals, until).event(*self.ends, *resume)
         self.show(self.progress)
 
     def takes_resume(self) -> bool:
         """Whether somebody has resumed it since it stopped; one that means an earlier stop came late."""
-        if not self.is_stopped or not self.signals.has_come(RESUME_BULK_EVENT):
+        if not self.is_stopped or not self.signals.has_come(names.RESUME_BULK_EVENT):
             return False
-        return instant_in(self.signals.take(RESUME_BULK_EVENT), "stopped_at") == self.progress.stopped_at
+        return (
+            instant_in(self.signals.take(names.RESUME_BULK_EVENT), "stopped_at") == self.progress.stopped_at
+        )
 
     def continue_with(self, **changes: Any) -> None:
         """Continue as new."""
@@ -201,7 +196,7 @@ def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
         "limit": run.pace.page,
         "cursor": given.cursor,
     }
-    page = yield from run.call(BULK_PAGE, request)
+    page = yield from run.call(names.BULK_PAGE, request)
     return tuple(page["ids"]), page["cursor"]
 
 
@@ -251,7 +246,7 @@ def _act_on_batch(run: _Execution, batch: tuple[str, ...]) -> Turns[BatchResult]
         now=run.now,
         resumes=None if proof is None else proof.resumes,
     )
-    answer = yield from run.call(BULK_BATCH, request.to_json())
+    answer = yield from run.call(names.BULK_BATCH, request.to_json())
     result = BatchResult.from_json(answer)
     run.show(run.progress.plus(result))
     return result
@@ -312,7 +307,7 @@ def _count_ends(run: _Execution, *, is_whole: bool = True) -> Turns[tuple[End, .
             "cursor": cursor,
             **({} if proof is None else {"resumes": proof.resumes}),
         }
-        part = yield from run.call(BULK_ENDS, request)
+        part = yield from run.call(names.BULK_ENDS, request)
         cursor = part.pop("cursor")
         latest = latest_of([*latest, *map(End.from_json, part.pop("latest", ()))])
         sums.update(part)
@@ -325,4 +320,4 @@ def _count_ends(run: _Execution, *, is_whole: bool = True) -> Turns[tuple[End, .
     return latest if cursor is None or len(latest) == LATEST else ()
 
 
-blueprint.orchestration_trigger(context_name="context", orchestration=BULK_ACTION)(bulk_action)
+blueprint.orchestration_trigger(context_name="context", orchestration=names.BULK_ACTION)(bulk_action)

@@ -13,17 +13,7 @@ from typing import Final, cast
 
 from azure.core.exceptions import AzureError
 
-from durable_retry.base.errors import (
-    ContendedError,
-    KeyTakenError,
-    NoSuchDeadLetterError,
-    NothingToReplayError,
-    StillRunningError,
-    StorageRefusedError,
-    TaskHubUnavailableError,
-    UnreadableDeadLetterError,
-    WrongOperationStateError,
-)
+from durable_retry.base import errors
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.text import counted
 from durable_retry.base.validation import InvalidInputError, Problem
@@ -83,7 +73,7 @@ async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None =
         seen = await snapshot(None)
         if limit_key is not None and dependency.circuit.is_by_key and seen.state not in _FOR_ALL_KEYS:
             seen = await snapshot(limit_key)
-    except (TaskHubUnavailableError, ValueError):
+    except (errors.TaskHubUnavailableError, ValueError):
         return None
     if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
         return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
@@ -106,16 +96,16 @@ _MOST_REPLAYS: Final = 100
 # Errors of one item that its form or state explains.
 _REFUSALS: Final = (
     InvalidInputError,
-    KeyTakenError,
-    StillRunningError,
-    NothingToReplayError,
-    ContendedError,
-    StorageRefusedError,
+    errors.KeyTakenError,
+    errors.StillRunningError,
+    errors.NothingToReplayError,
+    errors.ContendedError,
+    errors.StorageRefusedError,
     FullError,
-    UnreadableDeadLetterError,
+    errors.UnreadableDeadLetterError,
 )
 # They pass, and then the batch is done again.
-_PASSING: Final = (TaskHubUnavailableError, AzureError, OSError)
+_PASSING: Final = (errors.TaskHubUnavailableError, AzureError, OSError)
 
 _log = logging.getLogger(__name__)
 
@@ -206,9 +196,9 @@ async def _replay_record(
     try:
         start = _ask_about() if given.action is BulkAction.LOOKUP else replay_dead_letter
         started = await start(hub, record.id, body, now, action_id=action_id, by=given.by)
-    except WrongOperationStateError as error:
+    except errors.WrongOperationStateError as error:
         return BulkItem.skipped(record.id, str(error))
-    except (NoSuchDeadLetterError, WrongStatusError) as error:
+    except (errors.NoSuchDeadLetterError, WrongStatusError) as error:
         return await _item_replayed_before(hub, record, action_id, str(error))
     return _replayed_item(record, started.operation_id)
 
@@ -222,7 +212,7 @@ def _ask_about() -> Callable[..., Awaitable[StartedReplay]]:
     place = "durable_retry.features.lookup.actions:ask_about"
     ask: Callable[..., Awaitable[StartedReplay]] | None = of_feature("lookup", place)
     if ask is None:
-        raise WrongOperationStateError("the app has no lookup")
+        raise errors.WrongOperationStateError("the app has no lookup")
     return ask
 
 

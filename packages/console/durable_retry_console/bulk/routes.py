@@ -14,15 +14,7 @@ from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
-from durable_retry_console.bulk.actions import (
-    BulkActionStatusError,
-    count_matches,
-    find_bulk_action,
-    list_bulk_actions,
-    signal_bulk_action,
-    start_bulk_action,
-    with_batch,
-)
+from durable_retry_console.bulk import actions
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, BulkMatches, StartedBulkAction
 from durable_retry_console.bulk.ends import items_page
@@ -30,7 +22,7 @@ from durable_retry_console.bulk.names import CANCEL_BULK_EVENT, RESUME_BULK_EVEN
 from durable_retry_console.bulk.replay import preview_replay
 from durable_retry_console.bulk.shapes import BulkAction
 
-_REFUSALS: Final[Refusals] = {BulkActionStatusError: lambda error: ConflictError(sentence(error))}
+_REFUSALS: Final[Refusals] = {actions.BulkActionStatusError: lambda error: ConflictError(sentence(error))}
 
 routes = Routes("bulk actions", _REFUSALS)
 
@@ -63,14 +55,16 @@ async def start_action_on_many(
     """
     now = clock.now()
     wanted = body.wanted(now)
-    body = await with_batch(hub, body)
-    matched, complete = await count_matches(hub, wanted, body.selection)
+    body = await actions.with_batch(hub, body)
+    matched, complete = await actions.count_matches(hub, wanted, body.selection)
     if body.dry_run:
         of_letters = wanted if isinstance(wanted, DeadLetterFilter) else None
         is_replay = body.what is BulkAction.REPLAY
         preview = await preview_replay(of_letters, body.selection, body) if is_replay else None
         return json_answer(BulkMatches(matched=matched, complete=complete, preview=preview))
-    action_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
+    action_id = await actions.start_bulk_action(
+        hub, body, wanted, matched=matched, now=now, by=who.known_name
+    )
     url = f"{url_of(req)}/{action_id}"
     started = StartedBulkAction(action_id=action_id, matched=matched, status_url=url)
     headers = {"Location": url, "Retry-After": str(_POLL_SECONDS)}
@@ -80,7 +74,7 @@ async def start_action_on_many(
 @routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]))
 async def list_actions_on_many(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List bulk actions, the newest first."""
-    return json_answer(await list_bulk_actions(hub, query[LIMIT], query[CURSOR]))
+    return json_answer(await actions.list_bulk_actions(hub, query[LIMIT], query[CURSOR]))
 
 
 @routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument))
@@ -125,9 +119,9 @@ async def resume_action_on_many(action_id: str, hub: TaskHub) -> func.HttpRespon
 
 async def _signalled(hub: TaskHub, action_id: str, event: str) -> func.HttpResponse:
     document = await _required_action(hub, action_id)
-    await signal_bulk_action(hub, document, event)
+    await actions.signal_bulk_action(hub, document, event)
     return json_answer(document, HTTPStatus.ACCEPTED)
 
 
 async def _required_action(hub: TaskHub, action_id: str) -> BulkActionDocument:
-    return required(await find_bulk_action(hub, action_id), "bulk action of this id")
+    return required(await actions.find_bulk_action(hub, action_id), "bulk action of this id")

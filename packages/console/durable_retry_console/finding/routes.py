@@ -7,19 +7,8 @@ import azure.functions as func
 from durable_retry.base.answers import Page
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.http import parameters
 from durable_retry.http.answers import Refusals, json_answer
-from durable_retry.http.parameters import (
-    CORRELATION_ID,
-    CREATED_AFTER,
-    CREATED_BEFORE,
-    CURSOR,
-    DEBOUNCE_KEY,
-    LIMIT,
-    LIMIT_KEY,
-    ORDER_KEY,
-    one_of,
-    text,
-)
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.status import ListedOperation
@@ -35,37 +24,39 @@ _BAD_CURSOR: Final[Refusals] = {
 operation_routes = Routes("operations", _BAD_CURSOR)
 routes = Routes("search", _BAD_CURSOR)
 
-DEPENDENCY: Final = text("dependency", "Only of this dependency.")
-HANDLER: Final = text("handler", "Only of this handler.")
-SOURCE: Final = text("source", "Only of this source: `http`, `queue`, `batch`, ...")
-KEY: Final = text(
+DEPENDENCY: Final = parameters.text("dependency", "Only of this dependency.")
+HANDLER: Final = parameters.text("handler", "Only of this handler.")
+SOURCE: Final = parameters.text("source", "Only of this source: `http`, `queue`, `batch`, ...")
+KEY: Final = parameters.text(
     "key",
     "Only of this key, the whole of it; read at once, whatever else there is.",
 )
-PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without one it is `normal`.")
+PRIORITY: Final = parameters.one_of(
+    "priority", Priority, "Only of this priority; without one it is `normal`."
+)
 
-STATE: Final = one_of("status", OperationState, "Only operations with this status.")
-OPERATION_WORDS: Final = text(
+STATE: Final = parameters.one_of("status", OperationState, "Only operations with this status.")
+OPERATION_WORDS: Final = parameters.text(
     "q",
     "Each word stands in the key, the correlation id, the order key, the limit key, the debounce key, the "
     "operation id or the last error, as a part of it and in whatever case. The operation of exactly this key "
     "or id is read at once and is on the first page.",
 )
 
-WORDS: Final = text(
+WORDS: Final = parameters.text(
     "q",
     "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
     "has exactly this id, key, correlation id, order key, limit key or debounce key is read at once and is "
     "on the first page.",
 )
-TYPE: Final = one_of("type", FoundType, "Only things of this type.")
-STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
+TYPE: Final = parameters.one_of("type", FoundType, "Only things of this type.")
+STATUS: Final = parameters.text("status", "Only of this status, in the words of the item's type.")
 
 _NAMED: Final = (
-    *(DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID),
-    *(ORDER_KEY, PRIORITY, LIMIT_KEY, DEBOUNCE_KEY),
+    *(DEPENDENCY, HANDLER, SOURCE, KEY, parameters.CORRELATION_ID),
+    *(parameters.ORDER_KEY, PRIORITY, parameters.LIMIT_KEY, parameters.DEBOUNCE_KEY),
 )
-_PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
+_PLACED: Final = (parameters.CREATED_AFTER, parameters.CREATED_BEFORE, parameters.LIMIT, parameters.CURSOR)
 
 
 @operation_routes.get(
@@ -83,7 +74,9 @@ _PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
 async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List operations, the newest first."""
     question = query.into(Question, words=query[OPERATION_WORDS])
-    found = await find_operations(hub, question, limit=query[LIMIT], cursor=query[CURSOR])
+    found = await find_operations(
+        hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR]
+    )
     items = tuple(map(ListedOperation.read, found.documents))
     return json_answer(Page[ListedOperation](items=items, next_cursor=found.cursor))
 
@@ -103,4 +96,6 @@ async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
 async def search_everything(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas, bulk actions and activity."""
     question = query.into(Question, words=query[WORDS], kind=query[TYPE])
-    return json_answer(await search(hub, question, limit=query[LIMIT], cursor=query[CURSOR]))
+    return json_answer(
+        await search(hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR])
+    )

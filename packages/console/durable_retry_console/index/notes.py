@@ -18,17 +18,7 @@ from typing import Any, Final
 
 from durable_retry.base.json_forms import from_rfc3339, microseconds
 from durable_retry.base.names import FINISHED, PAUSE_EVENT, TURN_NAMES, OperationState, Priority
-from durable_retry.rules.facts import (
-    ActedOn,
-    AttemptEnded,
-    AttemptHeld,
-    DeadLetterKept,
-    OperationEnded,
-    StartUnanswered,
-    SubmissionOutcome,
-    Submitted,
-    WaitBegun,
-)
+from durable_retry.rules import facts
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.history import WaitKind, kind_after
 from durable_retry.runtime import clock
@@ -99,38 +89,38 @@ _without_loop: deque[tuple[OperationList, OperationEntry]] = deque(maxlen=_MOST_
 
 def record_facts() -> None:
     """Subscribe to what the index shows; each returns at once, and is written within a second."""
-    subscribe(Submitted, _note_submitted)
-    subscribe(StartUnanswered, _note_unanswered)
-    subscribe(AttemptHeld, _note_held)
-    subscribe(WaitBegun, _note_wait)
-    subscribe(ActedOn, _note_act)
-    subscribe(AttemptEnded, _note_attempt)
-    subscribe(DeadLetterKept, _note_dead_letter)
-    subscribe(OperationEnded, _note_end)
+    subscribe(facts.Submitted, _note_submitted)
+    subscribe(facts.StartUnanswered, _note_unanswered)
+    subscribe(facts.AttemptHeld, _note_held)
+    subscribe(facts.WaitBegun, _note_wait)
+    subscribe(facts.ActedOn, _note_act)
+    subscribe(facts.AttemptEnded, _note_attempt)
+    subscribe(facts.DeadLetterKept, _note_dead_letter)
+    subscribe(facts.OperationEnded, _note_end)
 
 
-def _note_submitted(fact: Submitted) -> None:
-    if fact.outcome is SubmissionOutcome.STARTED:
+def _note_submitted(fact: facts.Submitted) -> None:
+    if fact.outcome is facts.SubmissionOutcome.STARTED:
         _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
         if fact.operation.start_at is not None:
             _note_state(fact.operation, OperationState.SCHEDULED)
 
 
-def _note_unanswered(fact: StartUnanswered) -> None:
+def _note_unanswered(fact: facts.StartUnanswered) -> None:
     """Note an operation that may run; the lists leave out what the task hub does not have."""
     _note_entry(OperationList.ALL, _entry_of_operation(fact.operation, was_answered=False))
 
 
-def _note_held(fact: AttemptHeld) -> None:
+def _note_held(fact: facts.AttemptHeld) -> None:
     _note_state(fact.operation, fact.kind.state)
 
 
-def _note_wait(fact: WaitBegun) -> None:
+def _note_wait(fact: facts.WaitBegun) -> None:
     if fact.kind == WaitKind.ORDER:
         _note_state(fact.operation, OperationState.WAITING_ORDER)
 
 
-def _note_act(fact: ActedOn) -> None:
+def _note_act(fact: facts.ActedOn) -> None:
     if fact.action != PAUSE_EVENT and fact.priority is None:
         return
     entry = _entry_of(fact.document, last_error(fact.document))
@@ -142,7 +132,7 @@ def _note_act(fact: ActedOn) -> None:
     _note_entry(OperationList.FAILED, changed)
 
 
-def _note_attempt(fact: AttemptEnded) -> None:
+def _note_attempt(fact: facts.AttemptEnded) -> None:
     operation, outcome = fact.operation, fact.outcome
     if outcome.category is not None:
         _note_state(operation, kind_after(outcome.category).state, outcome.error)
@@ -162,11 +152,11 @@ def _note_success(operation: OperationInput) -> None:
         writer.hold(OperationList.ALL, _entry_of_operation(operation, status=OperationState.SUCCEEDED))
 
 
-def _note_dead_letter(fact: DeadLetterKept) -> None:
+def _note_dead_letter(fact: facts.DeadLetterKept) -> None:
     _note_state(OperationInput.from_json(fact.operation), OperationState.DEAD_LETTERED, fact.error)
 
 
-def _note_end(fact: OperationEnded) -> None:
+def _note_end(fact: facts.OperationEnded) -> None:
     """Note an end that neither an attempt nor a dead letter shows: somebody cancelled the operation."""
     document = fact.document
     if document["status"] == OperationState.CANCELLED and document["key"] is not None:
