@@ -56,20 +56,14 @@ class ActivityItem(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityFilter:
-    """Conditions on entries; None means any.
-
-    Attributes:
-        words: Each must stand in who, what, the reason, the target's id or the dependency.
-        after: At this instant or later.
-        before: Before this instant.
-    """
+    """Conditions on entries; None means any."""
 
     kind: ActivityKind | None = None
     who: str | None = None
     dependency: str | None = None
-    words: str | None = None
-    after: datetime | None = None
-    before: datetime | None = None
+    words: str | None = None  # each must stand in who, what, the reason, the target's id or the dependency
+    after: datetime | None = None  # at this instant or later
+    before: datetime | None = None  # before this instant
 
     def matches(self, item: ActivityItem) -> bool:
         """Return whether an entry matches, whenever it happened."""

@@ -40,16 +40,11 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedLanes:
-    """How many lanes a dead letter blocks.
-
-    Attributes:
-        waiting: Operations that wait in them.
-        since: When the one that is blocked the longest became so; None when none is.
-    """
+    """How many lanes a dead letter blocks."""
 
     lanes: int = 0
-    waiting: int = 0
-    since: datetime | None = None
+    waiting: int = 0  # operations that wait in them
+    since: datetime | None = None  # when the one that is blocked the longest became so; None when none is
 
 
 NONE_BLOCKED: Final = BlockedLanes()
@@ -60,27 +55,22 @@ class HealthMetrics:
     """The health metrics at one instant; None for those that could not be read.
 
     Nothing is wrong with a feature that the app lacks.
-
-    Attributes:
-        outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
-        circuits: By dependency, of those with a circuit.
-        retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
-        not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
-        task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
-            answers.
-        stuck: Since when each orchestration is due that no nudge moves, by its id, the first first.
-        held: Since when its policy holds each operation, the first first.
     """
 
     dead_letters: DeadLetterSummary | None
-    circuits: Mapping[str, Circuits | None]
+    circuits: Mapping[str, Circuits | None]  # by dependency, of those with a circuit
     now: datetime
+    # Operations that used up their attempts in the last hour, of about the first 3,000.
     retries_exhausted: int | None = 0
+    # For how long accepted operations have not begun; 0 while they begin.
     not_starting_seconds: float | None = 0.0
+    # For how long the task hub has not answered, above the threshold; 0 while it answers.
     task_hub_away_seconds: float | None = 0.0
-    outbox_lag_seconds: float | None = 0.0
+    outbox_lag_seconds: float | None = 0.0  # age of the oldest pending event; 0 when none is pending
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
+    # Since when each orchestration is due that no nudge moves, by its id, the first first.
     stuck: Mapping[str, datetime] | None = field(default_factory=dict)
+    # Since when its policy holds each operation, the first first.
     held: Mapping[str, datetime] | None = field(default_factory=dict)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[rules.HealthMetric]:

@@ -31,18 +31,12 @@ TEST: Final = "test"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What an alert is raised for.
+    """What an alert is raised for."""
 
-    Attributes:
-        title: What is measured, for a person.
-        view: The view of the dashboard about it.
-        what_to_do: Said while it is raised.
-        over: How its end is told, and what it was until then; None where its value tells that.
-    """
-
-    title: str
-    view: str = "alerts"
-    what_to_do: str = ""
+    title: str  # what is measured, for a person
+    view: str = "alerts"  # the view of the dashboard about it
+    what_to_do: str = ""  # said while it is raised
+    # How its end is told, and what it was until then; None where its value tells that.
     over: tuple[str, str] | None = None
 
 
@@ -83,19 +77,13 @@ _RETRY: Final = timedelta(seconds=50)
 
 @dataclass(frozen=True, slots=True)
 class HealthMetric:
-    """One metric that has a threshold, and its present value.
+    """One metric that has a threshold, and its present value."""
 
-    Attributes:
-        condition: One of `CONDITIONS`; of a circuit or a credential with `:` and the dependency.
-        value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
-        threshold: Above this value the alert is raised; 0 is off.
-        names: The limit keys whose circuits are not closed, what stands still, or how many are held; None for
-            none.
-    """
-
-    condition: str
+    condition: str  # one of `CONDITIONS`; of a circuit or a credential with `:` and the dependency
+    # In the unit that the name ends in; None where it could not be read: its alert stays as it is.
     value: float | None
-    threshold: float
+    threshold: float  # above this value the alert is raised; 0 is off
+    # The limit keys whose circuits are not closed, what stands still, or how many are held; None for none.
     names: tuple[str, ...] | None = None
 
     @property
@@ -114,17 +102,12 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertDelivery(JsonShape):
-    """A message to one receiver.
-
-    Attributes:
-        next_at: Not before this instant is it tried again; None before the first try.
-        detail: Why the last try failed, without an address; None when none did.
-    """
+    """A message to one receiver."""
 
     state: DeliveryState = DeliveryState.PENDING
     tries: int = 0
-    next_at: datetime | None = None
-    detail: str | None = None
+    next_at: datetime | None = None  # not before this instant is it tried again; None before the first try
+    detail: str | None = None  # why the last try failed, without an address; None when none did
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is to be tried now."""
@@ -133,23 +116,17 @@ class AlertDelivery(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert(JsonShape):
-    """The latest change of one condition.
-
-    Attributes:
-        value: Of the latest check while it is raised, so that a late message says what is so by then.
-        raised_at: When the incident began.
-        deliveries: By receiver, the messages about this change.
-        names: Those of the metric, as the value; None for none.
-    """
+    """The latest change of one condition."""
 
     condition: str
     is_raised: bool
     since: datetime
-    value: float
+    value: float  # of the latest check while it is raised, so that a late message says what is so by then
     threshold: float
-    raised_at: datetime
+    raised_at: datetime  # when the incident began
+    # By receiver, the messages about this change.
     deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None  # those of the metric, as the value; None for none
 
     @property
     def id(self) -> str:
@@ -246,15 +223,10 @@ class Alert(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a try failed.
+    """Why a try failed."""
 
-    Attributes:
-        detail: The kind of failure, without an address: it can be a secret.
-        is_final: Whether another try is of no use.
-    """
-
-    detail: str
-    is_final: bool = False
+    detail: str  # the kind of failure, without an address: it can be a secret
+    is_final: bool = False  # whether another try is of no use
 
 
 def _delivery_after_try(delivery: AlertDelivery, failure: Failure | None) -> AlertDelivery:

@@ -106,17 +106,12 @@ _COUNTS: Final = {None: "under_way", True: "succeeded", False: "failed_again"}
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """Where the operation or the event of an item stands; None for what is not known.
-
-    Attributes:
-        failed_again: The dead letter that the replay ended as.
-        since: When it came there.
-    """
+    """Where the operation or the event of an item stands; None for what is not known."""
 
     status: OperationState | EventState | None = None
     key: str | None = None
-    failed_again: str | None = None
-    since: datetime | None = None
+    failed_again: str | None = None  # the dead letter that the replay ended as
+    since: datetime | None = None  # when it came there
 
 
 async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> BulkItem:

@@ -37,14 +37,11 @@ _AGE_PER_LOOK: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End(JsonShape):
-    """One that has ended.
-
-    Attributes:
-        why: What it failed with again, such as `still 422 at /amount`; of the newest that did.
-    """
+    """One that has ended."""
 
     at: datetime
     failed: bool
+    # What it failed with again, such as `still 422 at /amount`; of the newest that did.
     why: str | None = None
 
 
@@ -55,24 +52,16 @@ def latest_of(ends: Iterable[End]) -> tuple[End, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof(JsonShape):
-    """How a replay that proves itself stands.
+    """How a replay that proves itself stands."""
 
-    Attributes:
-        stop_at_failed: The share of the last that ended above which it stops.
-        since: When it began, or was resumed.
-        resumes: How often it was resumed.
-        started_before: How many it had started by then.
-        ended: How many have ended of those started since, or wait for their turn in a lane, perhaps behind
-            one that is still to be sent.
-        looked_at: When ends were last looked at; None before the first time.
-    """
-
-    stop_at_failed: float
-    since: datetime
-    resumes: int = 0
-    started_before: int = 0
+    stop_at_failed: float  # the share of the last that ended above which it stops
+    since: datetime  # when it began, or was resumed
+    resumes: int = 0  # how often it was resumed
+    started_before: int = 0  # how many it had started by then
+    # How many have ended of those started since, or wait for their turn in a lane, perhaps behind one that is
+    # still to be sent.
     ended: int = 0
-    looked_at: datetime | None = None
+    looked_at: datetime | None = None  # when ends were last looked at; None before the first time
 
     def may_start(self, started: int, most: int) -> int:
         """Return how many of `most` may begin; 0 before all have ended that were to prove themselves."""

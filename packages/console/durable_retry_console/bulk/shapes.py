@@ -100,37 +100,23 @@ class BulkFailure(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkProgress(JsonShape):
-    """How far a bulk action is: what its orchestration shows, continues with and returns.
-
-    Attributes:
-        started: How many were acted on.
-        skipped: How many were in a state that does not allow it when their turn came.
-        failed: How many it could not be done to.
-        failures: The latest of these.
-        succeeded: How many of those started ended as they should; those started after `counted_at` do not
-            count yet.
-        failed_again: How many ended otherwise.
-        under_way: How many have not ended.
-        counted_at: When the ends were counted; None before the first time.
-        waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
-        proof: How it proves itself; None where it sends all.
-        reason: Why it stopped; None unless it is stopped.
-        stopped_at: When it did.
-    """
+    """How far a bulk action is: what its orchestration shows, continues with and returns."""
 
     status: BulkState = BulkState.RUNNING
-    started: int = 0
-    skipped: int = 0
-    failed: int = 0
-    failures: tuple[BulkFailure, ...] = ()
+    started: int = 0  # how many were acted on
+    skipped: int = 0  # how many were in a state that does not allow it when their turn came
+    failed: int = 0  # how many it could not be done to
+    failures: tuple[BulkFailure, ...] = ()  # the latest of these
+    # How many of those started ended as they should; those started after `counted_at` do not count yet.
     succeeded: int = 0
-    failed_again: int = 0
-    under_way: int = 0
-    counted_at: datetime | None = None
+    failed_again: int = 0  # how many ended otherwise
+    under_way: int = 0  # how many have not ended
+    counted_at: datetime | None = None  # when the ends were counted; None before the first time
+    # When it next checks the circuit that it waits for; None when it does not wait.
     waiting_until: datetime | None = None
-    proof: Proof | None = None
-    reason: str | None = None
-    stopped_at: datetime | None = None
+    proof: Proof | None = None  # how it proves itself; None where it sends all
+    reason: str | None = None  # why it stopped; None unless it is stopped
+    stopped_at: datetime | None = None  # when it did
 
     @property
     def refused(self) -> int:
@@ -164,32 +150,24 @@ class BulkProgress(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkInput(JsonShape):
-    """What the orchestration of a bulk action is given at its start, and where it continues as new.
-
-    Attributes:
-        filter: Of dead letters or of operations, as it is stored; None for a selection.
-        options: What was given of `ReplayOptions` or `PauseOptions`, beside the note.
-        restarts: How often upkeep started it anew.
-        ids: The rest of a page, or of a selection; without it, the next page is read.
-        cursor: Of the next page; None for the first, and beside the rest of the last one.
-        held: Ids of dead letters whose circuits were open at their turn: others go first.
-        is_over: Whether there is nothing more to begin: only ends are left to count.
-    """
+    """What the orchestration of a bulk action is given at its start, and where it continues as new."""
 
     action_id: str
     action: BulkAction
+    # The conditions on dead letters or on operations, as they are stored; None for a selection.
     filter: Mapping[str, Any] | None = None
     rate_per_second: float
     matched: int
     created_at: datetime
     note: str | None = None
     by: str | None = None
+    # What was given of `ReplayOptions` or `PauseOptions`, beside the note.
     options: Mapping[str, Any] = field(default_factory=dict)
-    restarts: int = 0
-    ids: tuple[str, ...] = ()
-    cursor: str | None = None
-    held: tuple[str, ...] = ()
-    is_over: bool = False
+    restarts: int = 0  # how often upkeep started it anew
+    ids: tuple[str, ...] = ()  # the rest of a page, or of a selection; without it, the next page is read
+    cursor: str | None = None  # of the next page; None for the first, and beside the rest of the last one
+    held: tuple[str, ...] = ()  # ids of dead letters whose circuits were open at their turn: others go first
+    is_over: bool = False  # whether there is nothing more to begin: only ends are left to count
     progress: BulkProgress = field(default_factory=BulkProgress)
 
 
@@ -209,15 +187,11 @@ class BatchInput(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult(JsonShape):
-    """What an activity did to some.
-
-    Attributes:
-        left: Ids of dead letters that have to wait for a circuit.
-        held_until: For how long, by the clock of `BatchInput.now`; None when none has to wait.
-    """
+    """What an activity did to some."""
 
     started: int = 0
     skipped: int = 0
     failures: tuple[BulkFailure, ...] = ()
-    left: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()  # ids of dead letters that have to wait for a circuit
+    # For how long, by the clock of `BatchInput.now`; None when none has to wait.
     held_until: datetime | None = None

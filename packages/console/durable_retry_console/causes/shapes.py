@@ -30,19 +30,14 @@ class CauseStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause(JsonShape):
-    """What people did about a root cause; nothing yet by default.
+    """What people did about a root cause; nothing yet by default."""
 
-    Attributes:
-        group: The group of its dead letters.
-        notes: The oldest first.
-    """
-
-    group: str
+    group: str  # the group of its dead letters
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     resolved_at: datetime | None = None
     resolved_by: str | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()  # the oldest first
 
     def came_back(self, last_seen_at: datetime) -> bool:
         """Return whether a dead letter was made after somebody had resolved it."""

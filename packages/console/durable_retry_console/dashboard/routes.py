@@ -39,15 +39,11 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file as it is served.
-
-    Attributes:
-        etag: Quoted, derived from the content.
-    """
+    """One file as it is served."""
 
     content: bytes
     content_type: str
-    etag: str
+    etag: str  # quoted, derived from the content
 
 
 @cache

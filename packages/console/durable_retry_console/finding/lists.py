@@ -21,16 +21,11 @@ type ReadPage = Callable[[int, str | None], Awaitable[Items]]
 
 @dataclass(frozen=True, slots=True)
 class FoundList:
-    """A list of things.
-
-    Attributes:
-        states: Their states; None where a question by state goes through it, too.
-        names: What of `NAMES` it can be asked by.
-    """
+    """A list of things."""
 
     kind: FoundType
-    states: type[StrEnum] | None
-    names: frozenset[str]
+    states: type[StrEnum] | None  # their states; None where a question by state goes through it, too
+    names: frozenset[str]  # what of `NAMES` it can be asked by
     read: ReadPage
 
     def can_answer(self, question: Question) -> bool:

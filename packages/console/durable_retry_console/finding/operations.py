@@ -206,24 +206,18 @@ _FAILED_ONLY: Final = HELD_UP | FINISHED - {OperationState.SUCCEEDED}
 
 @dataclass(slots=True)
 class _Search:
-    """One page of a search, under way.
-
-    Attributes:
-        away: Why the task hub is not asked, and entries of the index are shown; None where it is.
-        rows: Rows of the index that were read.
-        entries: Entries in them.
-        documents: Documents that were read.
-    """
+    """One page of a search, under way."""
 
     hub: TaskHub
     wanted: Question
     limit: int
     place: IndexCursor
+    # Why the task hub is not asked, and entries of the index are shown; None where it is.
     away: str | None = None
     found: list[dict[str, Any]] = field(default_factory=list)
-    rows: int = 0
-    entries: int = 0
-    documents: int = 0
+    rows: int = 0  # rows of the index that were read
+    entries: int = 0  # entries in them
+    documents: int = 0  # documents that were read
 
     async def run(self) -> IndexCursor | None:
         """Fill the page; return where the next one begins, None at the end of all."""

@@ -23,20 +23,14 @@ _SEARCHED: Final = ("operation_id", "key", *NAMED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(TurnNames):
-    """What is looked for; None means any.
+    """What is looked for; None means any."""
 
-    Attributes:
-        words: Each must stand in a name, an id or the error of an item.
-        status: In the words of the item's kind.
-        source: `http`, `queue`, ...
-    """
-
-    words: str | None = None
+    words: str | None = None  # each must stand in a name, an id or the error of an item
     kind: FoundType | None = None
-    status: str | None = None
+    status: str | None = None  # in the words of the item's kind
     dependency: str | None = None
     handler: str | None = None
-    source: str | None = None
+    source: str | None = None  # `http`, `queue`, ...
     key: str | None = None
     correlation_id: str | None = None
     created_after: datetime | None = None
@@ -120,17 +114,11 @@ def read_cursor(cursor: str, kind: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class IndexCursor:
-    """Where a search continues: with what was created before an instant.
+    """Where a search continues: with what was created before an instant."""
 
-    Attributes:
-        before: Exclusive, but for ids that sort before `last_id`; None for the newest.
-        last_id: The last operation that was looked at; "" when all of the instant remain.
-        shown: Ids that an earlier page showed out of turn.
-    """
-
-    before: datetime | None = None
-    last_id: str = ""
-    shown: tuple[str, ...] = ()
+    before: datetime | None = None  # exclusive, but for ids that sort before `last_id`; None for the newest
+    last_id: str = ""  # the last operation that was looked at; "" when all of the instant remain
+    shown: tuple[str, ...] = ()  # ids that an earlier page showed out of turn
 
     @classmethod
     def read(cls, cursor: str) -> Self:

@@ -46,13 +46,10 @@ _OF_FEATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _ListCursor:
-    """Where a list continues.
-
-    Attributes:
-        behind: Position of the last item of that page that was shown; None when none was.
-    """
+    """Where a list continues."""
 
     page: str | None = None
+    # Position of the last item of that page that was shown; None when none was.
     behind: tuple[str, str] | None = None
 
 

@@ -149,17 +149,12 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float = STEP_SECONDS) -
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a comparison asks of the index: there may be many operations, so whole entries are few.
+    """What a comparison asks of the index: there may be many operations, so whole entries are few."""
 
-    Attributes:
-        accepted: Ids of those accepted since it begins.
-        failed: States that the list of what failed has, by id.
-        unended: Entries without an end, by id.
-    """
-
-    accepted: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)  # ids of those accepted since it begins
+    # States that the list of what failed has, by id.
     failed: dict[str, OperationState | None] = field(default_factory=dict)
-    unended: dict[str, OperationEntry] = field(default_factory=dict)
+    unended: dict[str, OperationEntry] = field(default_factory=dict)  # entries without an end, by id
 
 
 async def _read_index(since: datetime) -> _Listed:

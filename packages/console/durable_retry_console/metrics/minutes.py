@@ -40,17 +40,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unsaved:
-    """A minute or a cell that changed since it was written.
+    """A minute or a cell that changed since it was written."""
 
-    Attributes:
-        minutes: Its length: 1 or `CELL_MINUTES`.
-        begin: Minutes since 1970.
-        counts: All of it so far, so that it may be written again; the stored form.
-    """
-
-    minutes: int
-    begin: int
-    counts: str
+    minutes: int  # its length: 1 or `CELL_MINUTES`
+    begin: int  # minutes since 1970
+    counts: str  # all of it so far, so that it may be written again; the stored form
 
 
 class Minutes:

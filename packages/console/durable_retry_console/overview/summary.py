@@ -234,20 +234,14 @@ def _first_of(group: Iterable["_Open"]) -> NextAttempt | None:
 
 @dataclass(slots=True)
 class _Open:
-    """An operation that had not ended when it was last looked at.
-
-    Attributes:
-        status: The status of its document; before that was read, what the index says.
-        looked_at: When its document was read, in monotonic seconds; None before that.
-        due: When to read it again.
-    """
+    """An operation that had not ended when it was last looked at."""
 
     entry: OperationEntry
-    status: OperationState
+    status: OperationState  # the status of its document; before that was read, what the index says
     attempt_count: int = 0
     next_attempt_at: datetime | None = None
-    looked_at: float | None = None
-    due: float = float("-inf")
+    looked_at: float | None = None  # when its document was read, in monotonic seconds; None before that
+    due: float = float("-inf")  # when to read it again
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -276,24 +270,16 @@ class _Unfinished:
 
     Each refresh reads the latest part of the index, goes on with the older part of what failed until it has
     read that once, and looks at some documents: of those not seen and those seen longest ago, in turn.
-
-    Attributes:
-        open: By id.
-        ended: Creation times of the last runs that were seen to have ended, by id.
-        read_at: When the index was last read; None before that.
-        frontier: What failed before this is not read yet; None before the first refresh.
-        is_whole: Whether all that failed was read.
-        is_cut: Whether the latest refresh left something out.
-        lock: One refresh at a time.
     """
 
-    open: dict[str, _Open] = field(default_factory=dict)
+    open: dict[str, _Open] = field(default_factory=dict)  # by id
+    # Creation times of the last runs that were seen to have ended, by id.
     ended: dict[str, datetime] = field(default_factory=dict)
-    read_at: datetime | None = None
-    frontier: datetime | None = None
-    is_whole: bool = False
-    is_cut: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    read_at: datetime | None = None  # when the index was last read; None before that
+    frontier: datetime | None = None  # what failed before this is not read yet; None before the first refresh
+    is_whole: bool = False  # whether all that failed was read
+    is_cut: bool = False  # whether the latest refresh left something out
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one refresh at a time
 
     @property
     def is_complete(self) -> bool:

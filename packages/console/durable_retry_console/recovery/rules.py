@@ -46,14 +46,11 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outages(JsonShape):
-    """What is known of outages between two looks at a circuit.
+    """What is known of outages between two looks at a circuit."""
 
-    Attributes:
-        began_at: When the one began that nothing has followed yet; None where no look saw it.
-        ended_at: When the last one ended that was followed, or was over long before; None for none.
-    """
-
+    # When the one began that nothing has followed yet; None where no look saw it.
     began_at: datetime | None = None
+    # When the last one ended that was followed, or was over long before; None for none.
     ended_at: datetime | None = None
 
 
