@@ -179,6 +179,7 @@ def _dead_letters(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
 
 
 def _circuit_states(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
-    for name, circuits in health.circuits.items():
-        for state in CircuitState if circuits is not None else ():
-            yield int(circuits.own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}
+    known = {name: circuits.own for name, circuits in health.circuits.items() if circuits is not None}
+    for name, own in known.items():
+        for state in CircuitState:
+            yield int(own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

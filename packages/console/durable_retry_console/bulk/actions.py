@@ -6,7 +6,7 @@ selection is in its input.
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.hub.task_hub import Selection, TaskHub
@@ -168,6 +168,16 @@ def _is_terminated(instance: Instance) -> bool:
     return instance.runtime_status in ENDED_BADLY and (
         is_given_up or instance.runtime_status is OrchestrationStatus.TERMINATED
     )
+
+
+async def matching_page(
+    hub: TaskHub, action: BulkAction, filter_: Mapping[str, Any], limit: int, cursor: str | None
+) -> tuple[list[str], str | None]:
+    """Return the ids of what an action is to meet next, and the cursor of the page after it."""
+    if action.is_of_dead_letters:
+        page = await list_dead_letters(DeadLetterFilter.from_json(filter_), limit=limit, cursor=cursor)
+        return [record.id for record in page.records], page.cursor
+    return await unfinished_page(hub, UnfinishedFilter.from_json(filter_), cursor)
 
 
 async def unfinished_page(

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.hub.binding import TaskHub
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
-from durable_retry_console.bulk.actions import unfinished_page
+from durable_retry_console.bulk.actions import matching_page
 from durable_retry_console.bulk.ends import count_ends
 from durable_retry_console.bulk.items import act_on_some
-from durable_retry_console.bulk.shapes import BatchInput, BulkAction, UnfinishedFilter
+from durable_retry_console.bulk.shapes import BatchInput, BulkAction
 
 
 async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
@@ -20,13 +18,8 @@ async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     Returns:
         `ids`, and `cursor`: None at the end.
     """
-    wanted, cursor = request["filter"], request["cursor"]
-    if BulkAction(request["action"]).is_of_dead_letters:
-        page = await list_dead_letters(
-            DeadLetterFilter.from_json(wanted), limit=request["limit"], cursor=cursor
-        )
-        return {"ids": [record.id for record in page.records], "cursor": page.cursor}
-    ids, following = await unfinished_page(hub, UnfinishedFilter.from_json(wanted), cursor)
+    more = (request["filter"], request["limit"], request["cursor"])
+    ids, following = await matching_page(hub, BulkAction(request["action"]), *more)
     return {"ids": ids, "cursor": following}
 
 
