@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from retryctl import watching
+from retryctl import clock
 from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.dead_letters import change_text
 from retryctl.errors import UsageError
@@ -32,7 +32,7 @@ def _live(document: Any) -> str:
     text = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
     text += f", {document['under_way']} under way" if document["under_way"] else ""
     until = document["waiting_until"]
-    return text if until is None else f"{text}, waits for a circuit, looks again in {watching.left(until)}"
+    return text if until is None else f"{text}, waits for a circuit, looks again in {clock.left(until)}"
 
 
 def _change(_before: Any, document: Any) -> Lines:

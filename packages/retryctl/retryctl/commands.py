@@ -6,15 +6,22 @@ from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from retryctl import errors, watching
+from rich.text import Text
+
+from retryctl import clock, errors
 from retryctl.api import Api
-from retryctl.errors import ApiError, CommandError
+from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Lines, Rows, Screen, View, fill, printable
 
 type Given = dict[str, Any]
 """Options and arguments that a command line gives, by the names that the API has for them."""
 type Run = Callable[[Api, Given, Screen], int]
 """Runs a command, and returns its exit code."""
+
+POLL_SECONDS: Final = 1.0
+_DRAW_SECONDS: Final = 0.2
+PATIENCE_SECONDS: Final = 30.0
+"""How long the API may be unreachable before watching ends."""
 
 _NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
 
@@ -91,16 +98,34 @@ class Watch:
     went_well: Callable[[Any], bool] = lambda ended: bool(ended["status"] == "succeeded")
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
-        """Follow it."""
+        """Follow it.
 
-        def fetch() -> Any:
-            return api.ask(f"GET {self.path}/{{id}}", given)
+        Raises:
+            UnreachableError: There is no answer for longer than `PATIENCE_SECONDS`.
+        """
+        before: Any = {}
+        while True:
+            document = self._asked_patiently(api, given, screen)
+            if document != before:
+                screen.show_change(document, self.change(before, printable(document)))
+                before = document
+            if document["status"] in self.finished:
+                return errors.OK if self.went_well(document) else errors.FAILED
+            # Drawn anew between two looks, so that it counts down.
+            for _ in range(round(POLL_SECONDS / _DRAW_SECONDS)):
+                screen.live(Text(self.live(printable(document))))
+                clock.pause(_DRAW_SECONDS)
 
-        before, document = dict[str, Any](), dict[str, Any]()
-        for document in watching.follow(fetch, self.finished, screen, lambda it: self.live(printable(it))):
-            screen.show_change(document, self.change(before, printable(document)))
-            before = document
-        return errors.OK if self.went_well(document) else errors.FAILED
+    def _asked_patiently(self, api: Api, given: Given, screen: Screen) -> Any:
+        began = clock.monotonic_seconds()
+        while True:
+            try:
+                return api.ask(f"GET {self.path}/{{id}}", given)
+            except UnreachableError as error:
+                if clock.monotonic_seconds() - began > PATIENCE_SECONDS:
+                    raise
+                screen.live(Text(f"{error}; trying again"))
+                clock.pause(POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

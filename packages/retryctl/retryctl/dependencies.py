@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from retryctl import errors, watching
+from retryctl import clock, errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given
 from retryctl.errors import UsageError
@@ -82,7 +82,7 @@ def _parts(document: Any) -> Lines:
 
 
 def _lately(given: Given, _: Screen) -> Given:
-    begin = watching.now() - timedelta(minutes=given.pop("minutes", 60))
+    begin = clock.now() - timedelta(minutes=given.pop("minutes", 60))
     return {**given, "from": begin.isoformat().replace("+00:00", "Z")}
 
 

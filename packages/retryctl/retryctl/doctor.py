@@ -16,10 +16,10 @@ from rich.text import Text
 
 from retryctl import errors
 from retryctl.api import Api
+from retryctl.clock import monotonic_seconds, now, pause
 from retryctl.commands import Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Rows, Screen, printable, span, state
-from retryctl.watching import monotonic_seconds, now, pause
 
 LEAST_HOST: Final = (4, 1038)
 """An older Functions host refuses the names of bindings that the Durable SDK gives."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from retryctl import errors, watching
+from retryctl import clock, errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.errors import UsageError
@@ -75,7 +75,7 @@ def next_text(found: Mapping[str, Any]) -> str | None:
     if found["next_attempt_at"] is None:
         return None
     what = "next probe" if found["status"] == "waiting_circuit" else "next attempt"
-    return f"{what} in {watching.left(found['next_attempt_at'])}"
+    return f"{what} in {clock.left(found['next_attempt_at'])}"
 
 
 def _end(document: Any) -> Lines:
@@ -103,7 +103,7 @@ def _live(document: Any) -> str:
     waits = [wait for wait in document.get("waits", ()) if wait["before_attempt"] >= number]
     made = {
         "number": number,
-        "left": watching.left(document["next_attempt_at"]),
+        "left": clock.left(document["next_attempt_at"]),
         "wait": (waits or [None])[-1],
     }
     return fill("{status}: attempt {number} in {left}[ ({wait.delay_reasons})]", document | made).plain

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from retryctl import errors, watching
+from retryctl import clock, errors
 from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.dead_letters import standing
@@ -36,7 +36,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
         with screen.whole() as draw:
             draw(view(document))
             while True:
-                watching.pause(every)
+                clock.pause(every)
                 try:
                     document = look()
                     draw(view(document))
@@ -49,7 +49,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
 def _parts(document: Any, url: str, minutes: int) -> Iterator[Lines]:
     yield [_head(document, url), *_numbers(document, minutes)]
     if document["alerts"]:
-        alerts = [alert | {"raised": watching.ago(alert["raised_at"])} for alert in document["alerts"]]
+        alerts = [alert | {"raised": clock.ago(alert["raised_at"])} for alert in document["alerts"]]
         yield [Rows(alerts, "text:alert raised")]
     if document["circuits"]:
         yield list(_dependencies(document["circuits"]))
@@ -62,7 +62,7 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[Lines]:
 def _causes(letters: Any) -> Lines:
     causes = [
         group
-        | {"standing": standing(group), "seen": watching.ago(group["last_seen_at"])}
+        | {"standing": standing(group), "seen": clock.ago(group["last_seen_at"])}
         | {"whose": whose(group.get("limit_keys"), group["count"])}
         for group in letters["groups"]
     ]
@@ -80,7 +80,7 @@ def _head(document: Any, url: str) -> Text:
     health = document["health"]
     sick = [] if health is None else [name for name, part in health["parts"].items() if not part["healthy"]]
     word = state("unhealthy", f": {', '.join(sick)}") if sick else state("works" if health else "unknown")
-    return Text.assemble((url, "bold"), f"  {instant(watching.now().isoformat())}  ", word)
+    return Text.assemble((url, "bold"), f"  {instant(clock.now().isoformat())}  ", word)
 
 
 def _numbers(document: Any, minutes: int) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _numbers(document: Any, minutes: int) -> Iterator[str]:
     if old := document["as_of"]:
         # Some of them are older than the others.
         names = {"operations": "some operations"}
-        ages = sorted((names.get(name, name.replace("_", " ")), watching.ago(at)) for name, at in old.items())
+        ages = sorted((names.get(name, name.replace("_", " ")), clock.ago(at)) for name, at in old.items())
         yield ", ".join(f"{name} read {ago}" for name, ago in ages)
     yield from (f"not known: {name} ({failure})" for name, failure in document["unavailable"].items())
 
@@ -158,7 +158,7 @@ def _waits(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _next(at: str | None) -> str | None:
-    return None if at is None else f"in {watching.left(at, None)}"
+    return None if at is None else f"in {clock.left(at, None)}"
 
 
 COMMANDS: Final = (

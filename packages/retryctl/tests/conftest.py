@@ -3,7 +3,7 @@ from datetime import datetime
 
 import pytest
 
-from retryctl import watching
+from retryctl import clock
 
 
 @pytest.fixture(autouse=True)
@@ -13,6 +13,6 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = [0.0]
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    monkeypatch.setattr(watching, "now", lambda: instant)
-    monkeypatch.setattr(watching, "monotonic_seconds", lambda: seconds[0])
-    monkeypatch.setattr(watching, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
+    monkeypatch.setattr(clock, "now", lambda: instant)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds[0])
+    monkeypatch.setattr(clock, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from retryctl import watching
+from retryctl import clock
 from retryctl.cli import main
 from tests.support.retryctl import Terminal
 
@@ -119,7 +119,7 @@ AWAY: Final[dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "now", lambda: datetime.fromisoformat("2026-11-21T09:00:00Z"))
+    monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat("2026-11-21T09:00:00Z"))
 
 
 def run(*answers: Any, out: io.StringIO, argv: tuple[str, ...] = (), **environ: str) -> int:
@@ -188,7 +188,7 @@ def test_json_is_the_document() -> None:
 
 def test_a_terminal_is_redrawn_until_ctrl_c_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(watching, "pause", pauses.append)
+    monkeypatch.setattr(clock, "pause", pauses.append)
     later = copy.deepcopy(OVERVIEW)
     later["dead_letters"]["open"] = 1
     out = Terminal()

@@ -2,7 +2,7 @@ import json
 
 import httpx
 
-from retryctl import watching
+from retryctl import commands
 from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, refuses
 
 
@@ -47,7 +47,7 @@ def test_watching_outlasts_a_short_absence() -> None:
 def test_watching_gives_up_on_an_api_that_stays_away() -> None:
     run = Run(refuses, "watch", "op-1")
     assert run.code == 3
-    assert len(run.requests) <= watching.PATIENCE_SECONDS / watching.POLL_SECONDS + 2
+    assert len(run.requests) <= commands.PATIENCE_SECONDS / commands.POLL_SECONDS + 2
 
 
 def test_a_live_line_does_not_wrap() -> None:
