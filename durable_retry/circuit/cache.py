@@ -193,22 +193,22 @@ class CircuitCache:
             or not snapshot.is_valid(now)
         ):
             return None
-        taken_as_newcomer = self.buffer.taken_as_newcomer(now)
         answer = budget_allows(
             snapshot.budget,
             now,
             settings=self.settings.budget,
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
-            taken_as_newcomer=taken_as_newcomer,
+            taken_as_newcomer=self.buffer.taken_as_newcomer(now),
             first_attempts_here=self.buffer.here.first_attempts,
+            asking_again_here=self.buffer.here.asking_again,
         )
         if not isinstance(answer, BudgetPostponed):
             return None
         if answer.reserved:
             self.buffer.postponed(now)
-        elif taken_as_newcomer is not None:
-            self.buffer.announce(now)
+        else:
+            self.buffer.asks_again(now)
         report(RetryPostponed(self.settings.dependency))
         return replace(answer, limit_key=self.settings.limit_key)
 

@@ -99,9 +99,10 @@ class Desk:
         message = ManualAction(control, after(at), "ana", reason, for_seconds, epoch, stops_deadline)
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
-    def read(self, at: float) -> Snapshot:
+    def read(self, at: float, reader: str | None = None) -> Snapshot:
         """Read it as a worker does."""
-        return snapshot_of(self.breaker, after(at), settings=self.settings, budget_settings=self.budget)
+        settings, budget = self.settings, self.budget
+        return snapshot_of(self.breaker, after(at), settings=settings, budget_settings=budget, reader=reader)
 
 
 def tripped(settings: CircuitSettings = SETTINGS) -> Desk:

@@ -115,7 +115,7 @@ def snapshot_of(
             now=now,
             settings=budget_settings,
             reporters=heard.workers,
-            is_counted=heard.has_reader,
+            heard_at=current.reporters.heard_at(reader) if reader and heard.has_reader else None,
             workers=sharing.workers,
             is_known=sharing.has_reader,
             rank=sharing.rank,

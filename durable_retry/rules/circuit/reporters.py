@@ -101,6 +101,11 @@ class Reporters(JsonShape):
         reporter = self._reporter_of_name(name)
         return 0 if reporter is None else reporter.highest
 
+    def heard_at(self, name: str) -> datetime | None:
+        """Return when a reporter was heard last; None when none is remembered."""
+        reporter = self._reporter_of_name(name)
+        return None if reporter is None else reporter.seen_at
+
     def active(self, since: datetime) -> set[str]:
         """Return the names of those that reported since an instant."""
         return {reporter.name for reporter in self.remembered if reporter.seen_at >= since}
@@ -218,6 +223,12 @@ class ReportBuffer:
         self._take_token(at)
         self._note_oldest(at)
 
+    def asks_again(self, at: datetime) -> None:
+        """Count a retry that the budget told to ask again."""
+        self.here = replace(self.here, asking_again=self.here.asking_again + 1)
+        if self.taken_as_newcomer(at) is not None:
+            self.announce(at)
+
     def refused(self, at: datetime) -> None:
         """Count an operation that begins to wait; call it once per wait."""
         self._refused += 1
@@ -329,12 +340,11 @@ class ReportBuffer:
             self._known_since = None
         elif self._known_since is None:
             self._known_since = snapshot.taken_at
-        if snapshot.budget is None or not snapshot.budget.is_counted:
-            self._counted_since = None
-        elif self._counted_since is None:
-            self._counted_since = snapshot.taken_at
-        elif self.taken_as_newcomer(snapshot.taken_at) is None:
+        heard_at = None if snapshot.budget is None else snapshot.budget.heard_at
+        if heard_at is None and self._counted_since is not None:  # It was silent, and is new again.
             self._taken_as_newcomer = 0
+        if heard_at is None or self._counted_since is None:
+            self._counted_since = heard_at
 
     def _may_trip(self) -> bool:
         """Whether its failures may open the circuit, if the other workers hold back as much."""
@@ -350,9 +360,9 @@ class ReportBuffer:
         if self.taken_as_newcomer(at) is None:
             self._gathered_since = self._gathered_since or at
         else:
+            self._taken_as_newcomer += 1
             self.announce(at)
         self._retries += 1
-        self._taken_as_newcomer += 1
         self.here = replace(self.here, retries=self.here.retries + 1)
 
     def _note_oldest(self, at: datetime) -> None:

@@ -9,7 +9,9 @@ settings allow.
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, and what its own first attempts earned since. So the workers
 together overdraw by less than one token each per copy, and later retries wait for that debt. Where a share is
-used up and tokens are left, a retry asks again: the next copy shows what the others took.
+used up and tokens are left, a retry asks again: the next copy shows what the others took. So does one whose
+turn depends by more than `SURE_SECONDS` on what they take meanwhile, when it may come at the earliest: where
+one worker has all retries, each would else wait for as many turns as there are workers.
 
 A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
@@ -23,7 +25,7 @@ token of a retry that will never be made comes back. Nothing is promised for lat
 so what is lost with an operation that was terminated is soon paid.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from typing import Annotated, Final, Literal
@@ -43,8 +45,11 @@ PROMISE_LASTS: Final = timedelta(seconds=2)
 """A promise that is over for longer is void."""
 HEARD_SECONDS = 5.0
 """A worker that reported nothing for so long has no share of the level."""
-ASK_AGAIN_SECONDS = 1.0
-"""A retry that cannot be promised a time yet asks again after one to two times this."""
+ASK_AGAIN_SECONDS: Final = 1.0
+ASK_AGAIN_SPREAD_SECONDS: Final = 0.5
+"""A retry that cannot be promised a time yet asks again after so long, and up to so much later."""
+SURE_SECONDS: Final = 1.0
+"""A promise may be later by so much than it need be if the other workers take nothing."""
 
 _NO_FIRSTS = SlidingWindow.over(CREDIT_SECONDS)
 _NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
@@ -81,7 +86,8 @@ class BudgetSnapshot:
     per_second: float  # tokens that arrive each second at the present rate of first attempts
     reporters: int  # workers that share the level: heard in `HEARD_SECONDS`, and the reader; at least 1
     taken_at: datetime  # when the copy was taken
-    is_counted: bool = True  # whether the reader itself was heard, so that the others can know of it
+    # When the reader itself was heard last, so that the others can know of it; None when it was not.
+    heard_at: datetime | None = None
     workers: int = 1  # reported within the circuit's window, and the reader; those that are dead among them
     is_known: bool = True  # whether the reader itself did
     rank: int = 0  # of the reader among them, from 0
@@ -131,7 +137,7 @@ def budget_snapshot(
     now: datetime,
     settings: RetryBudgetSettings,
     reporters: int,
-    is_counted: bool = True,
+    heard_at: datetime | None = None,
     workers: int = 1,
     is_known: bool = True,
     rank: int = 0,
@@ -148,7 +154,7 @@ def budget_snapshot(
         per_second,
         reporters,
         taken_at=now,
-        is_counted=is_counted,
+        heard_at=heard_at,
         workers=max(workers, reporters),
         is_known=is_known,
         rank=rank,
@@ -164,12 +170,13 @@ def budget_allows(
     operation_id: str,
     taken_as_newcomer: int | None = None,
     first_attempts_here: int = 0,
+    asking_again_here: int = 0,
 ) -> BudgetAllowed | BudgetPostponed:
     """Return whether a retry may go now.
 
     A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
     workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
-    same instants.
+    same instants. Where the others may as well have taken much less it asks again.
 
     Args:
         snapshot: The copy.
@@ -179,6 +186,7 @@ def budget_allows(
         operation_id: The operation's id.
         taken_as_newcomer: Tokens that it took before it was counted for a second; None when it was.
         first_attempts_here: First attempts that it made since the copy.
+        asking_again_here: Retries that it told to ask again since the copy.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
@@ -193,33 +201,55 @@ def budget_allows(
     is_left = snapshot.tokens - spent_here >= 1.0
     if taken_as_newcomer is not None or is_left:
         # The next copy shows the tokens, as far as the others leave them.
-        return replace(_ask_again(now, ASK_AGAIN_SECONDS, operation_id), is_left=is_left or None)
-    return _turn_after_debt(snapshot, now, spent_here, settings, operation_id)
+        # That of a newcomer shows them when it has been counted for a second.
+        latest_at = snapshot.taken_at if taken_as_newcomer is None else now
+        again_at = max(now, _next_copy_at(latest_at, operation_id))
+        return BudgetPostponed(until=again_at, reserved=False, is_left=is_left or None)
+    return _turn_after_debt(snapshot, now, spent_here + asking_again_here, settings, operation_id)
 
 
 def _turn_after_debt(
     snapshot: BudgetSnapshot,
     now: datetime,
-    spent_here: float,
+    before_here: float,
     settings: RetryBudgetSettings,
     operation_id: str,
 ) -> BudgetPostponed:
-    if snapshot.per_second <= 0:
+    per_second = snapshot.per_second
+    if per_second <= 0:
         return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
-    taken_before = spent_here + deterministic_fraction("budget", operation_id)
-    debt = max(0.0, 1.0 - snapshot.tokens + taken_before * snapshot.reporters)
-    seconds, least = debt / snapshot.per_second, settings.minimum_per_second
-    if seconds > CREDIT_SECONDS:
-        unexpected = debt - CREDIT_SECONDS * snapshot.per_second
-        seconds = CREDIT_SECONDS + unexpected / least if least > 0 else inf
-    if seconds > PROMISED_SECONDS:
+    before_elsewhere = before_here * (snapshot.reporters - 1)
+    among = min(snapshot.reporters, 1.0 + SURE_SECONDS * per_second)
+    own = before_elsewhere + deterministic_fraction("budget", operation_id) * among
+    missing = 1.0 - snapshot.tokens + before_here
+    seconds = _seconds_to_earn(missing + own, snapshot, settings)
+    if before_elsewhere <= SURE_SECONDS * per_second and seconds <= PROMISED_SECONDS:
+        return BudgetPostponed(max(now, snapshot.taken_at + timedelta(seconds=seconds)), reserved=True)
+    earliest_seconds = _seconds_to_earn(missing, snapshot, settings)
+    if earliest_seconds > PROMISED_SECONDS:
         return _ask_again(now, PROMISED_SECONDS / 2, operation_id)
-    return BudgetPostponed(max(now, snapshot.taken_at + timedelta(seconds=seconds)), reserved=True)
+    earliest_at = snapshot.taken_at + timedelta(seconds=earliest_seconds)
+    return BudgetPostponed(
+        until=max(now, earliest_at, _next_copy_at(snapshot.taken_at, operation_id)), reserved=False
+    )
+
+
+def _seconds_to_earn(tokens: float, snapshot: BudgetSnapshot, settings: RetryBudgetSettings) -> float:
+    seconds, least = max(0.0, tokens) / snapshot.per_second, settings.minimum_per_second
+    if seconds <= CREDIT_SECONDS:
+        return seconds
+    unexpected = tokens - CREDIT_SECONDS * snapshot.per_second
+    return CREDIT_SECONDS + unexpected / least if least > 0 else inf
 
 
 def is_kept(promised_at: datetime | None, now: datetime) -> bool:
     """Whether a promise is not over; None is none."""
     return promised_at is not None and now <= promised_at + PROMISE_LASTS
+
+
+def _next_copy_at(latest_at: datetime, operation_id: str) -> datetime:
+    spread_seconds = ASK_AGAIN_SPREAD_SECONDS * deterministic_fraction("budget", operation_id)
+    return latest_at + timedelta(seconds=ASK_AGAIN_SECONDS + spread_seconds)
 
 
 def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostponed:

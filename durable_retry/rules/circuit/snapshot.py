@@ -135,6 +135,7 @@ class TakenHere:
 
     retries: int = 0  # tokens of the retry budget that it took
     first_attempts: int = 0  # by which it earned more
+    asking_again: int = 0  # retries that it told to ask the budget again
     asked: int = 0  # operations that it sent to ask for a probe
     refused: int = 0  # operations that it refused
     # End of a pause that the dependency asked this worker for, by its own clock; None when there was none.

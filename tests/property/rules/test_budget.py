@@ -1,6 +1,9 @@
 """A fleet that spends from copies: what it sends in all, whatever it asks for."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+from itertools import cycle
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,9 +13,11 @@ from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.reporters import ReportBuffer, Reporters
 from durable_retry.rules.circuit.retry_budget import (
     CREDIT_SECONDS,
+    HEARD_SECONDS,
     Budget,
     BudgetAllowed,
     BudgetPostponed,
+    BudgetSnapshot,
     RetryBudgetSettings,
     account,
     budget_allows,
@@ -186,3 +191,69 @@ def test_a_debt_is_always_paid_in_the_time_that_it_was_promised_for(
         budget, now=after(now + owed / terms.minimum_per_second), settings=terms, reporters=1
     )
     assert later.tokens >= -0.001
+
+
+DEBT = 5
+
+
+@dataclass
+class Worker:
+    copy: BudgetSnapshot | None = None
+    taken: int = 0  # tokens that were not reported
+    asking_again: int = 0  # retries that it told to since the copy
+    heard_at: float = 0.0
+
+
+def gone_at(workers: int, due_at: list[float], asks_at: list[int]) -> list[float]:
+    """Return when retries go, the first one first, if a token comes each second and nobody else calls.
+
+    Each asks at the worker that is next in `asks_at`. A worker reports a second after it took a token.
+    """
+    terms, fleet = RetryBudgetSettings(), [Worker() for _ in range(workers)]
+    budget, gone, where = Budget(tokens=-DEBT, at=NOON), list[float](), cycle(asks_at)
+    events = [(at, number, f"op-{number}") for number, at in enumerate(due_at)]
+    heapify(events)
+    while events:
+        at, number, name = heappop(events)
+        if not name:
+            reporting = fleet[number]
+            budget = account(budget, at=after(at), first_attempts=0, retries=reporting.taken, settings=terms)
+            reporting.taken, reporting.heard_at = 0, at
+            continue
+        number_of_worker = next(where) % workers
+        worker = fleet[number_of_worker]
+        if worker.copy is None or worker.copy.taken_at + timedelta(seconds=1) < after(at):
+            worker.asking_again = 0
+            heard = sum(each.heard_at >= at - HEARD_SECONDS or each is worker for each in fleet)
+            worker.copy = budget_snapshot(budget, now=after(at), settings=terms, reporters=heard)
+        answer = budget_allows(
+            worker.copy,
+            after(at),
+            settings=terms,
+            taken_here=worker.taken,
+            operation_id=name,
+            asking_again_here=worker.asking_again,
+        )
+        until = at if isinstance(answer, BudgetAllowed) else (answer.until - NOON).total_seconds()
+        if isinstance(answer, BudgetPostponed) and not answer.reserved:
+            worker.asking_again += 1
+            heappush(events, (until, number, name))
+            continue
+        gone.append(until)
+        worker.taken += 1
+        if worker.taken == 1:
+            heappush(events, (at + 1.02, number_of_worker, ""))
+    return sorted(gone)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    workers=st.integers(1, 20),
+    due_at=st.lists(st.floats(0, 5), min_size=1, max_size=60),
+    asks_at=st.lists(st.integers(0, 19), min_size=1, max_size=60),
+)
+def test_a_retry_goes_when_it_is_paid_for_whichever_workers_have_them(
+    workers: int, due_at: list[float], asks_at: list[int]
+) -> None:
+    for number, at in enumerate(gone_at(workers, due_at, asks_at), start=1):
+        assert at <= DEBT + number + 4.0

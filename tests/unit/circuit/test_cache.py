@@ -382,9 +382,9 @@ async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> No
     answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
     assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False, False, False]
     assert not any(isinstance(answer, BudgetPostponed) and answer.reserved for answer in answers)
-    stage.moment.pass_(1.1)
+    stage.moment.pass_(0.9)
     assert isinstance(await other.enter("op-6", 2, FIRST), BudgetPostponed)
-    stage.moment.pass_(1.1)
+    stage.moment.pass_(0.2)
     answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
     assert all(isinstance(answer, Permitted) for answer in answers)
     stage.copy.reporting.close()

@@ -28,6 +28,13 @@ def fail(saved: ReportBuffer, at: float, epoch: int = 1) -> None:
     saved.ended(CallHealth.FAILURE, after(at), epoch=epoch, duration_seconds=0.1)
 
 
+def heard_at_noon() -> tuple[ReportBuffer, Desk]:
+    saved, desk = buffer(), Desk()
+    desk.hear(replace(desk.report(0, successes=1), reporter="w1"))
+    saved.see(desk.read(0.1, "w1"))
+    return saved, desk
+
+
 def near_a_trip() -> ReportBuffer:
     desk = Desk()
     desk.fail(0, failures=5, successes=9)
@@ -251,14 +258,42 @@ def test_waiting_and_retrying_are_reported_within_a_second(what: str) -> None:
 
 
 def test_retries_of_a_worker_that_the_others_know_of_are_gathered_for_a_second() -> None:
-    desk = Desk()
-    saved = buffer()
-    desk.hear(replace(desk.report(0, successes=1), reporter="w1"))
-    for second in (0.1, 1.2):
-        saved.see(desk.read(second))
+    saved, _ = heard_at_noon()
     saved.started(2, after(1.5))
     saved.postponed(after(1.7))
     assert saved.due_at() == after(2.5)
+
+
+def test_a_worker_is_new_for_a_second_after_it_was_heard_and_again_after_a_silence() -> None:
+    saved, desk = heard_at_noon()
+    assert saved.taken_as_newcomer(after(0.9)) == 0
+    for second in (1, 2, 3):
+        saved.started(2, after(second))
+    assert saved.taken_as_newcomer(after(3)) is None
+    saved.see(desk.read(9, "w1"))
+    assert saved.taken_as_newcomer(after(9)) == 0
+    saved.started(2, after(9))
+    assert saved.taken_as_newcomer(after(9)) == 1
+
+
+def test_what_a_worker_took_while_it_was_new_counts_until_it_is_heard_and_silent_again() -> None:
+    saved, desk = buffer(), Desk()
+    saved.started(2, after(0))
+    saved.see(desk.read(1, "w1"))
+    assert saved.taken_as_newcomer(after(1)) == 1
+    desk.hear(replace(desk.report(2), reporter="w1"))
+    for second in (2.5, 8):
+        saved.see(desk.read(second, "w1"))
+    assert saved.taken_as_newcomer(after(8)) == 0
+
+
+def test_retries_that_ask_again_are_counted_until_the_next_copy() -> None:
+    saved, desk = heard_at_noon()
+    saved.asks_again(after(2))
+    assert saved.here.asking_again == 1
+    assert saved.due_at() is None
+    saved.see(desk.read(3, "w1"))
+    assert saved.here.asking_again == 0
 
 
 def test_attempts_are_counted_for_the_budget() -> None:

@@ -40,6 +40,7 @@ def ask(
     *,
     taken_as_newcomer: int | None = None,
     first_attempts_here: int = 0,
+    asking_again_here: int = 0,
 ) -> BudgetAllowed | BudgetPostponed:
     return budget_allows(
         snapshot,
@@ -49,12 +50,15 @@ def ask(
         operation_id=operation_id,
         taken_as_newcomer=taken_as_newcomer,
         first_attempts_here=first_attempts_here,
+        asking_again_here=asking_again_here,
     )
 
 
 def asks_again(answer: BudgetAllowed | BudgetPostponed) -> bool:
-    """Whether it takes no token and asks again after one to two seconds."""
-    return isinstance(answer, BudgetPostponed) and not answer.reserved and after(1) <= answer.until < after(2)
+    """Whether it takes no token and asks again after a second to one and a half."""
+    if not isinstance(answer, BudgetPostponed) or answer.reserved:
+        return False
+    return after(1) <= answer.until < after(1.5)
 
 
 def test_it_begins_with_ten_seconds_of_the_least_rate() -> None:
@@ -193,10 +197,34 @@ def test_what_is_earned_here_pays_this_workers_part_of_the_debt_first() -> None:
 
 def test_postponed_retries_stand_in_a_row() -> None:
     snapshot = read(book(Budget(), 0, retries=10), 0, reporters=2)
-    answers = [ask(snapshot, taken_here=taken, operation_id="op-1") for taken in range(3)]
-    assert all(isinstance(answer, BudgetPostponed) for answer in answers)
-    waits = [answer.until for answer in answers if isinstance(answer, BudgetPostponed)]
-    assert [later - waits[0] for later in waits] == [timedelta(seconds=s) for s in (0, 2, 4)]
+    answers = [ask(snapshot, taken_here=taken, operation_id="op-1") for taken in range(2)]
+    waits = [answer.until for answer in answers if isinstance(answer, BudgetPostponed) and answer.reserved]
+    assert [later - waits[0] for later in waits] == [timedelta(seconds=s) for s in (0, 2)]
+
+
+@pytest.mark.parametrize(("taken", "asking_again", "seconds"), [(2, 0, 3.0), (2, 4, 7.0), (0, 12, 13.0)])
+def test_what_the_others_may_not_have_taken_is_not_waited_for(
+    taken: int, asking_again: int, seconds: float
+) -> None:
+    """With as many of each other worker its turn would come after three times as long."""
+    snapshot = read(book(Budget(), 0, retries=10), 0, reporters=3)
+    answer = ask(snapshot, taken_here=taken, asking_again_here=asking_again)
+    assert answer == BudgetPostponed(after(seconds), reserved=False)
+
+
+@pytest.mark.parametrize(
+    ("per_second", "reporters", "seconds"), [(1.0, 20, 3.0), (1.0, 1, 2.0), (50.0, 3, 0.08)]
+)
+def test_one_that_has_none_before_it_waits_for_few_of_the_others(
+    per_second: float, reporters: int, seconds: float
+) -> None:
+    """Workers that all have one may come together: the next ones wait for that."""
+    latest = [
+        ask(BudgetSnapshot(0.0, per_second, reporters, NOON), operation_id=f"op-{n}") for n in range(99)
+    ]
+    assert all(isinstance(answer, BudgetPostponed) and answer.reserved for answer in latest)
+    waits = [answer.until for answer in latest if isinstance(answer, BudgetPostponed)]
+    assert after(0.9 * seconds) < max(waits) <= after(seconds)
 
 
 def test_a_promise_is_never_for_the_past() -> None:
