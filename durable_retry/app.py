@@ -31,7 +31,6 @@ from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.plugins import handler_module, plugins, sources, why_absent
 from durable_retry.settings.app import AppSettings, retention_settings
-from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.catalogue import groups_of_plugins
 from durable_retry.settings.configuration import (
     APP_ROOT,
@@ -62,7 +61,6 @@ _CHECKS: Final = (
     app_settings,
     retention_settings,
     intake_settings,
-    caller_settings,
 )
 """Read every group of app settings of the core."""
 

@@ -162,6 +162,8 @@ class Plugin:
             and returns members of the status document. With `failure` also `follow_failure`, for a dead
             letter.
         status: Where a function is that returns a status document with what is stored beside it.
+        callers: Where a function is that returns what tells who sends a request, an
+            `http.callers.ReadCaller`; None where its settings say nothing about any caller.
         settings: Where its groups of app settings are.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
         sources: Where its mapping of `Source` by their names is.
@@ -215,6 +217,7 @@ class Plugin:
     failure: str = ""
     follower: str = ""
     status: str = ""
+    callers: str = ""
     settings: tuple[str, ...] = ()
     own_sources: tuple[str, ...] = ()
     sources: str = ""

@@ -159,6 +159,19 @@ class EventState(StrEnum):
     FAILED = "failed"
 
 
+class Role(StrEnum):
+    """What a caller may do.
+
+    A caller may submit work and look at it by its id; a reader may read everything but histories; an operator
+    may also change things and read those; `none` may do nothing.
+    """
+
+    NONE = "none"
+    CALLER = "caller"
+    READER = "reader"
+    OPERATOR = "operator"
+
+
 TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")
 
 

@@ -1,46 +1,31 @@
 """Who calls, what the caller may do, and reporting what the caller did, for the activity.
 
-People come from App Service authentication ("Easy Auth"): it sets `X-MS-CLIENT-PRINCIPAL` and its siblings
-and drops what a caller sent under these names. Where it is off, anybody can send these headers, and they are
-not read.
-
-The host checks function keys and does not give their names to Python. Where `CALLER_KEYS` lists keys by their
-SHA-256, a listed key has a name and a role, and any other is nobody's.
-
-The host looks at the first of several keys and hands all of them on, joined by commas; which one it let in
-cannot be told here. So a request has one key, or is refused.
+The host looks at the first of several function keys and hands all of them on, joined by commas; which one it
+let in cannot be told here. So a request has one key, or is refused. Who has it, a feature says.
 """
 
-import base64
-import binascii
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import cache
 from typing import Any, Final
 
 import azure.functions as func
 
+from durable_retry.base.names import Role
 from durable_retry.http.answers import UnauthorizedError
+from durable_retry.plugins import plugins
 from durable_retry.rules.facts import PersonActed, TargetType
-from durable_retry.settings.callers import CallerSettings, Role
+from durable_retry.runtime.deferred import imported
 from durable_retry.telemetry.facts import report
 
 UNNAMED: Final = "api"
 """Stands for a caller that nobody named."""
 
-_PRINCIPAL: Final = "x-ms-client-principal"
-_NAME: Final = "x-ms-client-principal-name"
-_ID: Final = "x-ms-client-principal-id"
 _KEY_HEADER: Final = "x-functions-key"
 _KEY_PARAMETER: Final = "code"
 _JOINS: Final = ","
 """Stands between the values of a header or parameter that was sent twice; no key has it."""
-
-_ROLE_CLAIMS: Final = frozenset(
-    {"roles", "role", "groups", "http://schemas.microsoft.com/ws/2008/06/identity/claims/role"}
-)
-_MAX_NAME_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,63 +65,23 @@ def key_of(request: func.HttpRequest) -> str | None:
     return keys[0] if keys else None
 
 
-def caller_of(request: func.HttpRequest, settings: CallerSettings | None) -> Caller:
-    """Return who sent a request.
+type ReadCaller = Callable[[func.HttpRequest, str | None], Caller]
+"""Returns who sent a request, by it and its function key; raises `UnauthorizedError` for nobody."""
 
-    Args:
-        settings: None where they say nothing about any caller.
+
+def caller_of(request: func.HttpRequest) -> Caller:
+    """Return who sent a request.
 
     Raises:
         UnauthorizedError: It has several keys, or one that is nobody's.
     """
-    key = key_of(request)
-    if settings is None:
-        return ANYBODY
-    person = _signed_in_person(request, settings)
-    by_key = _caller_by_key(settings, key, is_person=person is not None)
-    # A person with a key that only reads does not change anything either.
-    return by_key if person is None else Caller(person.known_name, person.role.within(by_key.role))
+    key, read = key_of(request), _reader()()
+    return ANYBODY if read is None else read(request, key)
 
 
-def _signed_in_person(request: func.HttpRequest, settings: CallerSettings) -> Caller | None:
-    header: Callable[[str], str | None] = request.headers.get
-    if not settings.trusts_principals or (header(_ID) is None and header(_PRINCIPAL) is None):
-        return None
-    claims = frozenset(_role_claims(header(_PRINCIPAL)))
-    name = header(_NAME) or header(_ID)
-    return Caller(None if name is None else name[:_MAX_NAME_CHARS], settings.role_of(claims))
-
-
-def _caller_by_key(settings: CallerSettings, key: str | None, *, is_person: bool) -> Caller:
-    if not settings.caller_keys or (is_person and not key):
-        return ANYBODY
-    if not key:
-        raise UnauthorizedError("The request has no function key.")
-    caller = settings.caller_keys.get(sha256(key.encode()).hexdigest())
-    if caller is None:
-        raise UnauthorizedError(f"The function key is not listed in {settings.name_of('caller_keys')}.")
-    return Caller(caller.name, caller.role)
-
-
-def _role_claims(principal: str | None) -> Iterator[str]:
-    """Give the values of role claims, and `claim=value` of every claim; none of what cannot be read."""
-    document = _decoded_principal(principal or "")
-    claims = document.get("claims")
-    role_claim = document.get("role_typ")
-    for claim in claims if isinstance(claims, list) else []:
-        if isinstance(claim, Mapping):
-            kind, value = str(claim.get("typ")), str(claim.get("val"))
-            yield f"{kind}={value}"
-            if kind in _ROLE_CLAIMS or kind == role_claim:
-                yield value
-
-
-def _decoded_principal(text: str) -> Mapping[str, Any]:
-    try:
-        document = json.loads(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError):
-        return {}
-    return document if isinstance(document, Mapping) else {}
+@cache
+def _reader() -> Callable[[], ReadCaller | None]:
+    return next((imported(plugin.callers) for plugin in plugins() if plugin.callers), lambda: None)
 
 
 # The members of an answer with what it is about: an operation, the sample of a cause, a bulk action's filter.

@@ -27,12 +27,12 @@ from pydantic import BaseModel
 
 from durable_retry.base.documents import MAX_DEPTH, read_checked
 from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.names import Role
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, Refusals, problem_of, unless_known
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 from durable_retry.hub.binding import TaskHub
-from durable_retry.settings.callers import Role, caller_settings
 from durable_retry.settings.configuration import app_settings
 
 type Verb = Literal["GET", "POST", "DELETE"]
@@ -343,7 +343,7 @@ def _admitted_caller(route: Route, request: func.HttpRequest, in_path: InPath) -
     """Return the caller of a route; who changes something under a name is in the log."""
     if route.anonymous:
         return ANYBODY
-    who = caller_of(request, caller_settings())
+    who = caller_of(request)
     if who.role not in route.roles:
         raise ForbiddenError(who.name, who.role, route.roles)
     if who.known_name is not None and route.changes:

@@ -6,6 +6,7 @@ from typing import Final
 import azure.functions as func
 
 from durable_retry.base.errors import NoSuchOperationError, WrongOperationStateError
+from durable_retry.base.names import Role
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, shown
@@ -14,7 +15,6 @@ from durable_retry.operations import actions as operations
 from durable_retry.rules.facts import TargetType
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation
 from durable_retry.rules.operations.waits import Pause, Resume, Try
-from durable_retry.settings.callers import Role
 
 routes = Routes(
     "operations",

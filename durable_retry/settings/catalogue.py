@@ -5,7 +5,6 @@ from functools import cache
 from durable_retry.plugins import plugins
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.app import AppSettings, RetentionSettings
-from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup
 from durable_retry.settings.intake import IntakeSettings
 from durable_retry.settings.storage_account import StorageSettings
@@ -14,14 +13,7 @@ from durable_retry.settings.storage_account import StorageSettings
 @cache
 def groups() -> tuple[type[SettingsGroup], ...]:
     """Return every group."""
-    return (
-        AppSettings,
-        StorageSettings,
-        CallerSettings,
-        IntakeSettings,
-        *groups_of_plugins(),
-        RetentionSettings,
-    )
+    return (AppSettings, StorageSettings, IntakeSettings, *groups_of_plugins(), RetentionSettings)
 
 
 def groups_of_plugins() -> tuple[type[SettingsGroup], ...]:

@@ -16,6 +16,7 @@ import pytest
 import durable_retry
 import entities
 from durable_retry.app import harden_runtime
+from durable_retry.features.callers.settings import CallerSettings
 from durable_retry.features.openapi.routes import described
 from durable_retry.handlers import registry
 from durable_retry.handlers.registry import find_handler
@@ -24,7 +25,6 @@ from durable_retry.plugins import plugins
 from durable_retry.rules.config.dependency import dependency_table
 from durable_retry.settings import configuration
 from durable_retry.settings.app import retention_settings
-from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
     Registration,
     app_settings,
@@ -237,8 +237,8 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("durable_retry.app.groups_of_plugins", lambda: (OfAPlugin,))
-    for read in (retention_settings, intake_settings, caller_settings):
+    monkeypatch.setattr("durable_retry.app.groups_of_plugins", lambda: (OfAPlugin, CallerSettings))
+    for read in (retention_settings, intake_settings):
         read.cache_clear()
     with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")

@@ -1,15 +1,13 @@
 """App settings of callers: who they are, and what they may do."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BeforeValidator
 
+from durable_retry.base.names import Role
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, setting
 
@@ -17,25 +15,6 @@ _KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(caller|reader|operator
 _KEY_FORM: Final = (
     "name=ROLE:SHA256, with reader, operator or caller and the key's SHA-256 in 64 hexadecimal digits"
 )
-
-
-class Role(StrEnum):
-    """What a caller may do.
-
-    A caller may submit work and look at it by its id; a reader may read everything but histories; an operator
-    may also change things and read those; `none` may do nothing.
-    """
-
-    NONE = "none"
-    CALLER = "caller"
-    READER = "reader"
-    OPERATOR = "operator"
-
-    def within(self, other: "Role") -> "Role":
-        """Return what somebody may do who needs both roles; a caller and a reader have nothing in common."""
-        if Role.OPERATOR in {self, other}:
-            return self if other is Role.OPERATOR else other
-        return self if self is other else Role.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +90,11 @@ class CallerSettings(SettingsGroup):
             yield Problem(operators, f"is needed beside {readers}: nobody could change anything")
 
     @property
+    def say_something(self) -> bool:
+        """Whether they say something about any caller."""
+        return self.trusts_principals or bool(self.caller_keys)
+
+    @property
     def trusts_principals(self) -> bool:
         """Whether the platform authenticates people, and so sets their headers itself."""
         return _is_on(self.website_auth_enabled)
@@ -130,10 +114,3 @@ class CallerSettings(SettingsGroup):
 
 def _is_on(text: str) -> bool:
     return text.lower() == "true"
-
-
-@cache
-def caller_settings() -> CallerSettings | None:
-    """Return this process's settings, read once; None where they say nothing about any caller."""
-    settings = CallerSettings.read(os.environ)
-    return settings if settings.trusts_principals or settings.caller_keys else None
