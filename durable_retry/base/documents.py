@@ -309,7 +309,9 @@ def _brackets_of(text: bytes) -> bytes:
     """Return the brackets of a JSON text that stand outside of its strings, all of them as square ones."""
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    return b"".join(text.translate(_AS_SQUARE, _BESIDE_BRACKETS).split(b'"')[::2])
+    # Most strings have none: two marks side by side end and begin nothing that counts.
+    marked = text.translate(_AS_SQUARE, _BESIDE_BRACKETS).replace(b'""', b"")
+    return b"".join(marked.split(b'"')[::2])
 
 
 def json_problems(document: Any, levels: int = MAX_DEPTH) -> list[Problem]:

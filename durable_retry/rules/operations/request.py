@@ -4,10 +4,10 @@ Bodies are strict: no unknown field, no silent conversion. Every mistake is repo
 JSON pointer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
@@ -136,6 +136,11 @@ class Members:
     model: ClassVar[type[Strict]] = Strict
     """The members, each with a default; none where the feature has keys of a dependency alone."""
 
+    @cached_property
+    def names(self) -> KeysView[str]:
+        """The names of the members."""
+        return self.model.model_fields.keys()
+
     def part_of(
         self,
         members: Any,  # noqa: ARG002
@@ -227,9 +232,9 @@ def unmet_keys(dependency: Dependency, targets: Targets) -> Iterator[Problem]:
 def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:
     """Return a body without the members of features, and those that it has of each, by the feature's name."""
     given: dict[str, Mapping[str, Any]] = {
-        name: own
+        name: {key: document[key] for key in members.names if key in document}
         for name, members in members_by_feature().items()
-        if (own := {key: document[key] for key in members.model.model_fields if key in document})
+        if not members.names.isdisjoint(document)
     }
     if not given:
         return document, given
@@ -351,9 +356,9 @@ def parse_operation(document: Any) -> OperationRequest:
 
     The body was read by `documents.read_checked`, or is known to be as fit.
     """
-    # Reported together with the problems of the fields, so that a caller repairs everything at once.
-    problems = _shape_problems(document)
     own, given = split_members(document) if isinstance(document, dict) else (document, {})
+    # Reported together with the problems of the fields, so that a caller repairs everything at once.
+    problems = _shape_problems(document, given)
     read, request = dict[str, Strict](), None
     try:
         request = validated(OperationRequest, own)
@@ -370,11 +375,14 @@ def parse_operation(document: Any) -> OperationRequest:
     return request
 
 
-def _shape_problems(document: Any) -> list[Problem]:
-    """Check what several members say together, such as that the body has exactly one of its two forms."""
+def _shape_problems(document: Any, given: Iterable[str]) -> list[Problem]:
+    """Check what several members say together, such as that the body has exactly one of its two forms.
+
+    Args:
+        given: The features of which it has members.
+    """
     if not isinstance(document, dict):
         return []
-    _, given = split_members(document)
     of_features = (each for name in given for each in members_by_feature()[name].problems(document))
     return [
         *_form_problems(document),
