@@ -118,7 +118,7 @@ async def with_result_apart(operation: OperationInput, outcome: AttemptOutcome) 
     except (AzureError, StorageRefusedError) as error:
         _log.warning("the result of %s stays in its history: %s", operation.run_id, type(error).__name__)
         return outcome
-    return replace(outcome, result=result)
+    return outcome if result is outcome.result else replace(outcome, result=result)
 
 
 class OperationElsewhereError(Exception):

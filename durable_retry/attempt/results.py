@@ -55,7 +55,7 @@ _DAYS: Final = re.compile(r"(\d{8})t(\d+)")
 
 async def store_apart(
     operation: OperationInput, attempt: int, result: Mapping[str, Any], *, most_chars: int, now: datetime
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Return a result as the history carries it: a large one is stored and named in its place. Idempotent.
 
     What the operation's orchestration reads of it is carried, too.
@@ -63,7 +63,7 @@ async def store_apart(
     large = {name: result[name] for name in _LARGE if name in result}
     text = json.dumps(large)
     if len(text) <= most_chars:
-        return dict(result)
+        return result
     name = f"{operation.run_id}.{attempt}.{sha256(text.encode()).hexdigest()[:16]}"
     days = f"{now.date().isoformat()}t{ceil(operation.ttl_seconds / _DAY_SECONDS)}"
     keys = {"PartitionKey": lists.partition_of(days, operation.operation_id), "RowKey": name}

@@ -25,7 +25,6 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
     INVALID_SPAN,
     Link,
-    ProxyTracerProvider,
     Span,
     SpanKind,
     Status,
@@ -288,7 +287,8 @@ def _nobody_traces() -> bool:
     """Whether neither the SDK is there nor a span that a trace passes through: then spans only cost time."""
     if _tracer is not _PROCESS_TRACER or trace.get_current_span() is not INVALID_SPAN:
         return False
-    return isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
+    # What `get_tracer_provider` returns without one it looks for in the environment, each time.
+    return trace._TRACER_PROVIDER is None  # noqa: SLF001
 
 
 def _mark_failed(span: Span, error_type: str, description: str | None = None) -> None:
