@@ -29,7 +29,7 @@ from durable_retry.hub.entity_ids import circuit_id, limiter_id
 from durable_retry.rules.circuit.messages import PermitAnswer
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.transitions import Gone
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer
+from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer, as_heard
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
@@ -397,7 +397,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     except task.TaskFailedError:
         return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
-    return slot
+    return as_heard(slot, request.request, asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC))
 
 
 def followed[Result](

@@ -1,11 +1,13 @@
 """What attempts ask the entity `call_limiter`, and what it answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Literal
 
 from durable_retry.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.base.names import Priority
 from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.limits.share import TURN_LASTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,21 @@ class SlotRequest(JsonShape):
     limit_key: str | None = None  # whose share it uses; None without one
     waiter: str | None = None  # the instance that is told when a slot is free; None for one that asks again
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
+
+
+def as_heard(answer: SlotAnswer, request: SlotRequest, now: datetime) -> SlotAnswer:
+    """Return an answer as it is heard: a turn that was long under way counts from its request.
+
+    After a restart it would come beside those that are reserved since.
+    """
+    late = now - request.asked_at
+    if answer.turn_seconds is None or late <= TURN_LASTS:
+        return answer
+    late_seconds = late.total_seconds()
+    heard = replace(answer, turn_seconds=answer.turn_seconds - late_seconds)
+    if isinstance(heard, Slot):
+        return heard
+    return replace(heard, seconds=max(heard.seconds - late_seconds, 0.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class AdmissionState(JsonShape):
     slot: Slot | None = None
     # Until when that is lent at least; None where none was asked for.
     slot_ends_at: datetime | None = None
-    turn_at: datetime | None = None  # its start, which the limiter counted; None when it has none
+    turn_at: datetime | None = None  # its latest start that the limiter counted; None when it had none
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
     limits: LimitSettings | None = None  # by which it waits for that; None where it does not
@@ -86,11 +86,10 @@ class AdmissionState(JsonShape):
         )
 
     def at_limiter(self, limits: LimitSettings, now: datetime) -> "AdmissionState":
-        """Return it as it asks the limiter: since when it waits, and its turn if that is not over."""
+        """Return it as it asks the limiter: since when it waits, and by which limits."""
         # The answer may come late: its instant would put the attempt behind others that came since.
         since = self.slot_since or self.due_at or now
-        turn_at = self.turn_at if is_valid(self.turn_at, now) else None
-        return replace(self, slot_since=since, limits=limits, turn_at=turn_at)
+        return replace(self, slot_since=since, limits=limits)
 
     def with_slot(self, slot: Slot, now: datetime) -> "AdmissionState":
         """Return it with what the limiter granted."""
@@ -118,7 +117,10 @@ class AdmissionState(JsonShape):
     def _with_turn(self, turn_seconds: float | None, now: datetime) -> "AdmissionState":
         if turn_seconds is None:
             return self
-        return replace(self, turn_at=now + timedelta(seconds=turn_seconds))
+        turn_at = now + timedelta(seconds=turn_seconds)
+        # Where all answers are that late, each turn would be over before it is heard of.
+        has_missed_one = self.turn_at is not None and not is_valid(turn_at, now)
+        return replace(self, turn_at=now if has_missed_one else turn_at)
 
     def without_lease(self) -> "AdmissionState":
         """Return it without permit and slot."""

@@ -31,6 +31,7 @@ from durable_retry.rules.circuit.transitions import ProbeRequest
 from durable_retry.rules.limits.limiter import DOOR_SECONDS, LEASE_MARGIN_SECONDS
 from durable_retry.rules.limits.messages import Slot, SlotPostponed, SlotRequest
 from durable_retry.rules.limits.settings import NeedsSlot
+from durable_retry.rules.limits.share import is_valid
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import (
@@ -107,7 +108,7 @@ def slot_request(
         settings=needed.settings,
         asked_at=now,
         due_at=admission.slot_since or now,
-        reserved=admission.turn_at is not None,
+        reserved=is_valid(admission.turn_at, now),
         has_waited=admission.has_place,
         latest_seconds=latest,
         priority=operation.priority,

@@ -77,6 +77,23 @@ def test_an_operation_waits_until_a_slot_is_free() -> None:
     assert stage.now >= NOON + timedelta(seconds=5)
 
 
+class Halted(Stage):
+    """An app that stands still for 18 seconds when its limiter has answered for the first time."""
+
+    def _run_shared(self, entity_id: str, operation: str, input_: dict[str, Any]) -> Any:
+        answer = super()._run_shared(entity_id, operation, input_)
+        self.now += timedelta(seconds=18 * (len(self.limiter_calls) == 1))
+        return answer
+
+
+def test_a_turn_that_was_reserved_before_the_app_stood_still_is_over() -> None:
+    stage = Halted(an_operation(), limited(ONE_IN_TEN_SECONDS, failing(0)))
+    stage.run()
+    assert stage.now == NOON + timedelta(seconds=18)
+    _, given = stage.activities[-1]
+    assert AdmissionState.from_json(given["admission"]).turn_at == NOON
+
+
 def held_up() -> Stage:
     """Return an operation that waits for the only slot, which is free by now."""
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))

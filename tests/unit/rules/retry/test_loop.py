@@ -452,6 +452,16 @@ def test_a_slot_has_the_turn_that_was_reserved_or_its_own() -> None:
     assert given.admission.turn_at == NOON + in_seconds(0.5)
 
 
+@pytest.mark.parametrize("missed_at", [-60.0, 1.0])
+def test_one_that_has_missed_a_turn_does_not_miss_the_next_one_by_a_late_answer(missed_at: float) -> None:
+    late = SlotPostponed(0.0, "1 attempt per second", turn_seconds=-5.0)
+    first, _ = after(an_operation(), RetryState(), late, NOON)
+    assert first.admission.turn_at == NOON - in_seconds(5), "it asks again"
+    state = RetryState(admission=AdmissionState(turn_at=NOON + in_seconds(missed_at)))
+    second, _ = after(an_operation(), state, late, NOON)
+    assert second.admission.turn_at == NOON
+
+
 def test_an_attempt_that_somebody_wakes_waits_for_its_turn_all_the_same() -> None:
     assert before_turn(RetryState(), NOON) is None
     state = RetryState(admission=AdmissionState(turn_at=NOON + in_seconds(2.5)))
