@@ -1,31 +1,17 @@
-"""Storage queues: put an operation on `operations`, take over messages, and keep those that it gave up."""
+"""The storage queue `operations`: take over its messages, and keep those that it gave up."""
 
 import base64
 import json
-from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from durable_retry.base.documents import MalformedJsonError, read_json
 from durable_retry.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import Refusal, intake
 from durable_retry.rules.intake import Arrival
-from durable_retry.rules.operations.envelope import ParsedEnvelope
-from durable_retry.rules.operations.keys import (
-    EXPLICIT_SCOPE,
-    EnvelopeName,
-)
-from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.submission import Submission, resolve
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.settings.configuration import targets
 from durable_retry.settings.intake import max_dequeue_count
 from durable_retry.storage.queues import TakenMessage, delete_taken, send_message, take_left
-
-# The source of an envelope that is made here.
-_ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
 
 _GIVEN_UP: Final = Refusal(
     DeadLetterReason.POISON_MESSAGE,
@@ -34,30 +20,6 @@ _GIVEN_UP: Final = Refusal(
 
 # Until a poisoned message is delivered again that storage did not take: time for it to recover.
 _POISON_AGAIN_SECONDS: Final = 60
-
-
-async def enqueue(submission: Submission, now: datetime) -> OperationInput:
-    """Put an operation on the queue, which delivers it until it is started; return what will start."""
-    operation = resolve(submission, targets(), source=QUEUE_SOURCE, now=now)
-    await send_message(OPERATIONS_QUEUE, json.dumps(message_of(submission)))
-    return operation
-
-
-def message_of(submission: Submission) -> dict[str, Any]:
-    """Return the message that the queue's function names in the same way.
-
-    A storage queue has no headers: a name that is no key and the trace context travel in an envelope.
-    """
-    envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
-    body = dict(envelope.payload)
-    given = envelope.name
-    if given is None or name.scope == EXPLICIT_SCOPE:
-        body["key"], given = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
-        if submission.trace is None:
-            return body
-    attributes = {"specversion": "1.0", "id": given.id, "source": given.source, "type": "operation"}
-    trace = {} if submission.trace is None else submission.trace.to_json()
-    return {**attributes, **trace, "data": body}
 
 
 async def return_poison(body: bytes) -> None:
@@ -92,22 +54,15 @@ async def keep_poison(message_id: str, body: bytes, given_up_at: datetime | None
     await intake().keep_refused(arrival, _GIVEN_UP, given_up_at)
 
 
-async def accept_message(
-    hub: TaskHub,
-    message_id: str,
-    body: bytes,
-    deliveries: int,
-    fields: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Take over a message of any queue; raises as `Intake.accept`.
+async def accept_message(hub: TaskHub, message_id: str, body: bytes, deliveries: int) -> None:
+    """Take over a message of any queue, by its plain body; raises as `Intake.accept`.
 
     Args:
         deliveries: How often it was delivered, this time included.
-        fields: Of an operation that has the message as its content; empty where the message is all of it.
     """
     arrival = Arrival(
         source=QUEUE_SOURCE,
-        body=_body_with(dict(fields), plain_body(body)),
+        body=body,
         place=OPERATIONS_QUEUE,
         native_id=message_id,
         # While something is behind, the first half of the runs may be given back; the others start it.
@@ -115,29 +70,6 @@ async def accept_message(
         deliveries=deliveries,
     )
     await intake().accept(hub, arrival)
-
-
-def _body_with(fields: dict[str, Any], content: bytes) -> bytes:
-    """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
-
-    What is no JSON in UTF-8 stays alone: inside of a document it might close that, and add members to it.
-    """
-    if not fields:
-        return content
-    try:
-        read_json(content)
-        text = content.decode()
-    except (MalformedJsonError, UnicodeDecodeError):
-        return content
-    if "dependency" in fields:
-        request = _text_with(dict(fields.pop("request", {})), "json", text)
-        return _text_with(fields, "request", request).encode()
-    return _text_with(fields, "input", text).encode()
-
-
-def _text_with(members: dict[str, Any], name: str, text: str) -> str:
-    head = json.dumps(members).removesuffix("}")
-    return f'{head}{", " if members else ""}"{name}": {text}}}'
 
 
 def decoded(text: str) -> str:

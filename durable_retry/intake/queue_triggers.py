@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry.base.names import OPERATIONS_QUEUE, POISON_QUEUE
 from durable_retry.hub.binding import TaskHub, bind_hub
-from durable_retry.intake.queue import accept_message, keep_poison, return_poison
+from durable_retry.intake.queue import accept_message, keep_poison, plain_body, return_poison
 from durable_retry.rules.intake import host_instant
 from durable_retry.settings.storage_account import STORAGE
 
@@ -27,7 +27,8 @@ async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
     the run, and moves to `operations-poison` after `maxDequeueCount` runs. Why they are as they are:
     docs/sources.md.
     """
-    await accept_message(hub, str(message.id or ""), message.get_body(), message.dequeue_count or 1)
+    body, deliveries = plain_body(message.get_body()), message.dequeue_count or 1
+    await accept_message(hub, str(message.id or ""), body, deliveries)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE)

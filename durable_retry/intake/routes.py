@@ -1,9 +1,4 @@
-"""HTTP: submit an operation, at once or by way of the queue.
-
-`POST /api/operations/enqueue` is for a sender that does not send again, such as a webhook's: the operation
-is checked and put on the queue `operations`, which delivers it until it is started, also while the task hub
-is away.
-"""
+"""HTTP: submit an operation."""
 
 import re
 from dataclasses import replace
@@ -12,15 +7,11 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.base.errors import MessageRefusedError
-from durable_retry.base.names import QUEUE_SOURCE, OperationState
+from durable_retry.base.names import OperationState
 from durable_retry.http.answers import (
     REPLAYED,
-    RETRY_LATER_SECONDS,
-    TOO_LARGE,
     KeyReusedError,
     json_answer,
-    problem,
 )
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import KEY, LIMIT_KEY_HEADER, PREFER
@@ -30,14 +21,12 @@ from durable_retry.http.routes import (
     OK,
     RouteAnswer,
     Routes,
-    accepted,
     header,
     read_body,
     url_of,
 )
 from durable_retry.hub.binding import TaskHub
 from durable_retry.intake.intake import http_admission
-from durable_retry.intake.queue import enqueue
 from durable_retry.operations.actions import (
     KeyReused,
     Replayed,
@@ -50,7 +39,7 @@ from durable_retry.rules.operations.envelope import SubmissionHeaders
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.request import OperationRequest
 from durable_retry.rules.operations.status import AcceptedOperation, OperationDocument
-from durable_retry.rules.operations.submission import Submission, parse, read_operation
+from durable_retry.rules.operations.submission import read_operation
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import targets
 
@@ -59,18 +48,6 @@ routes = Routes("operations")
 SOURCE: Final = "http"
 
 _POLL_SECONDS: Final = 1
-_ENQUEUE: Final = "/enqueue"
-
-
-def read_submission(request: func.HttpRequest) -> Submission:
-    """Parse and name an operation that was posted for the queue."""
-    headers = SubmissionHeaders.read(request.headers)
-    naming = caller_naming(headers.key)
-
-    def parse_body(document: Any) -> Submission:
-        return parse(headers.envelope_of(document), naming, targets(), headers.trace)
-
-    return read_body(request, parse_body)
 
 
 MAX_WAIT_SECONDS: Final = 30
@@ -137,31 +114,6 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
     return await _answer_to_submission(req, hub, operation, result)
 
 
-@routes.post(
-    "operations/enqueue",
-    body=OperationRequest,
-    for_callers=True,
-    takes_cloud_events=True,
-    source=QUEUE_SOURCE,
-    parameters=(KEY, LIMIT_KEY_HEADER),
-    answers=accepted(
-        AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
-    ),
-)
-async def enqueue_operation(req: func.HttpRequest, who: Caller) -> func.HttpResponse:
-    """Put an operation on the queue, also while the task hub is away."""
-    try:
-        with http_admission().place():
-            submission, now = read_submission(req), clock.now()
-            if submission.request.limit_key is not None:
-                http_admission().limit_keys.note(who.known_name, submission.request.limit_key, now)
-            operation = await enqueue(submission, now)
-    except MessageRefusedError as error:
-        return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
-    url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"
-    return _accepted_answer(operation, url, OperationState.PENDING, {"Retry-After": str(RETRY_LATER_SECONDS)})
-
-
 async def _answer_to_submission(
     request: func.HttpRequest, hub: TaskHub, operation: OperationInput, result: SubmitResult
 ) -> func.HttpResponse:
@@ -182,12 +134,13 @@ async def _answer_to_submission(
             return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
     more = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
-    return _accepted_answer(operation, url, state, more)
+    return accepted_answer(operation, url, state, more)
 
 
-def _accepted_answer(
+def accepted_answer(
     operation: OperationInput, url: str, state: OperationState, headers: dict[str, str]
 ) -> func.HttpResponse:
+    """Return that an operation was accepted; the URL is its own."""
     answer = AcceptedOperation(
         operation_id=operation.operation_id, key=operation.key, status=state, status_url=url
     )

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict
 
-from durable_retry.base.documents import size_problem
+from durable_retry.base.documents import MalformedJsonError, read_json, size_problem
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
@@ -101,6 +101,29 @@ def operation_document(
             events = fields[name]
             document[name] = [event.to_json() if isinstance(event, FollowUp) else event for event in events]
     return document
+
+
+def body_with(fields: dict[str, Any], content: bytes) -> bytes:
+    """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
+
+    What is no JSON in UTF-8 stays alone: inside of a document it might close that, and add members to it.
+    """
+    if not fields:
+        return content
+    try:
+        read_json(content)
+        text = content.decode()
+    except (MalformedJsonError, UnicodeDecodeError):
+        return content
+    if "dependency" in fields:
+        request = _text_with(dict(fields.pop("request", {})), "json", text)
+        return _text_with(fields, "request", request).encode()
+    return _text_with(fields, "input", text).encode()
+
+
+def _text_with(members: dict[str, Any], name: str, text: str) -> str:
+    head = json.dumps(members).removesuffix("}")
+    return f'{head}{", " if members else ""}"{name}": {text}}}'
 
 
 class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `except OperationFailed`

@@ -10,13 +10,14 @@ from durable_retry.base.errors import NoSuchOperationError, WrongOperationStateE
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.in_process.documents import (
     OperationFields,
+    body_with,
     checked_document,
     operation_document,
     result_in,
 )
 from durable_retry.handlers.registry import OperationFunction
 from durable_retry.hub.binding import TaskHub
-from durable_retry.intake.queue import accept_message
+from durable_retry.intake.queue import accept_message, plain_body
 from durable_retry.operations import actions as operations
 from durable_retry.operations.actions import KeyReused, Replayed, caller_naming, submit
 from durable_retry.rules.operations.envelope import ParsedEnvelope
@@ -110,8 +111,8 @@ class Operations:
             NotAcceptedError: It is neither now; the queue delivers it again when the function raises this.
         """
         fields = operation_document(None, (), operation)
-        deliveries = message.dequeue_count or 1
-        await accept_message(TaskHub(self.hub), message.id or "", message.get_body(), deliveries, fields)
+        body, deliveries = plain_body(message.get_body()), message.dequeue_count or 1
+        await accept_message(TaskHub(self.hub), message.id or "", body_with(dict(fields), body), deliveries)
 
     async def get(self, operation_id: str) -> dict[str, Any] | None:
         """Return the status document of an operation; None when there is none.

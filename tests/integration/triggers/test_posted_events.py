@@ -7,7 +7,8 @@ import azure.functions as func
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.intake.routes import enqueue_operation, submit_operation
+from durable_retry.features.enqueue.routes import enqueue_operation
+from durable_retry.intake.routes import submit_operation
 from scripts.processes import free_port
 from tests.integration.triggers.test_sources import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage

@@ -6,6 +6,7 @@ from typing import Any
 import azure.functions as func
 import pytest
 
+from durable_retry.base.trace_context import TraceContext
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.http.routes import read_body
 
@@ -25,3 +26,10 @@ async def test_a_large_body_is_read_beside_the_event_loop(
     request = func.HttpRequest(method="POST", url="/api/batches", body=body)
     assert await workflows._read_document(request) == "x" * (1024 * kibibytes)
     assert ["no" if ident == threading.get_ident() else "yes" for ident in threads] == [is_apart]
+
+
+def test_a_batch_has_its_callers_place() -> None:
+    caller = TraceContext(f"00-{'a' * 32}-{'a' * 16}-01", "vendor=a")
+    headers = {**caller.to_json(), "Idempotency-Key": "b-1"}
+    request = func.HttpRequest(method="POST", url="/api/batches", headers=headers, body=b"[]")
+    assert workflows.workflow_of(request, "batch", []).trace == caller

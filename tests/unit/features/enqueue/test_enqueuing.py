@@ -1,21 +1,24 @@
-"""Where in a trace a caller stands, read off each way in."""
+"""What is put on the queue: where in a trace its caller stands, and its name."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock, call
 
 import azure.functions as func
 import pytest
 
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.features.workflows import routes as workflows
-from durable_retry.intake import routes as submissions
-from durable_retry.intake.queue import message_of
-from durable_retry.intake.routes import read_submission
-from durable_retry.rules.config.dependency import Targets
+from durable_retry.features.enqueue import enqueuing
+from durable_retry.features.enqueue import routes as submissions
+from durable_retry.features.enqueue.enqueuing import enqueue, message_of
+from durable_retry.features.enqueue.routes import read_submission
+from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.intake import Arrival, read_message
 from durable_retry.rules.operations.envelope import parse_envelope
 from durable_retry.rules.operations.submission import Naming, parse
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
 CALLER, MAKER = (TraceContext(f"00-{name * 32}-{name * 16}-01", f"vendor={name}") for name in "ab")
@@ -53,11 +56,6 @@ def test_http_gives_the_events_place_before_the_callers(
     assert read_submission(posted(document, headers)).trace == place
 
 
-def test_a_batch_has_its_callers_place() -> None:
-    whole = workflows.workflow_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch", [])
-    assert whole.trace == CALLER
-
-
 @pytest.mark.parametrize("document", [BODY, {**EVENT, "data": BODY}])
 def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
     request = posted(document, CALLER.to_json())
@@ -72,3 +70,14 @@ def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
 def test_what_is_enqueued_without_a_place_stays_a_plain_operation() -> None:
     message = message_of(read_submission(posted(BODY | {"key": "k-1"}, {})))
     assert parse_envelope(message).payload == BODY | {"key": "k-1"}
+
+
+async def test_what_is_put_on_the_queue_is_what_will_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = AsyncMock()
+    known = Targets({"payments": Dependency(name="payments", base_url="http://payments.test")}, {}, ())
+    monkeypatch.setattr(enqueuing, "send_message", sent)
+    monkeypatch.setattr(enqueuing, "targets", lambda: known)
+    body = BODY | {"key": "k-1"}
+    operation = await enqueue(read_submission(posted(body, {})), NOON)
+    assert sent.await_args == call("operations", json.dumps(body))
+    assert (operation.key, operation.source, operation.created_at) == ("k-1", "queue", NOON)
