@@ -63,7 +63,7 @@ from durable_retry.rules.operations.keys import (
     run_id_for,
     source_scope,
 )
-from durable_retry.rules.operations.operation import OperationInput, content_of
+from durable_retry.rules.operations.operation import OperationInput, content_of, fingerprint_of
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.operations.submission import Naming
@@ -182,10 +182,20 @@ async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> 
 
 
 def _answer_of_instance(instance: Instance, operation: OperationInput) -> SubmitResult:
-    if written_operation(instance.input).get("fingerprint") != operation.fingerprint:
+    if _fingerprint_of_instance(instance) != operation.fingerprint:
         return KeyReused()
     document = document_of(instance)
     return Replayed(document, is_finished(document))
+
+
+def _fingerprint_of_instance(instance: Instance) -> str | None:
+    """Return the fingerprint of what an instance was started with, also where the app made its key."""
+    written = written_operation(instance.input)
+    known: str | None = written.get("fingerprint")
+    if known != "":
+        return known
+    dependency = find_dependency(written["dependency"])
+    return fingerprint_of(written, () if dependency is None else dependency.idempotency.fingerprint)
 
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:

@@ -23,10 +23,12 @@ from durable_retry.operations.actions import (
     caller_naming,
     submit,
 )
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.facts import StartUnanswered
 from durable_retry.rules.operations.keys import KeyRecord
-from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.operation import OperationInput, fingerprint_of
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from tests.support.builders import an_operation
 from tests.support.feature_parts import in_order
 
@@ -163,6 +165,31 @@ async def test_of_two_different_operations_the_one_that_is_dropped_is_refused() 
 @pytest.mark.usefixtures("storage")
 async def test_of_two_equal_operations_one_is_started_and_one_is_a_replay() -> None:
     assert await race("one", "one") == [Started, Replayed]
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("pointers", [(), ("/json/amount",)])
+async def test_who_sends_a_key_again_that_the_app_made_is_answered_by_the_request(
+    pointers: tuple[str, ...],
+) -> None:
+    amounts = parse_config(
+        f"[dependencies.payments]\nbase_url = 'https://a.b'\nidempotency.fingerprint = {list(pointers)}\n", {}
+    )
+    made = an_operation(fingerprint="")
+    again = replace(made, fingerprint=fingerprint_of(made.to_json(), pointers))
+    with using(amounts):
+        assert await submit(ATOMIC, replace(made, key_is_generated=True)) == Started()
+        assert isinstance(await submit(ATOMIC, again), Replayed)
+        assert await submit(ATOMIC, replace(again, fingerprint="f2")) == KeyReused()
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_key_that_the_app_made_stays_that_of_a_dependency_that_is_gone() -> None:
+    made = an_operation(fingerprint="")
+    again = replace(made, fingerprint=fingerprint_of(made.to_json(), ()))
+    with using(parse_config("", {})):
+        assert await submit(ATOMIC, replace(made, key_is_generated=True)) == Started()
+        assert isinstance(await submit(ATOMIC, again), Replayed)
 
 
 async def test_a_start_that_can_be_trusted_is_not_read_back(storage: AzureStorage) -> None:

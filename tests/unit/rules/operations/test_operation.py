@@ -26,6 +26,7 @@ from durable_retry.rules.operations.operation import (
     OperationInput,
     content_of,
     deadline_of,
+    fingerprint_of,
     missing_credentials,
     operation_from,
     start_input,
@@ -352,6 +353,19 @@ def test_the_fingerprint_covers_the_request_and_nothing_beside_it() -> None:
     assert submitted().fingerprint == submitted(retry={"max_attempts": 1}, correlation_id="x").fingerprint
     changed = {"method": "POST", "path": "/charges", "json": {"amount": 6, "note": "a"}}
     assert submitted().fingerprint != submitted(request=changed).fingerprint
+
+
+def test_no_fingerprint_is_made_for_a_key_that_the_app_made() -> None:
+    made = operation_from(
+        parse_operation(BODY),
+        PAYMENTS,
+        ScopedKey("key:", "gen-1"),
+        source="http",
+        now=NOON,
+        key_is_generated=True,
+    )
+    assert made.fingerprint == ""
+    assert fingerprint_of(made.to_json(), ()) == submitted().fingerprint
 
 
 def test_the_fingerprint_may_cover_chosen_parts_only() -> None:
