@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -199,17 +200,13 @@ VIEWS = (
 )
 
 
-def lane_in(seen: System) -> str:
-    """The order key of a lane that is blocked, and in which somebody waits."""
+@pytest.fixture(scope="module")
+def names(seen: System) -> Iterator[dict[str, str]]:
+    """Ids of one thing of each kind; in the lane, which is blocked, one waits to the end of these tests."""
     for key, path, state in (("blocks", "/status/422", "dead_lettered"), ("waits", "/echo", "waiting_order")):
-        answer = seen.post(f"{key}-in-its-lane", path, dependency="flaky", order_key="lane-of-views")
-        seen.until(answer.json()["operation_id"], state)
-    return "lane-of-views"
-
-
-def names_in(seen: System) -> dict[str, str]:
-    """Ids of one thing of each kind."""
-    return {
+        waits = seen.accepted(f"{key}-in-its-lane", path, order_key="lane-of-views")
+        seen.until(waits, state)
+    yield {
         "operation": seen.client.get("/api/operations?status=waiting_retry").json()["items"][0][
             "operation_id"
         ],
@@ -219,7 +216,7 @@ def names_in(seen: System) -> dict[str, str]:
         "saga": seen.client.post(
             "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
         ).json()["saga_id"],
-        "lane": lane_in(seen),
+        "lane": "lane-of-views",
         "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
         "group": seen.client.get("/api/dead-letters/groups").json()["items"][0]["group"],
         "action": seen.client.post(
@@ -227,6 +224,8 @@ def names_in(seen: System) -> dict[str, str]:
         ).json()["action_id"],
         "event": seen.client.get("/api/outbox?status=sent").json()["items"][0]["event_id"],
     }
+    seen.client.post(f"/api/operations/{waits}/cancel").raise_for_status()
+    seen.until(waits, "cancelled")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +240,8 @@ def names_in(seen: System) -> dict[str, str]:
     ],
 )
 def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
-    browser: Browser, seen: System, size: tuple[int, int], colours: str
+    browser: Browser, seen: System, names: dict[str, str], size: tuple[int, int], colours: str
 ) -> None:
-    names = names_in(seen)
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
         for view in VIEWS:
             window.open(view.format(**names) if "{" in view else view)
@@ -270,9 +268,8 @@ FOCUSED = """() => {
 @pytest.mark.long
 @pytest.mark.parametrize("size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow")])
 def test_everything_in_every_view_is_reached_by_the_tab_key_and_shows_it(
-    browser: Browser, seen: System, size: tuple[int, int]
+    browser: Browser, seen: System, names: dict[str, str], size: tuple[int, int]
 ) -> None:
-    names = names_in(seen)
     with Window(browser, seen.url, size=size) as window:
         for view in VIEWS:
             window.open(view.format(**names) if "{" in view else view)
