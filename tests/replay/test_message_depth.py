@@ -17,9 +17,9 @@ from durable_retry.hub.orchestrations import orchestrations
 from durable_retry_console.bulk import names as bulk_names
 from tests.replay.stored import recorded_messages
 from tests.simulation.entities import Operated
-from tests.simulation.history import CallActivity
 from tests.simulation.messages import Instance
 from tests.simulation.story import Story, simulated
+from tests.support.history import CallActivity
 
 HOST_LEVELS: Final = 62
 """The host reads 64 levels of a whole message, with what it wraps around ours."""

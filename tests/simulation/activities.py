@@ -14,9 +14,9 @@ from durabletask.internal import helpers
 
 from durable_retry.base.names import ATTEMPT
 from durable_retry.hub.task_hub import TaskHub
-from tests.simulation.history import CallActivity, Completed, Event, Failed
 from tests.simulation.messages import Asker, Instance, Messages
 from tests.simulation.world import Execution, Worker
+from tests.support.history import CallActivity, Completed, Event, Failed
 
 type Activity = Callable[[dict[str, Any], TaskHub], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""

@@ -23,27 +23,10 @@ from durabletask.internal import helpers
 
 from tests.simulation.activities import Activities
 from tests.simulation.entities import Operated, Signal, operate
-from tests.simulation.history import (
-    Action,
-    CallActivity,
-    CallEntity,
-    ChildEnded,
-    End,
-    Event,
-    Fired,
-    Refused,
-    Replied,
-    SendEvent,
-    SetTimer,
-    SignalEntity,
-    StartChild,
-    Started,
-    Turn,
-    TurnBegan,
-)
 from tests.simulation.messages import Asker, Instance
 from tests.simulation.turns import Turns
 from tests.simulation.world import START
+from tests.support import history
 
 _TIMER: Final = "timer"
 _ENTITY: Final = "entity"
@@ -102,7 +85,7 @@ class Hub(Activities):
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
-        instance.inbox = [Started(name, instance_id, input_, str(instance.execution))]
+        instance.inbox = [history.Started(name, instance_id, input_, str(instance.execution))]
         instance.parents = [parent] if parent is not None else []
         self._turn_soon(instance)
         return True
@@ -181,7 +164,7 @@ class Hub(Activities):
         if not instance.is_running:
             return  # It was terminated.
         self._turn_at = self.world.now() + self._skew()
-        new = [TurnBegan(self._turn_at), *instance.inbox]
+        new = [history.TurnBegan(self._turn_at), *instance.inbox]
         turn = self._executed(instance, new)
         if self.world.happens(self.world.chances.turn_lost):
             instance.session = None
@@ -205,14 +188,14 @@ class Hub(Activities):
         instance.turn_due = True
         self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
 
-    def _send_uncommitted(self, instance: Instance, turn: Turn) -> None:
+    def _send_uncommitted(self, instance: Instance, turn: history.Turn) -> None:
         """Do what a turn asks for without a word of it in its instance's history."""
         self.world.note("uncommitted", instance.instance_id)
         instance.session = None
         instance.is_uncommitted = instance.is_repeated = True
         forgotten = replace(instance, past=[], inbox=[], awaits=set())
         for action in turn.actions:
-            if not isinstance(action, End):
+            if not isinstance(action, history.End):
                 self._act(forgotten, action)
             elif OrchestrationStatus(action.status) is OrchestrationStatus.COMPLETED:
                 instance.said_to_end_at = instance.said_to_end_at or self.world.now()
@@ -222,7 +205,7 @@ class Hub(Activities):
         workers = self.world.workers
         return self.world.rng.choice(workers).skew if workers else timedelta(0)
 
-    def _executed(self, instance: Instance, new: list[Event]) -> Turn:
+    def _executed(self, instance: Instance, new: list[history.Event]) -> history.Turn:
         if not self.world.scale.is_small or instance.is_crossed:
             return self._replayed(instance, new)
         session = instance.session
@@ -233,34 +216,34 @@ class Hub(Activities):
             self._compare(instance, turn, self._replayed(instance, new))
         return turn
 
-    def _replayed(self, instance: Instance, new: list[Event]) -> Turn:
+    def _replayed(self, instance: Instance, new: list[history.Event]) -> history.Turn:
         return self.turns.replayed(instance.name, instance.instance_id, instance.past, new)
 
-    def _compare(self, instance: Instance, one: Turn, other: Turn) -> None:
+    def _compare(self, instance: Instance, one: history.Turn, other: history.Turn) -> None:
         self.compared += 1
         if one != other:
             self.world.mistake("a repeated turn differs", instance.instance_id, one, other)
 
-    def _act(self, instance: Instance, action: Action) -> None:
+    def _act(self, instance: Instance, action: history.Action) -> None:
         match action:
-            case CallActivity():
+            case history.CallActivity():
                 self._schedule(instance, action)
-            case SetTimer():
+            case history.SetTimer():
                 self._set_timer(instance, action)
-            case CallEntity():
+            case history.CallEntity():
                 self._ask_entity(instance, action)
-            case SignalEntity():
+            case history.SignalEntity():
                 instance.past.append(action)
                 self.signal(action.entity, action.operation, json.loads(action.input))
-            case StartChild():
+            case history.StartChild():
                 self._start_child(instance, action)
-            case SendEvent():
+            case history.SendEvent():
                 instance.past.append(action)
                 self.raise_event(action.instance_id, action.name, action.data)
-            case End():
+            case history.End():
                 self._complete(instance, action)
 
-    def _set_timer(self, instance: Instance, timer: SetTimer) -> None:
+    def _set_timer(self, instance: Instance, timer: history.SetTimer) -> None:
         instance.past.append(timer)
         # The message is hidden for so long by the clock of who sends it.
         seconds = (timer.fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
@@ -269,10 +252,10 @@ class Hub(Activities):
         instance.awaits.add(asked)
         if self._loses(instance, _TIMER):
             return
-        fired = Fired(timer.number, timer.fire_at)
+        fired = history.Fired(timer.number, timer.fire_at)
         self.world.later(max(0.0, seconds), self._answer, instance.asker, asked, fired)
 
-    def _start_child(self, instance: Instance, child: StartChild) -> None:
+    def _start_child(self, instance: Instance, child: history.StartChild) -> None:
         instance.past.append(child)
         instance.awaits.add((_CHILD, child.number))
         parent = (instance.asker, child.number)
@@ -284,7 +267,7 @@ class Hub(Activities):
 
         self._deliver(self.world.rng.uniform(0.01, 0.5), arrived)
 
-    def _complete(self, instance: Instance, end: End) -> None:
+    def _complete(self, instance: Instance, end: history.End) -> None:
         status = OrchestrationStatus(end.status)
         if status is OrchestrationStatus.CONTINUED_AS_NEW:
             instance.past, instance.input, instance.session = [], self._newer(end.result or ""), None
@@ -292,7 +275,9 @@ class Hub(Activities):
             instance.awaits.clear()
             instance.given_up.clear()
             instance.execution = self._next_execution()
-            started = Started(instance.name, instance.instance_id, instance.input, str(instance.execution))
+            started = history.Started(
+                instance.name, instance.instance_id, instance.input, str(instance.execution)
+            )
             instance.inbox = [started, *end.carried]
             self._turn_soon(instance)
             return
@@ -308,12 +293,12 @@ class Hub(Activities):
         self.on_end(instance)
 
     def _answer_parent(self, asker: Asker, number: int, child: Instance) -> None:
-        ended = ChildEnded(number, child.output)
+        ended = history.ChildEnded(number, child.output)
         self._deliver(self.world.delay_seconds(), lambda: self._answer(asker, (_CHILD, number), ended))
 
     # Entities.
 
-    def _ask_entity(self, instance: Instance, call: CallEntity) -> None:
+    def _ask_entity(self, instance: Instance, call: history.CallEntity) -> None:
         instance.past.append(call)
         instance.awaits.add((_ENTITY, call.request_id))
         if self._loses(instance, call.entity):
@@ -321,19 +306,21 @@ class Hub(Activities):
         asker = instance.asker
         self._send(lambda: self._call_entity(asker, call), self.world.chances.called_twice)
 
-    def _call_entity(self, asker: Asker, call: CallEntity) -> None:
+    def _call_entity(self, asker: Asker, call: history.CallEntity) -> None:
         before = self.states.get(call.entity)
-        answer: Event
+        answer: history.Event
         if self.world.happens(self.world.chances.dead_batch):
-            answer = Refused(call.request_id, helpers.new_failure_details(RuntimeError("the worker died")))
+            answer = history.Refused(
+                call.request_id, helpers.new_failure_details(RuntimeError("the worker died"))
+            )
             self._deliver(0.1, lambda: self._answer(asker, (_ENTITY, call.request_id), answer))
             return
         try:
             result = self._operate(call.entity, call.operation, json.loads(call.input))
         except ValueError as error:
-            answer = Refused(call.request_id, helpers.new_failure_details(error))
+            answer = history.Refused(call.request_id, helpers.new_failure_details(error))
         else:
-            answer = Replied(call.request_id, json.dumps(result))
+            answer = history.Replied(call.request_id, json.dumps(result))
         seconds = self.world.delay_seconds()
         self._deliver(seconds, lambda: self._answer(asker, (_ENTITY, call.request_id), answer))
         if self.world.happens(self.world.chances.unstored):

@@ -11,9 +11,9 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.base.names import ATTEMPT
 from durable_retry.hub.orchestrations import watched_names
-from tests.simulation.history import Completed, Event, Raised
 from tests.simulation.turns import Session
 from tests.simulation.world import World
+from tests.support.history import Completed, Event, Raised
 
 type Asker = tuple[str, int]
 """An instance's id, and the number of its execution."""

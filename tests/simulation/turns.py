@@ -21,28 +21,7 @@ from durabletask.worker import DATETIME_STRING_FORMAT
 
 from durable_retry.hub import executor_guard
 from durable_retry.hub.executor_guard import InstanceExecution
-from tests.simulation.history import (
-    Action,
-    CallActivity,
-    CallEntity,
-    ChildEnded,
-    Completed,
-    End,
-    Event,
-    Failed,
-    Fired,
-    Raised,
-    Refused,
-    Replied,
-    SendEvent,
-    SetTimer,
-    SignalEntity,
-    StartChild,
-    Started,
-    Turn,
-    TurnBegan,
-    turn_of,
-)
+from tests.support import history
 
 _IDS: Final = uuid.uuid5(uuid.NAMESPACE_OID, "9e952958-5e33-4daf-827f-2fa12937b875")
 """The SDK's namespace of an orchestration's ids."""
@@ -66,11 +45,11 @@ class LightContext(task.OrchestrationContext):
     """
 
     def __init__(self, instance_id: str) -> None:
-        self.asked: dict[int, Action] = {}
+        self.asked: dict[int, history.Action] = {}
         self.waiting: dict[int, task.CompletableTask[Any]] = {}
-        self.called: dict[str, CallEntity] = {}
+        self.called: dict[str, history.CallEntity] = {}
         self.waits: dict[str, list[task.CompletableTask[Any]]] = {}
-        self.buffered: list[Raised] = []
+        self.buffered: list[history.Raised] = []
         self.ended = False
         self.status = ""
         self.now = _FIRST
@@ -78,7 +57,7 @@ class LightContext(task.OrchestrationContext):
         self._instance_id = instance_id
         self._number = 0
         self._ids = 0
-        self._end: End | None = None
+        self._end: history.End | None = None
         self._carries = False
 
     @property
@@ -117,14 +96,14 @@ class LightContext(task.OrchestrationContext):
             at = at.astimezone(UTC).replace(tzinfo=None)
         assert at - self.now < _LONGEST_TIMER
         number = self._next()
-        self.asked[number] = SetTimer(number, at)
+        self.asked[number] = history.SetTimer(number, at)
         timer = self.waiting[number] = task.TimerTask()
         return timer
 
     @override
     def call_activity(self, activity: Any, *, input: Any = None, **_: Any) -> task.CompletableTask[Any]:
         number = self._next()
-        self.asked[number] = CallActivity(number, activity, json.dumps(input))
+        self.asked[number] = history.CallActivity(number, activity, json.dumps(input))
         return self._task(number)
 
     @override
@@ -132,7 +111,7 @@ class LightContext(task.OrchestrationContext):
         self, entity: EntityInstanceId, operation: str, input: Any = None, **_: Any
     ) -> task.CompletableTask[Any]:
         number, request_id = self._next(), self.new_uuid()
-        self.asked[number] = CallEntity(number, str(entity), operation, json.dumps(input), request_id)
+        self.asked[number] = history.CallEntity(number, str(entity), operation, json.dumps(input), request_id)
         return self._task(number)
 
     @override
@@ -145,7 +124,7 @@ class LightContext(task.OrchestrationContext):
     ) -> None:
         assert signal_time is None
         number, request_id = self._next(), self.new_uuid()
-        self.asked[number] = SignalEntity(
+        self.asked[number] = history.SignalEntity(
             number, str(entity_id), operation_name, json.dumps(input), request_id
         )
 
@@ -160,7 +139,7 @@ class LightContext(task.OrchestrationContext):
     ) -> task.CompletableTask[Any]:
         assert instance_id is not None
         number = self._next()
-        self.asked[number] = StartChild(number, orchestrator, instance_id, json.dumps(input))
+        self.asked[number] = history.StartChild(number, orchestrator, instance_id, json.dumps(input))
         return self._task(number)
 
     @override
@@ -177,7 +156,7 @@ class LightContext(task.OrchestrationContext):
     @override
     def send_event(self, instance_id: str, event_name: str, *, data: Any = None) -> None:
         number = self._next()
-        self.asked[number] = SendEvent(number, instance_id, event_name, json.dumps(data))
+        self.asked[number] = history.SendEvent(number, instance_id, event_name, json.dumps(data))
 
     @override
     def continue_as_new(self, new_input: Any, *, save_events: bool = False, **_: Any) -> None:
@@ -202,7 +181,7 @@ class LightContext(task.OrchestrationContext):
         """End the execution, once."""
         if not self.ended:
             self.ended, self._carries = True, carries
-            self._end = End(0, status, None if result is None else json.dumps(result))
+            self._end = history.End(0, status, None if result is None else json.dumps(result))
             if status != pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
                 self._ask_to_end(self._end)
 
@@ -211,19 +190,19 @@ class LightContext(task.OrchestrationContext):
         if not self.ended:
             self.ended = True
             failure = f"{helpers.get_qualified_name(type(error))}: {error}"
-            self._end = End(0, pb.ORCHESTRATION_STATUS_FAILED, None, failure)
+            self._end = history.End(0, pb.ORCHESTRATION_STATUS_FAILED, None, failure)
             self._ask_to_end(self._end)
 
-    def turn(self) -> Turn:
+    def turn(self) -> history.Turn:
         """Return what is asked for now."""
         executor_guard.end_turn(self)
         end = self._end
         if end is not None and end.number == 0:  # Events may still come when it continues as new.
             end.carried = tuple(self.buffered) if self._carries else ()
             self._ask_to_end(end)
-        return Turn(list(self.asked.values()), self.status)
+        return history.Turn(list(self.asked.values()), self.status)
 
-    def _ask_to_end(self, end: End) -> None:
+    def _ask_to_end(self, end: history.End) -> None:
         end.number = self._next()
         self.asked[end.number] = end
 
@@ -263,13 +242,13 @@ class Session:
     _generator: Generator[Any, Any, Any] | None = None
     _yielded: Any = None
 
-    def continued(self, past: Sequence[Event], new: Sequence[Event]) -> Turn:
+    def continued(self, past: Sequence[history.Event], new: Sequence[history.Event]) -> history.Turn:
         """Return the answer to a turn."""
         self._feed(past[self.fed :], is_replaying=True)
         self._feed(new, is_replaying=False)
         return self.context.turn()
 
-    def _feed(self, events: Sequence[Event], *, is_replaying: bool) -> None:
+    def _feed(self, events: Sequence[history.Event], *, is_replaying: bool) -> None:
         """Process events; an error fails the orchestration, as it does in the SDK's executor."""
         self.context.replays = is_replaying
         self.fed += len(events)
@@ -279,23 +258,23 @@ class Session:
         except Exception as error:  # noqa: BLE001 - whatever an orchestrator raises
             self.context.fail(error)
 
-    def _process(self, event: Event) -> None:
+    def _process(self, event: history.Event) -> None:
         context = self.context
         match event:
-            case TurnBegan():
+            case history.TurnBegan():
                 context.now = event.at.replace(tzinfo=None)
-            case Completed() | ChildEnded():
+            case history.Completed() | history.ChildEnded():
                 self._answer(event.number, _parsed(event.result))
-            case Fired():
+            case history.Fired():
                 if context.ended:
                     context.waiting.pop(event.number, None)
                 else:
                     self._answer(event.number, None)
-            case Replied():
+            case history.Replied():
                 self._answer(context.called.pop(event.request_id).number, _parsed(event.output))
-            case Raised():
+            case history.Raised():
                 self._raise(event)
-            case Started():
+            case history.Started():
                 began_at = context.now.replace(tzinfo=UTC)
                 executor_guard._executions[context] = InstanceExecution(
                     event.execution, began_at, self.orchestrator.__name__
@@ -303,11 +282,11 @@ class Session:
                 self._generator = self.orchestrator(context, _parsed(event.input))
                 self._yielded = _NOTHING
                 self._resume()
-            case Failed():
+            case history.Failed():
                 message = event.details.errorMessage
                 about = f"{context.instance_id}: Activity task #{event.number} failed: {message}"
                 self._fail(event.number, about, event.details)
-            case Refused():
+            case history.Refused():
                 call = context.called.pop(event.request_id)
                 entity = EntityInstanceId.parse(call.entity)
                 failure = EntityOperationFailedException(entity, call.operation, event.details)
@@ -320,10 +299,10 @@ class Session:
         asked = self.context.asked.pop(event.number, None)
         if type(asked) is not type(event) or getattr(asked, "name", "") != getattr(event, "name", ""):
             raise UnlikeItsHistoryError(asked, event)
-        if isinstance(event, CallEntity):
+        if isinstance(event, history.CallEntity):
             self.context.called[event.request_id] = event
 
-    def _raise(self, event: Raised) -> None:
+    def _raise(self, event: history.Raised) -> None:
         context, name = self.context, event.name.casefold()
         waits = context.waits.get(name)
         if waits and not context.ended:
@@ -331,7 +310,7 @@ class Session:
             waiting.complete(_parsed(event.data))
             self._resume()
         else:
-            context.buffered.append(Raised(name, event.data))
+            context.buffered.append(history.Raised(name, event.data))
 
     def _answer(self, number: int, result: Any) -> None:
         waiting = self.context.waiting.pop(number, None)
@@ -370,7 +349,9 @@ class Turns:
     orchestrators: Mapping[str, Any]
     _worker: DurableFunctionsWorker | None = None
 
-    def replayed(self, name: str, instance_id: str, past: Sequence[Event], new: Sequence[Event]) -> Turn:
+    def replayed(
+        self, name: str, instance_id: str, past: Sequence[history.Event], new: Sequence[history.Event]
+    ) -> history.Turn:
         """Return the answer to a turn, from a replay of the whole history in the SDK's executor."""
         request = pb.OrchestratorRequest(
             instanceId=instance_id,
@@ -378,7 +359,7 @@ class Turns:
             newEvents=[event.encoded() for event in new],
         )
         self._worker = self._worker or DurableFunctionsWorker()
-        return turn_of(self._worker._run_orchestration(self.orchestrators[name], request))
+        return history.turn_of(self._worker._run_orchestration(self.orchestrators[name], request))
 
     def begun(self, name: str, instance_id: str) -> Session:
         """Return a session of an orchestrator that has seen nothing."""

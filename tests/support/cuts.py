@@ -19,6 +19,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.storage import queues, tables
 from tests.support.builders import Activities, an_operation
+from tests.support.history import End
 from tests.support.stage import Stage
 
 type Mode = Literal["before", "after"]
@@ -45,12 +46,9 @@ class PartStage(Stage):
         return self.finished or self.failure is not None
 
     @override
-    def _complete(self, done: pb.CompleteOrchestrationAction) -> None:
-        if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
-            self.finished = True
-            self.output = json.loads(done.result.value) if done.result.value else None
-        else:
-            super()._complete(done)
+    def _complete(self, end: End) -> None:
+        self.finished = end.status == pb.ORCHESTRATION_STATUS_COMPLETED
+        super()._complete(end)
 
 
 @dataclass

@@ -6,6 +6,7 @@ its history fails. Entities run through the SDK's own test executor.
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -19,8 +20,8 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.app import harden_runtime
 from durable_retry.rules.operations.operation import OperationInput, start_input
 from durable_retry.runtime import clock
-from entities.idempotency_record import IdempotencyRecord
 from orchestrators.operation import operation as operation_orchestrator
+from tests.support import history
 from tests.support.builders import NOON, Activities
 from tests.support.parts import ENTITIES
 
@@ -28,9 +29,6 @@ MAX_TURNS: Final = 20_000
 
 LATE: Final = object()
 """The answer of an activity that has none so far: `Stage.answer_task` gives it."""
-
-SHARED: Final = {name: ENTITIES[name] for name in ENTITIES.keys() - {"idempotency_record", "order_lane"}}
-"""The entities that operations share, by name."""
 
 
 def dead_answer(entity: str) -> dict[str, Any]:
@@ -63,7 +61,13 @@ def dying(operation: str, times: int) -> Callable[[str], bool]:
 
 
 class Stage:
-    """One operation; `run` plays it to its end."""
+    """One operation; `run` plays it to its end.
+
+    Attributes:
+        states: Of the entities, by name: one of each is enough.
+        calls: What was asked of them, by name: operation and input.
+        signals: What an entity is to be signalled later: operation and instant.
+    """
 
     def __init__(
         self,
@@ -77,9 +81,8 @@ class Stage:
         self.orchestrator = orchestrator
         self.now = NOON
         self.past: list[pb.HistoryEvent] = []
-        self.inbox: list[pb.HistoryEvent] = []
+        self.inbox: list[history.Event] = []
         self.timers: list[tuple[datetime, int]] = []
-        self.record: Any = None
         self.custom_status: Any = None
         self.output: Any = None
         self.failure: str | None = None
@@ -89,14 +92,8 @@ class Stage:
         self.unanswered: list[int] = []
         self.entity_calls = 0
         self.dead_batches: Callable[[str], bool] = lambda _operation: False
-        self.circuit: Any = None
-        self.circuit_calls: list[tuple[str, dict[str, Any]]] = []
-        self.limiter: Any = None
-        self.limiter_calls: list[tuple[str, dict[str, Any]]] = []
-        self.lane: Any = None
-        self.lane_calls: list[tuple[str, dict[str, Any]]] = []
-        self.debounce: Any = None
-        self.debounce_calls: list[tuple[str, dict[str, Any]]] = []
+        self.states: defaultdict[str, Any] = defaultdict(lambda: None)
+        self.calls: defaultdict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
         self.signals: list[tuple[str, datetime | None]] = []
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
@@ -136,7 +133,7 @@ class Stage:
 
     def raise_event(self, name: str, data: Any) -> None:
         """Send an external event."""
-        self.inbox.append(helpers.new_event_raised_event(name, json.dumps(data)))
+        self.inbox.append(history.Raised(name, json.dumps(data)))
 
     def made(self, activity: str) -> int:
         """Return how often an activity was called."""
@@ -144,11 +141,9 @@ class Stage:
 
     def request(self) -> pb.OrchestratorRequest:
         """Return what the next turn is given."""
-        started = helpers.new_orchestrator_started_event(self.now)
+        new = [event.encoded() for event in (history.TurnBegan(self.now), *self.inbox)]
         return pb.OrchestratorRequest(
-            instanceId=self.operation.operation_id,
-            pastEvents=self.past,
-            newEvents=[started, *self.inbox],
+            instanceId=self.operation.operation_id, pastEvents=self.past, newEvents=new
         )
 
     def turn(self) -> None:
@@ -157,182 +152,115 @@ class Stage:
         request = self.request()
         encoded = base64.b64encode(request.SerializeToString()).decode()
         answer = DurableFunctionsWorker().execute_orchestration_request(self.orchestrator, encoded)
-        response = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        turn = history.turn_of(pb.OrchestratorResponse.FromString(base64.b64decode(answer)))
         self.turns += 1
         self.past.extend(request.newEvents)
         self.inbox = []
         self.longest_history = max(self.longest_history, len(self.past))
-        if response.customStatus.value:
-            self.custom_status = json.loads(response.customStatus.value)
-        for action in response.actions:
+        if turn.custom_status:
+            self.custom_status = json.loads(turn.custom_status)
+        for action in turn.actions:
             self._act(action)
 
-    def _begin(self, input_: str, carried: tuple[pb.HistoryEvent, ...] = ()) -> None:
+    def _begin(self, input_: str, carried: tuple[history.Event, ...] = ()) -> None:
         self.executions += 1
         self.past = []
         self.timers = []  # A timer of an earlier execution is discarded, as hosts do.
-        started = helpers.new_execution_started_event("operation", self.operation.operation_id, input_)
-        self.inbox = [started, *carried]
+        self.inbox = [history.Started("operation", self.operation.operation_id, input_), *carried]
 
     def _fire_next_timer(self) -> None:
         assert self.timers, "it waits for nothing"
         self.timers.sort()
         fire_at, timer_id = self.timers.pop(0)
         self.now = max(self.now, self._visible_at(fire_at))
-        self.inbox.append(helpers.new_timer_fired_event(timer_id, fire_at.replace(tzinfo=None)))
+        self.inbox.append(history.Fired(timer_id, fire_at.replace(tzinfo=None)))
 
     def _visible_at(self, fire_at: datetime) -> datetime:
         """Return when a timer fires: on Azure Storage the seconds until then are cut to whole ones."""
         left = (fire_at - self.now).total_seconds()
         return self.now + timedelta(seconds=int(left)) if self.whole_seconds else fire_at
 
-    def _act(self, action: pb.OrchestratorAction) -> None:
-        if action.HasField("scheduleTask"):
-            self._call_activity(action)
-        elif action.HasField("createTimer"):
-            fire_at = action.createTimer.fireAt.ToDatetime()
-            self.past.append(helpers.new_timer_created_event(action.id, fire_at))
-            self.timers.append((fire_at.replace(tzinfo=UTC), action.id))
-        elif action.HasField("sendEntityMessage"):
-            self._message_entity(action)
-        elif action.HasField("createSubOrchestration"):
-            self._start_child(action)
-        elif action.HasField("sendEvent"):
-            self._send_event(action)
-        else:
-            self._complete(action.completeOrchestration)
+    def _act(self, action: history.Action) -> None:
+        if isinstance(action, history.End):
+            self._complete(action)
+            return
+        if isinstance(action, history.CallEntity) and self.dead_batches(action.operation):
+            self._answer_as_dead(action)
+            return
+        self.past.append(action.encoded())
+        match action:
+            case history.CallActivity():
+                self._call_activity(action)
+            case history.SetTimer():
+                self.timers.append((action.fire_at.replace(tzinfo=UTC), action.number))
+            case history.CallEntity():
+                self._call_entity(action)
+            case history.SignalEntity():
+                self.operate(action.entity.split("@")[1], action.operation, json.loads(action.input))
+            case history.StartChild():
+                self.children.append((action.name, action.instance_id, json.loads(action.input)))
+            case history.SendEvent():
+                self.sent.append((action.instance_id, action.name, json.loads(action.data)))
 
-    def _call_activity(self, action: pb.OrchestratorAction) -> None:
-        name, text = action.scheduleTask.name, action.scheduleTask.input.value
-        self.past.append(helpers.new_task_scheduled_event(action.id, name, text))
-        given = json.loads(text)
-        self.activities.append((name, given))
-        answer = self.answer(name, given)
+    def _call_activity(self, action: history.CallActivity) -> None:
+        given = json.loads(action.input)
+        self.activities.append((action.name, given))
+        answer = self.answer(action.name, given)
         if answer is LATE:
-            self.unanswered.append(action.id)
+            self.unanswered.append(action.number)
         else:
-            self.answer_task(action.id, answer)
+            self.answer_task(action.number, answer)
 
     def answer_task(self, task_id: int, answer: Any) -> None:
         """Answer an activity."""
         if isinstance(answer, Exception):
-            self.inbox.append(helpers.new_task_failed_event(task_id, answer))
+            self.inbox.append(history.Failed(task_id, helpers.new_failure_details(answer)))
         else:
-            self.inbox.append(helpers.new_task_completed_event(task_id, json.dumps(answer)))
+            self.inbox.append(history.Completed(task_id, json.dumps(answer)))
 
-    def _start_child(self, action: pb.OrchestratorAction) -> None:
-        child = action.createSubOrchestration
-        created = helpers.new_sub_orchestration_created_event(
-            action.id, child.name, child.instanceId, child.input.value
-        )
-        self.past.append(created)
-        self.children.append((child.name, child.instanceId, json.loads(child.input.value)))
-
-    def _send_event(self, action: pb.OrchestratorAction) -> None:
-        sent = action.sendEvent
-        body = pb.EventSentEvent(instanceId=sent.instance.instanceId, name=sent.name, input=sent.data)
-        self.past.append(pb.HistoryEvent(eventId=action.id, eventSent=body))
-        self.sent.append((sent.instance.instanceId, sent.name, json.loads(sent.data.value)))
-
-    def _message_entity(self, action: pb.OrchestratorAction) -> None:
-        message = action.sendEntityMessage
-        if message.HasField("entityOperationSignaled"):
-            signaled = message.entityOperationSignaled
-            self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
-            input_ = json.loads(signaled.input.value)
-            if signaled.targetInstanceId.value.startswith(
-                ("@call_limiter@", "@circuit_breaker@", "@debounce@")
-            ):
-                self._run_shared(signaled.targetInstanceId.value, signaled.operation, input_)
-            elif signaled.targetInstanceId.value.startswith("@order_lane@"):
-                self.tell_lane(signaled.operation, input_)
-            else:
-                self.signal(signaled.operation, input_)
-            return
-        called = message.entityOperationCalled
+    def _call_entity(self, action: history.CallEntity) -> None:
         self.entity_calls += 1
-        if self.dead_batches(called.operation):
-            self._answer_as_dead(action)
-            return
-        self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
-        input_ = json.loads(called.input.value)
-        entity_id = called.targetInstanceId.value
+        name = action.entity.split("@")[1]
         try:
-            if entity_id.startswith("@order_lane@"):
-                result = self.tell_lane(called.operation, input_)
-            elif entity_id.split("@")[1] in SHARED:
-                result = self._run_shared(entity_id, called.operation, input_)
-            else:
-                result = self.signal(called.operation, input_)
+            result = self.operate(name, action.operation, json.loads(action.input))
         except ValueError as error:
-            self._fail(called, error)
-            return
-        completed = pb.EntityOperationCompletedEvent(
-            requestId=called.requestId, output=helpers.get_string_value(json.dumps(result))
-        )
-        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
-
-    def _answer_as_dead(self, action: pb.OrchestratorAction) -> None:
-        """Answer an entity call as Azure Storage does when the worker dies: nothing of the batch is kept."""
-        called = action.sendEntityMessage.entityOperationCalled
-        sent = pb.EventSentEvent(
-            instanceId=called.targetInstanceId.value,
-            name="op",
-            input=helpers.get_string_value(json.dumps({"op": called.operation, "id": called.requestId})),
-        )
-        self.past.append(pb.HistoryEvent(eventId=action.id, eventSent=sent))
-        entity = called.targetInstanceId.value.split("@")[1]
-        self.inbox.append(helpers.new_event_raised_event(called.requestId, json.dumps(dead_answer(entity))))
-
-    def _run_shared(self, entity_id: str, operation: str, input_: dict[str, Any]) -> Any:
-        """Run one operation of a shared entity, by this stage's clock, and return its result."""
-        _, name, key = entity_id.split("@")
-        here = {"circuit_breaker": "circuit", "call_limiter": "limiter", "debounce": "debounce"}[name]
-        getattr(self, f"{here}_calls").append((operation, input_))
-        with clock.reading(lambda: self.now):
-            done = execute_entity(SHARED[name], operation, input_, getattr(self, here), entity_key=key)
-        setattr(self, here, done.get_state())
-        return done.get_result()
-
-    def tell_lane(self, operation: str, message: dict[str, Any]) -> Any:
-        """Run one operation of the lane of an order key, by this stage's clock, and return its result.
-
-        An orchestration that it starts says to this operation that it has its turn.
-        """
-        self.lane_calls.append((operation, message))
-        with clock.reading(lambda: self.now):
-            done = execute_entity(ENTITIES["order_lane"], operation, message, self.lane, entity_key="lane")
-        self.lane = done.get_state()
-        for started in done.actions:
-            given = started.get_input()
-            if given["operation_id"] == self.operation.operation_id:
-                self.raise_event("turn", {"run": given["run"]})
-        return done.get_result()
-
-    def _fail(self, called: pb.EntityOperationCalledEvent, error: ValueError) -> None:
-        failed = pb.EntityOperationFailedEvent(
-            requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
-        )
-        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationFailed=failed))
-
-    def signal(self, operation: str, input_: Any) -> Any:
-        """Run one operation of the record's entity and return its result."""
-        done = execute_entity(
-            IdempotencyRecord, operation, input_, self.record, entity_key=self.operation.operation_id
-        )
-        self.record = done.get_state()
-        self.signals.append((operation, None))
-        self.signals.extend(
-            (signal.operation, signal.scheduled_time)
-            for signal in done.actions
-            if isinstance(signal, EntitySignalAction)
-        )
-        return done.get_result()
-
-    def _complete(self, done: pb.CompleteOrchestrationAction) -> None:
-        if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
-            self._begin(done.result.value, tuple(done.carryoverEvents))
-        elif done.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
-            self.output = json.loads(done.result.value or "null")
+            self.inbox.append(history.Refused(action.request_id, helpers.new_failure_details(error)))
         else:
-            self.failure = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"
+            self.inbox.append(history.Replied(action.request_id, json.dumps(result)))
+
+    def _answer_as_dead(self, action: history.CallEntity) -> None:
+        """Answer an entity call as Azure Storage does when the worker dies: nothing of the batch is kept."""
+        self.entity_calls += 1
+        message = json.dumps({"op": action.operation, "id": action.request_id})
+        self.past.append(history.SendEvent(action.number, action.entity, "op", message).encoded())
+        self.raise_event(action.request_id, dead_answer(action.entity.split("@")[1]))
+
+    def operate(self, name: str, operation: str, input_: dict[str, Any]) -> Any:
+        """Run one operation of an entity, by this stage's clock, and return its result.
+
+        An orchestration that a lane starts says to this operation that it has its turn.
+        """
+        self.calls[name].append((operation, input_))
+        with clock.reading(lambda: self.now):
+            done = execute_entity(
+                ENTITIES[name],
+                operation,
+                input_,
+                self.states[name],
+                entity_key=self.operation.operation_id,
+            )
+        self.states[name] = done.get_state()
+        for action in done.actions:
+            if isinstance(action, EntitySignalAction):
+                self.signals.append((action.operation, action.scheduled_time))
+            elif name == "order_lane" and action.get_input()["operation_id"] == self.operation.operation_id:
+                self.raise_event("turn", {"run": action.get_input()["run"]})
+        return done.get_result()
+
+    def _complete(self, end: history.End) -> None:
+        if end.status == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
+            self._begin(end.result or "", end.carried)
+        elif end.status == pb.ORCHESTRATION_STATUS_COMPLETED:
+            self.output = json.loads(end.result or "null")
+        else:
+            self.failure = end.failure

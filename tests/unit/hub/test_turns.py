@@ -44,29 +44,29 @@ def taken(settings: LimitSettings) -> Any:
 def test_an_attempt_takes_a_slot_and_gives_it_back() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     assert stage.run()["status"] == "succeeded"
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
-    assert stage.limiter["leases"] == {"texts": {}}
-    assert stage.limiter_calls[1][1]["lasted_seconds"] > 0
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
+    assert stage.states["call_limiter"]["leases"] == {"texts": {}}
+    assert stage.calls["call_limiter"][1][1]["lasted_seconds"] > 0
 
 
 def test_every_attempt_takes_a_slot_of_its_own() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(2)))
     assert stage.run()["attempt_count"] == 3
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"] * 3
-    asked = [given["lease_id"] for name, given in stage.limiter_calls if name == "acquire"]
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"] * 3
+    asked = [given["lease_id"] for name, given in stage.calls["call_limiter"] if name == "acquire"]
     assert asked == [f"{stage.operation.run_id}:{number}" for number in (1, 2, 3)]
 
 
 def test_a_slot_that_a_worker_failed_with_is_given_back() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, lambda _name, _given: OSError("gone")))
     stage.run_until_waiting()
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
-    assert "lasted_seconds" not in stage.limiter_calls[1][1], "nobody knows"
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
+    assert "lasted_seconds" not in stage.calls["call_limiter"][1][1], "nobody knows"
 
 
 def test_an_operation_waits_until_a_slot_is_free() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
-    stage.limiter = taken(ONE_AT_ONCE)
+    stage.states["call_limiter"] = taken(ONE_AT_ONCE)
     shown = stage.run_until_waiting()
     assert (shown["status"], shown["attempt_count"]) == ("waiting_retry", 0)
     (wait,) = shown["waits"]
@@ -97,22 +97,22 @@ def test_a_turn_that_was_reserved_before_the_app_stood_still_is_over() -> None:
 def held_up() -> Stage:
     """Return an operation that waits for the only slot, which is free by now."""
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
-    stage.limiter = taken(ONE_AT_ONCE)
+    stage.states["call_limiter"] = taken(ONE_AT_ONCE)
     stage.run_until_waiting()
-    stage.limiter["leases"] = {"texts": {}}
+    stage.states["call_limiter"]["leases"] = {"texts": {}}
     stage.now += timedelta(seconds=0.5)
     return stage
 
 
 def test_one_that_is_told_that_a_slot_is_free_asks_for_it_and_not_its_worker() -> None:
     stage = held_up()
-    asked_before, place = stage.made("attempt"), stage.limiter["places"][0]
+    asked_before, place = stage.made("attempt"), stage.states["call_limiter"]["places"][0]
     assert place[-1] == "op-test", "the instance that is told"
     stage.raise_event(SLOT_EVENT, {"dependency": "payments"})
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=0.5), "before its timer"
     assert stage.made("attempt") == asked_before + 1
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "acquire", "give_back"]
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "acquire", "give_back"]
 
 
 @pytest.mark.parametrize("said", [None, {"dependency": 5}, {"dependency": "another"}])
@@ -127,39 +127,39 @@ def test_whatever_else_an_event_says_the_worker_is_asked(said: Any) -> None:
 def test_whoever_gives_a_slot_back_tells_those_that_are_next() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     waiting = replace(Place(to_ms(NOON), "a", to_ms(NOON) + 60_000), waiter="op-next")
-    stage.limiter = replace(Limiter(), places=(waiting,), line=("op-last",)).to_json()
+    stage.states["call_limiter"] = replace(Limiter(), places=(waiting,), line=("op-last",)).to_json()
     assert stage.run()["status"] == "succeeded"
     assert stage.sent == [(to, SLOT_EVENT, {"dependency": "payments"}) for to in ("op-next", "op-last")]
-    assert "calls" not in stage.limiter_calls[-1][1]
+    assert "calls" not in stage.calls["call_limiter"][-1][1]
 
 
 def test_an_attempt_asks_for_its_turn_shortly_before_and_comes_to_its_worker_then() -> None:
     stage = Stage(an_operation(), limited(ONE_IN_TEN_SECONDS, failing(0)))
-    stage.limiter = taken(ONE_IN_TEN_SECONDS)
+    stage.states["call_limiter"] = taken(ONE_IN_TEN_SECONDS)
     shown = stage.run_until_waiting()
     assert from_rfc3339(shown["next_attempt_at"]) == NOON + timedelta(seconds=5), "it looks again soon"
     assert stage.run()["status"] == "succeeded"
     assert NOON + timedelta(seconds=9) <= stage.now <= NOON + timedelta(seconds=10)
-    asked = [given["reserved"] for name, given in stage.limiter_calls if name == "acquire"]
+    asked = [given["reserved"] for name, given in stage.calls["call_limiter"] if name == "acquire"]
     assert asked == [False, False, False, True]
 
 
 @pytest.mark.parametrize("event", ["cancel", "pause"])
 def test_who_is_cancelled_or_paused_gives_its_place_back(event: str) -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
-    stage.limiter = taken(ONE_AT_ONCE)
+    stage.states["call_limiter"] = taken(ONE_AT_ONCE)
     stage.run_until_waiting()
-    assert len(stage.limiter["places"]) == 1
+    assert len(stage.states["call_limiter"]["places"]) == 1
     stage.raise_event(event, {"by": "ann"})
     stage.run_until_waiting()
-    assert stage.limiter["places"] == []
-    (left,) = [given for name, given in stage.limiter_calls if name == "leave"]
+    assert stage.states["call_limiter"]["places"] == []
+    (left,) = [given for name, given in stage.calls["call_limiter"] if name == "leave"]
     assert (left["lease_id"].endswith(":1"), left["is_gone"]) == (True, True)
 
 
 def test_a_limiter_that_fails_does_not_stop_calls() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
-    stage.limiter = {"clock": "nonsense"}
+    stage.states["call_limiter"] = {"clock": "nonsense"}
     assert stage.run()["status"] == "succeeded"
 
 
@@ -168,7 +168,7 @@ def test_a_limiter_whose_worker_dies_is_asked_again() -> None:
     stage.dead_batches = dying("acquire", 2)
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=6)
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
     (slot,) = [
         given["admission"]["slot"]
         for name, given in stage.activities

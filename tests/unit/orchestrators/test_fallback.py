@@ -121,7 +121,7 @@ def test_the_history_that_sends_begins_with_where_it_goes() -> None:
 def test_what_the_circuit_counted_as_waiting_does_not_wait_any_more() -> None:
     world = World(GOES, first=always_refused)
     world.stage.run()
-    assert [name for name, _ in world.stage.circuit_calls] == ["gone"]
+    assert [name for name, _ in world.stage.calls["circuit_breaker"]] == ["gone"]
 
 
 def test_after_an_attempt_whose_end_is_unknown_it_waits() -> None:

@@ -133,12 +133,12 @@ def test_a_change_at_once_that_came_late_ends_the_hold() -> None:
 def test_what_cannot_begin_is_held_and_asks_again() -> None:
     debounce = Debounce(entity="e1", key="reindex", seconds=10.0, accepted_at=NOON)
     stage = Stage(an_operation(policy=HOLDING, parts={"debounce": debounce.to_json()}), failing(0))
-    stage.debounce = {"series": "of another kind"}
+    stage.states["debounce"] = {"series": "of another kind"}
     while (stage.custom_status or {}).get("status") != "paused":
         if not stage.inbox:
             stage._fire_next_timer()
         stage.turn()
-    stage.debounce = None
+    stage.states["debounce"] = None
     resume(stage)
     assert stage.run()["status"] == "succeeded"
     assert numbers(stage) == [(1, None)]

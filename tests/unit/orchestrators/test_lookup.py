@@ -157,9 +157,9 @@ def test_a_question_waits_for_the_circuit_and_asks_its_entities() -> None:
     assert (status["status"], status["next_attempt_at"][:19]) == ("waiting_circuit", "2026-11-21T12:00:30")
     assert "waits_for" not in status
     assert world.stage.run()["status"] == "succeeded"
-    (permit,) = [given for name, given in world.stage.circuit_calls if name == "permit"]
+    (permit,) = [given for name, given in world.stage.calls["circuit_breaker"] if name == "permit"]
     assert "op-test~lookup1" in str(permit)
-    assert [name for name, _ in world.stage.limiter_calls] == ["acquire", "give_back"]
+    assert [name for name, _ in world.stage.calls["call_limiter"]] == ["acquire", "give_back"]
 
 
 def test_a_probe_whose_lease_is_over_on_its_way_is_asked_for_again() -> None:
@@ -196,7 +196,8 @@ def test_a_cancel_ends_the_wait_and_gives_back_what_the_question_holds() -> None
     assert document["status"] == "cancelled"
     assert [attempt["category"] for attempt in document["attempts"]] == ["ambiguous"]
     assert ("gone", {"was_waiting": True}) in [
-        (name, {key: given[key] for key in ("was_waiting",)}) for name, given in world.stage.circuit_calls
+        (name, {key: given[key] for key in ("was_waiting",)})
+        for name, given in world.stage.calls["circuit_breaker"]
     ]
 
 

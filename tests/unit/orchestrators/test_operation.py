@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 import pytest
-from durabletask.internal import helpers
 
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
@@ -17,6 +16,7 @@ from durable_retry.rules.operations.operation import CONTENT_BYTES
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
+from tests.support import history
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.feature_parts import followed_by, in_order
 from tests.support.stage import Stage
@@ -31,7 +31,7 @@ def test_a_healthy_operation_costs_two_turns_and_one_activity() -> None:
     assert document["status"] == "succeeded"
     assert document["result"] == {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
     assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 0)
-    assert (stage.signals, stage.record) == ([], None)
+    assert (stage.calls["idempotency_record"], stage.states["idempotency_record"]) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,11 @@ def test_an_end_completes_the_record_of_its_key_where_that_may_outlive_the_histo
     stage = Stage(an_operation(**changes), failing(0))
     document = stage.run()
     assert (stage.turns, len(stage.activities)) == (HEALTHY_TURNS, 1)
-    assert [name for name, _ in stage.signals] == ["complete"] * bool(is_recorded)
-    assert (stage.record is not None and stage.record["document"] == document) is is_recorded
+    assert [name for name, _ in stage.calls["idempotency_record"]] == ["complete"] * bool(is_recorded)
+    assert (
+        stage.states["idempotency_record"] is not None
+        and stage.states["idempotency_record"]["document"] == document
+    ) is is_recorded
 
 
 def test_an_end_is_reported_once_however_often_its_history_is_replayed(
@@ -98,11 +101,11 @@ def test_a_timer_of_a_lost_turn_does_not_take_the_attempt_for_its_own() -> None:
     """On Azure Storage a turn may first have set a timer, and have scheduled an attempt when it ran again."""
     stage = Stage(an_operation(), failing(0))
     stage.turn()
-    answered, stage.inbox = stage.inbox, []
-    number = answered[0].taskCompleted.taskScheduledId
-    stage.inbox = [helpers.new_timer_fired_event(number, NOON.replace(tzinfo=None))]
+    (answered,) = stage.inbox
+    assert isinstance(answered, history.Completed)
+    stage.inbox = [history.Fired(answered.number, NOON.replace(tzinfo=None))]
     stage.turn()
-    stage.inbox = answered
+    stage.inbox = [answered]
     assert stage.run()["status"] == "succeeded"
 
 
@@ -110,7 +113,7 @@ def test_an_answer_to_a_lost_turn_does_not_end_the_wait() -> None:
     stage = Stage(an_operation(), failing(1))
     stage.run_until_waiting()
     (_, number) = stage.timers[0]
-    stage.inbox = [helpers.new_task_completed_event(number, json.dumps(outcome(2)))]
+    stage.inbox = [history.Completed(number, json.dumps(outcome(2)))]
     stage.run_until_waiting()
     assert stage.made("attempt") == 1
     assert stage.run()["attempt_count"] == 2
@@ -161,7 +164,7 @@ def test_clocks_that_disagree_do_not_make_a_wait_endless() -> None:
     stage.run_until_waiting()
     for _ in range(4):
         fire_at, timer_id = stage.timers.pop()
-        stage.inbox.append(helpers.new_timer_fired_event(timer_id, fire_at.replace(tzinfo=None)))
+        stage.inbox.append(history.Fired(timer_id, fire_at.replace(tzinfo=None)))
         stage.turn()
     assert stage.made("attempt") == 2
 
@@ -172,7 +175,7 @@ def test_a_wait_that_is_checked_by_a_clock_behind_is_late_by_seconds() -> None:
     (due, timer_id), true_now = stage.timers[-1], stage.timers[-1][0]
     while stage.made("attempt") == 1:
         stage.now = true_now - timedelta(seconds=30)
-        stage.inbox.append(helpers.new_timer_fired_event(timer_id, due.replace(tzinfo=None)))
+        stage.inbox.append(history.Fired(timer_id, due.replace(tzinfo=None)))
         stage.turn()
         if len(stage.timers) > 1:
             next_at, timer_id = stage.timers.pop()
@@ -244,8 +247,10 @@ def test_the_late_end_of_the_run_before_a_replay_does_not_speak_for_the_replay()
     replay = an_operation(replay_of="dl-1", keeps_record=True).restarted(NOON + timedelta(seconds=1))
     replayed = Stage(replay, failing(0))
     replayed.run()
-    replayed.signal("complete", an_operation().completion(failed.output, NOON).to_json())
-    assert replayed.record["document"]["status"] == "succeeded"
+    replayed.operate(
+        "idempotency_record", "complete", an_operation().completion(failed.output, NOON).to_json()
+    )
+    assert replayed.states["idempotency_record"]["document"]["status"] == "succeeded"
 
 
 def test_exhausted_attempts_become_one_dead_letter() -> None:
@@ -364,7 +369,7 @@ def test_cancelling_during_an_attempt_lets_it_end_first() -> None:
     stage = Stage(an_operation(), failing(0))
     stage.turn()
     stage.turn()
-    stage.inbox.insert(0, _event("cancel"))
+    stage.inbox.insert(0, history.Raised("cancel", "{}"))
     assert stage.run()["status"] == "succeeded"
 
 
@@ -430,7 +435,7 @@ def debounced(series: Series | None = None) -> Stage:
     parts = {"debounce": DEBOUNCE.to_json()}
     operation = an_operation(start_at=NOON + timedelta(seconds=10), deadline_at=None, parts=parts)
     stage = Stage(operation, failing(0))
-    stage.debounce = None if series is None else series.to_json()
+    stage.states["debounce"] = None if series is None else series.to_json()
     stage.run_until_waiting()
     return stage
 
@@ -450,7 +455,7 @@ def test_an_operation_with_a_debounce_key_begins_when_nothing_else_has_come() ->
         "reindex",
         False,
     )
-    assert [name for name, _ in stage.debounce_calls] == ["arrive", "begin"]
+    assert [name for name, _ in stage.calls["debounce"]] == ["arrive", "begin"]
 
 
 def test_an_operation_tells_the_one_that_it_replaces() -> None:
@@ -468,7 +473,7 @@ def test_a_replaced_operation_ends_as_cancelled_and_says_by_what() -> None:
 
 def test_one_that_no_event_reached_learns_at_the_end_of_its_wait_that_it_was_replaced() -> None:
     stage = debounced()
-    stage.debounce = waiting_before(-3).to_json()
+    stage.states["debounce"] = waiting_before(-3).to_json()
     document = stage.run()
     assert (document["status"], document["replaced_by"]) == ("cancelled", "op-before")
     assert stage.activities == []
@@ -482,7 +487,7 @@ def test_one_that_was_replaced_before_it_joined_ends_at_once() -> None:
 def test_a_series_at_its_bound_begins_at_once() -> None:
     stage = debounced(replace(waiting_before(9), began_at=NOON - timedelta(seconds=100)))
     assert (stage.output["status"], stage.output["start_at"]) == ("succeeded", to_rfc3339(NOON))
-    assert [name for name, _ in stage.debounce_calls] == ["arrive"]
+    assert [name for name, _ in stage.calls["debounce"]] == ["arrive"]
 
 
 def test_an_event_that_replaces_nothing_does_not_end_the_wait() -> None:
@@ -499,7 +504,7 @@ def test_a_debounced_operation_is_started_now_and_what_comes_later_is_new() -> N
     stage = debounced()
     stage.raise_event("retry_now", {"attempt": 1, "by": "ada"})
     assert stage.run()["status"] == "succeeded"
-    assert (stage.now, stage.debounce["is_over"]) == (NOON, True)
+    assert (stage.now, stage.states["debounce"]["is_over"]) == (NOON, True)
 
 
 def test_a_debounced_operation_that_is_cancelled_leaves() -> None:
@@ -507,8 +512,8 @@ def test_a_debounced_operation_that_is_cancelled_leaves() -> None:
     stage.raise_event("cancel", {"by": "ada"})
     document = stage.run()
     assert (document["status"], "replaced_by" in document) == ("cancelled", False)
-    assert [name for name, _ in stage.debounce_calls] == ["arrive", "withdraw"]
-    assert stage.debounce["is_over"] is True
+    assert [name for name, _ in stage.calls["debounce"]] == ["arrive", "withdraw"]
+    assert stage.states["debounce"]["is_over"] is True
 
 
 def test_a_paused_operation_that_is_replaced_ends() -> None:
@@ -529,7 +534,7 @@ def test_an_operation_whose_feature_was_taken_out_is_left_to_a_person_and_sends_
 
 def test_an_operation_whose_debounce_key_cannot_be_asked_for_is_left_to_a_person() -> None:
     stage = debounced()
-    stage.debounce = {"series": "of another kind"}
+    stage.states["debounce"] = {"series": "of another kind"}
     document = stage.run()
     assert (document["dead_letter"]["reason"], document["dead_letter"]["category"]) == (
         "RetriesExhausted",
@@ -582,7 +587,7 @@ def test_a_pause_during_an_attempt_begins_after_it() -> None:
     stage = Stage(an_operation(), failing(1))
     stage.turn()
     stage.turn()
-    stage.inbox.insert(0, _event("pause"))
+    stage.inbox.insert(0, history.Raised("pause", "{}"))
     assert stage.run_until_waiting()["status"] == "paused"
     assert stage.made("attempt") == 1
 
@@ -755,8 +760,8 @@ def test_the_record_is_kept_as_long_as_the_dependency_says() -> None:
     stage = Stage(an_operation(ttl_seconds=60.0, keeps_record=True), failing(0))
     stage.run()
     assert stage.signals[-1] == ("expire", NOON + timedelta(seconds=60))
-    stage.signal("expire", {"now": "2026-11-21T12:01:00Z"})
-    assert stage.record is None
+    stage.operate("idempotency_record", "expire", {"now": "2026-11-21T12:01:00Z"})
+    assert stage.states["idempotency_record"] is None
 
 
 def unlimited() -> dict[str, Any]:
@@ -794,7 +799,7 @@ def test_a_cancel_is_not_lost_when_the_history_begins_anew(attempts_before: int)
     stage = Stage(an_operation(**unlimited()), failing(99))
 
     def cancel_with_the_timer(playing: Stage) -> None:
-        fired = any(event.HasField("timerFired") for event in playing.inbox)
+        fired = any(isinstance(event, history.Fired) for event in playing.inbox)
         if fired and playing.made("attempt") == attempts_before:
             playing.raise_event("cancel", {})
 
@@ -883,7 +888,7 @@ def test_an_operation_goes_on_in_the_run_of_the_start_that_came_first() -> None:
     stage.run()
     runs = [given["operation"]["run"] for _, given in stage.activities]
     assert runs == [an_operation().run, *25 * [7]]
-    assert stage.record["run"] == 7
+    assert stage.states["idempotency_record"]["run"] == 7
 
 
 def test_a_large_operation_is_sent_to_attempts_in_the_run_of_another_start() -> None:
@@ -915,13 +920,6 @@ def committing(**answered: Any) -> Activities:
         return committed if name == "commit" else failing(0)(name, given)
 
     return answer
-
-
-def _event(name: str) -> Any:
-    stage = Stage(an_operation(), failing(0))
-    stage.inbox = []
-    stage.raise_event(name, {})
-    return stage.inbox[0]
 
 
 @pytest.mark.parametrize("data", [None, "now", [], {}, {"attempt": "2"}])

@@ -33,13 +33,13 @@ def message(operation_id: str = "op-front", run: int = 0, **more: Any) -> dict[s
 def behind_another(**changes: Any) -> Stage:
     """Return an operation whose lane has another one in front."""
     stage = ordered(**changes)
-    stage.tell_lane("join", message())
-    stage.lane_calls.clear()
+    stage.operate("order_lane", "join", message())
+    stage.calls["order_lane"].clear()
     return stage
 
 
 def said(stage: Stage) -> list[str]:
-    return [operation for operation, _ in stage.lane_calls]
+    return [operation for operation, _ in stage.calls["order_lane"]]
 
 
 def test_a_free_lane_costs_one_awaited_call_and_a_turn() -> None:
@@ -47,13 +47,13 @@ def test_a_free_lane_costs_one_awaited_call_and_a_turn() -> None:
     assert stage.run()["status"] == "succeeded"
     assert (stage.turns, len(stage.activities), stage.entity_calls) == (3, 1, 1)
     assert said(stage) == ["take", "leave"]
-    assert stage.lane is None
+    assert stage.states["order_lane"] is None
 
 
 def test_an_operation_without_an_order_key_says_nothing_to_any_lane() -> None:
     stage = Stage(an_operation(), failing(0))
     stage.run()
-    assert stage.lane_calls == []
+    assert stage.calls["order_lane"] == []
 
 
 def test_it_waits_for_its_turn_and_says_who_is_in_front() -> None:
@@ -64,7 +64,7 @@ def test_it_waits_for_its_turn_and_says_who_is_in_front() -> None:
     (wait,) = status["waits"]
     assert (wait["kind"], wait["delay_reasons"]) == ("order", ["op-front is in front"])
     assert stage.activities == []
-    stage.tell_lane("leave", message(run=1))
+    stage.operate("order_lane", "leave", message(run=1))
     assert stage.run()["status"] == "succeeded"
     assert stage.now < after(30)
     assert said(stage) == ["take", "leave", "leave"]
@@ -73,7 +73,7 @@ def test_it_waits_for_its_turn_and_says_who_is_in_front() -> None:
 def test_a_word_that_was_lost_is_made_up_for_when_it_asks_again() -> None:
     stage = behind_another()
     stage.run_until_waiting()
-    stage.tell_lane("leave", message(run=1))
+    stage.operate("order_lane", "leave", message(run=1))
     stage.inbox.clear()
     assert stage.run()["status"] == "succeeded"
     assert stage.made("look_at_lane") == 1
@@ -97,7 +97,7 @@ def test_it_asks_for_ever_with_a_history_of_bounded_length() -> None:
         stage.run_until_waiting()
     assert stage.custom_status["waits"][0]["times"] > LAPS_PER_HISTORY
     assert stage.custom_status["status"] == "waiting_order"
-    stage.tell_lane("leave", message(run=1))
+    stage.operate("order_lane", "leave", message(run=1))
     assert stage.run()["status"] == "succeeded"
     assert said(stage)[-3:] == ["take", "leave", "leave"]
 
@@ -135,7 +135,9 @@ def test_it_can_be_cancelled_while_it_waits_and_leaves_its_place() -> None:
     stage.run_until_waiting()
     stage.raise_event("cancel", {"by": "ann"})
     assert stage.run()["status"] == "cancelled"
-    assert [place.operation_id for place in Lane.from_json(stage.lane).places()] == ["op-front"]
+    assert [place.operation_id for place in Lane.from_json(stage.states["order_lane"]).places()] == [
+        "op-front"
+    ]
 
 
 def test_it_can_be_paused_while_it_waits_and_keeps_its_turn_until_it_goes_on() -> None:
@@ -143,7 +145,7 @@ def test_it_can_be_paused_while_it_waits_and_keeps_its_turn_until_it_goes_on() -
     stage.run_until_waiting()
     stage.raise_event("pause", {"by": "ann"})
     assert stage.run_until_waiting()["status"] == "paused"
-    stage.tell_lane("leave", message(run=1))
+    stage.operate("order_lane", "leave", message(run=1))
     assert stage.run_until_waiting()["status"] == "paused"
     stage.raise_event("resume", {"paused_at": "2026-11-21T12:00:00Z", "by": "ann"})
     assert stage.run()["status"] == "succeeded"
@@ -155,7 +157,7 @@ def test_its_deadline_ends_the_wait_as_a_dead_letter_that_keeps_its_place() -> N
     assert document["dead_letter"]["reason"] == "DeadlineExceeded"
     assert "waited for its turn: op-front is in front" in document["dead_letter"]["detail"]
     assert (document["attempt_count"], stage.now) == (0, after(45))
-    lane = Lane.from_json(stage.lane)
+    lane = Lane.from_json(stage.states["order_lane"])
     assert (len(lane), lane.dead_letters) == (2, {"op-test": "dl-1"})
 
 
@@ -165,7 +167,11 @@ def test_a_dead_letter_blocks_its_lane_unless_it_is_to_be_skipped(
 ) -> None:
     stage = ordered(answer=failing(1, Category.MALFORMED, 422), parts=in_order("customer-7", on_failure))
     assert stage.run()["status"] == "dead_lettered"
-    lane = Lane(order_key="") if stage.lane is None else Lane.from_json(stage.lane)
+    lane = (
+        Lane(order_key="")
+        if stage.states["order_lane"] is None
+        else Lane.from_json(stage.states["order_lane"])
+    )
     assert len(lane) == left
     assert lane.blocking == ("dl-1" if left else None)
 
@@ -201,7 +207,7 @@ def test_an_operation_that_begins_later_enters_its_lane_when_it_begins() -> None
     assert said(stage) == []
     stage.run()
     assert (
-        stage.lane_calls[0][1]["accepted_at"]
+        stage.calls["order_lane"][0][1]["accepted_at"]
         == LaneMessage(order_key="", operation_id="", accepted_at=after(60)).to_json()["accepted_at"]
     )
 
@@ -212,7 +218,7 @@ def test_the_time_in_order_is_no_lateness(monkeypatch: pytest.MonkeyPatch) -> No
     stage = behind_another()
     stage.run_until_waiting()
     stage.now += timedelta(seconds=4)
-    stage.tell_lane("leave", message(run=1))
+    stage.operate("order_lane", "leave", message(run=1))
     assert [wait["kind"] for wait in stage.run()["waits"]] == ["order"]
     (ended,) = [fact for fact in facts if isinstance(fact, WaitEnded)]
     assert (ended.kind, ended.seconds, ended.late_seconds) == ("order", 4.0, None)
@@ -243,8 +249,8 @@ def test_who_misses_the_one_before_it_lets_it_go_first() -> None:
     stage = behind_a_gap(message(number=1))
     stage.run_until_waiting()
     assert said(stage) == ["take", "join", "take"]
-    assert stage.tell_lane("take", message(run=1, number=1))["has_turn"]
-    stage.tell_lane("leave", message(run=1, number=1))
+    assert stage.operate("order_lane", "take", message(run=1, number=1))["has_turn"]
+    stage.operate("order_lane", "leave", message(run=1, number=1))
     document = stage.run()
     assert document["waits"][0]["delay_reasons"] == ["op-front is in front"]
     assert document["status"] == "succeeded"

@@ -161,7 +161,7 @@ def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
     settings = CircuitSettings()
     world.answers["op-1.1"] = [{"stopped": NeedsProbe(settings).to_json()}]
     stage = played(world)
-    assert [name for name, _ in stage.circuit_calls] == ["permit"]
+    assert [name for name, _ in stage.calls["circuit_breaker"]] == ["permit"]
     assert world.attempts == [("1", 1), ("1", 1)]
     assert world.admissions[1]["permit"] is not None
 
@@ -170,7 +170,7 @@ def test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
     world.answers["op-1.1"] = [{"stopped": NeedsSlot(LimitSettings(max_concurrency=1)).to_json()}]
     stage = played(world)
-    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
     assert world.attempts == [("1", 1), ("1", 1)]
     assert world.admissions[1]["slot"]["lease_id"].startswith("op-1.1.")
 

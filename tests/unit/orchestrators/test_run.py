@@ -57,7 +57,12 @@ def held_open(reason: str) -> dict[str, Any]:
 def test_a_healthy_operation_never_asks_the_circuit_itself() -> None:
     stage = Stage(an_operation(), failing(0))
     assert stage.run()["status"] == "succeeded"
-    assert (stage.turns, stage.made("attempt"), stage.entity_calls, stage.circuit_calls) == (2, 1, 0, [])
+    assert (stage.turns, stage.made("attempt"), stage.entity_calls, stage.calls["circuit_breaker"]) == (
+        2,
+        1,
+        0,
+        [],
+    )
 
 
 def test_a_refused_operation_waits_for_its_place_without_counting_an_attempt() -> None:
@@ -113,7 +118,7 @@ def test_the_time_for_which_operation_and_dependency_are_paused_counts_once() ->
 def test_a_probe_goes_with_the_circuits_own_permit() -> None:
     stage = Stage(an_operation(), blocked(PROBE))
     assert stage.run()["status"] == "succeeded"
-    ((operation, message),) = stage.circuit_calls
+    ((operation, message),) = stage.calls["circuit_breaker"]
     assert operation == "permit"
     assert message["request"]["operation_id"] == "op-test"
     assert ["permit" in state for state in admissions(stage)] == [False, True]
@@ -130,7 +135,7 @@ def test_a_probe_of_a_limit_keys_circuit_is_asked_of_that_keys_entity() -> None:
 
 def test_the_circuit_itself_may_refuse() -> None:
     stage = Stage(an_operation(), blocked(PROBE))
-    stage.circuit = held_open("maintenance")
+    stage.states["circuit_breaker"] = held_open("maintenance")
     shown = stage.run_until_waiting()
     assert shown["status"] == "waiting_circuit"
     assert shown["waits"][0]["delay_reasons"][0] == "the circuit is held open: maintenance"
@@ -139,7 +144,7 @@ def test_the_circuit_itself_may_refuse() -> None:
 
 def test_a_circuit_that_fails_lets_the_attempt_go() -> None:
     stage = Stage(an_operation(), blocked(PROBE))
-    stage.circuit = state_of(Breaker()) | {"version": 99}
+    stage.states["circuit_breaker"] = state_of(Breaker()) | {"version": 99}
     assert stage.run()["status"] == "succeeded"
     assert admissions(stage)[1]["permit"]["epoch"] == 0
 
@@ -201,7 +206,7 @@ def test_who_leaves_gives_its_token_back(event: str, key: str | None) -> None:
     stage.run_until_waiting()
     stage.raise_event(event, {"by": "ann"})
     stage.run_until_waiting()
-    assert stage.circuit_calls == [(GONE, {"was_waiting": False, "was_promised": True})]
+    assert stage.calls["circuit_breaker"] == [(GONE, {"was_waiting": False, "was_promised": True})]
     told = [each.entityOperationSignaled.targetInstanceId.value for each in stage.past]
     assert str(circuit_id("payments", key)) in told
 
@@ -213,7 +218,7 @@ def test_who_will_never_come_counts_as_waiting_no_more(event: str, *, is_told: b
     stage.raise_event(event, {"by": "ann"})
     stage.run_until_waiting()
     gone = [(GONE, {"was_waiting": True, "was_promised": False})]
-    assert stage.circuit_calls == (gone if is_told else [])
+    assert stage.calls["circuit_breaker"] == (gone if is_told else [])
 
 
 def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:
@@ -331,7 +336,7 @@ def test_a_circuit_whose_worker_dies_is_asked_again() -> None:
     stage.dead_batches = dying("permit", 2)
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=6)
-    assert [name for name, _ in stage.circuit_calls] == ["permit"]
+    assert [name for name, _ in stage.calls["circuit_breaker"]] == ["permit"]
 
 
 def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None:
@@ -341,7 +346,7 @@ def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None
     assert document["status"] == "succeeded"
     assert document["attempts"][0]["delay_reasons"] == [WITHOUT_THE_CIRCUIT]
     assert stage.now == NOON + timedelta(seconds=30)
-    assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["kind"]) == ([], "permitted")
+    assert (stage.calls["circuit_breaker"], admissions(stage)[-1]["permit"]["kind"]) == ([], "permitted")
 
 
 def at_step(*by: Blocked, dependency: str = "warehouse") -> Activities:
@@ -383,7 +388,7 @@ def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
     steps = [given["step"] for name, given in stage.activities if name == "attempt" and "step" in given]
     assert steps[0]["admission"]["permit"]["kind"] == "permitted"
     assert steps[1]["admission"]["slot"] is not None
-    assert [operation for operation, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    assert [operation for operation, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
     assert not any("permit" in state for state in admissions(stage))
 
 
@@ -406,9 +411,9 @@ def test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_onc
     slot = NeedsSlot(LimitSettings(max_concurrency=1))
     stage = Stage(an_operation(handler="ship", request=None), at_step(slot))
     request = SlotRequest("another:1", 5.0, slot.settings, asked_at=NOON, due_at=NOON)
-    stage.limiter = acquire(Limiter(), request, NOON)[0].to_json()
+    stage.states["call_limiter"] = acquire(Limiter(), request, NOON)[0].to_json()
     stage.run_until_waiting()
-    stage.limiter["leases"] = {"texts": {}}
+    stage.states["call_limiter"]["leases"] = {"texts": {}}
     stage.now += timedelta(seconds=0.5)
     stage.raise_event(SLOT_EVENT, {"dependency": "warehouse"})
     assert stage.run()["status"] == "succeeded"
