@@ -63,7 +63,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
     BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
     SAGA: (saga, ("SUBMIT",)),
-    BULK_ACTION: (bulk, ("BULK_BATCH", "BULK_ENDS")),
+    BULK_ACTION: (bulk.names, ("BULK_BATCH", "BULK_ENDS")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (upkeep, ("REMOVE_PAST",)),
