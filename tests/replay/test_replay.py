@@ -25,6 +25,7 @@ from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.orchestrations import orchestrations
+from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk import orchestration as bulk
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators import (
@@ -63,7 +64,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
     BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
     SAGA: (saga, ("SUBMIT",)),
-    BULK_ACTION: (bulk.names, ("BULK_BATCH", "BULK_ENDS")),
+    BULK_ACTION: (bulk_names, ("BULK_BATCH", "BULK_ENDS")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (upkeep, ("REMOVE_PAST",)),

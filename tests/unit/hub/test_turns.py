@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, override
 
 import pytest
 
@@ -80,9 +80,10 @@ def test_an_operation_waits_until_a_slot_is_free() -> None:
 class Halted(Stage):
     """An app that stands still for 18 seconds when its limiter has answered for the first time."""
 
-    def _run_shared(self, entity_id: str, operation: str, input_: dict[str, Any]) -> Any:
-        answer = super()._run_shared(entity_id, operation, input_)
-        self.now += timedelta(seconds=18 * (len(self.limiter_calls) == 1))
+    @override
+    def operate(self, name: str, operation: str, input_: dict[str, Any]) -> Any:
+        answer = super().operate(name, operation, input_)
+        self.now += timedelta(seconds=18 * (len(self.calls["call_limiter"]) == 1))
         return answer
 
 
