@@ -1,10 +1,10 @@
-"""The app's spans, and the attribute names that spans, metrics and log lines share.
+"""The spans of work, and the attribute names that spans, metrics and log lines share.
 
 Spans are created where the work is done and never in an orchestrator.
 
     caller ── submit ─┬─ attempt 1 ── GET          the parent in the `traceparent` sent downstream
                       ├─ attempt 2 ── GET
-                      └─ operation                 created once, when the operation has ended
+                      └─ operation                 created when it has ended, by who records facts
 
 The host's own spans of the same trace are parents and children of ours; see
 docs/decisions/spans-without-an-orchestrator.md.
@@ -16,12 +16,11 @@ dependencies.toml only. Ids and keys are on spans and in log lines only, where t
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
 from opentelemetry import trace
-from opentelemetry.context import Context, attach, detach
+from opentelemetry.context import Context
 from opentelemetry.trace import (
     INVALID_SPAN,
     Link,
@@ -34,11 +33,9 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from durable_retry.base.json_forms import from_rfc3339
-from durable_retry.base.names import QUEUE_PREFIX, OperationState
+from durable_retry.base.names import QUEUE_PREFIX
 from durable_retry.base.trace_context import TRACEPARENT, TraceContext, trace_in
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.waits import waits_of
 from durable_retry.rules.retry.history import AttemptOutcome
 
 SCOPE: Final = "durable_retry"
@@ -47,12 +44,7 @@ SCOPE: Final = "durable_retry"
 DEPENDENCY: Final = "durable_retry.dependency"
 SOURCE: Final = "durable_retry.source"
 OUTCOME: Final = "durable_retry.outcome"
-STATUS: Final = "durable_retry.operation.status"
-WAIT_KIND: Final = "durable_retry.wait.kind"
-PRIORITY: Final = "durable_retry.priority"
 CIRCUIT_STATE: Final = "durable_retry.circuit.state"
-CIRCUIT_STATE_BEFORE: Final = "durable_retry.circuit.previous_state"
-CIRCUIT_OF: Final = "durable_retry.circuit.of"
 CATEGORY: Final = "durable_retry.category"
 ERROR_TYPE: Final = "error.type"
 """On a failed span, as in the semantic conventions. Application Insights drops it, so the category has a name
@@ -63,21 +55,19 @@ OPERATION_ID: Final = "durable_retry.operation.id"
 KEY: Final = "durable_retry.operation.key"
 CORRELATION_ID: Final = "durable_retry.correlation_id"
 ATTEMPT: Final = "durable_retry.attempt.number"
-ATTEMPT_COUNT: Final = "durable_retry.attempt.count"
 DEAD_LETTER_ID: Final = "durable_retry.dead_letter.id"
 DEAD_LETTER_REASON: Final = "durable_retry.dead_letter.reason"
-WAIT_SECONDS: Final = "durable_retry.wait.seconds"
-WAIT_REASONS: Final = "durable_retry.wait.reasons"
 
 QUEUE: Final = QUEUE_PREFIX.rstrip(":")
 """Label of all queues in place of a dependency: callers choose queue names, so no name is a label."""
 
-_NAMES: Final = {
+IDENTIFYING: Final = {
     OPERATION_ID: "operation_id",
     KEY: "key",
     DEPENDENCY: "dependency",
     CORRELATION_ID: "correlation_id",
 }
+"""Attributes that identify an operation, with the names of its fields."""
 
 
 def fields_of(operation: OperationInput, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -85,12 +75,9 @@ def fields_of(operation: OperationInput, more: Mapping[str, Any] | None = None) 
 
     None values are dropped.
     """
-    return present({name: getattr(operation, field) for name, field in _NAMES.items()} | dict(more or {}))
-
-
-def fields_in(document: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the same from a status document."""
-    return present({name: document[field] for name, field in _NAMES.items()} | dict(more or {}))
+    return present(
+        {name: getattr(operation, field) for name, field in IDENTIFYING.items()} | dict(more or {})
+    )
 
 
 def dependency_label(name: str) -> str:
@@ -112,6 +99,11 @@ _tracer: Tracer = _PROCESS_TRACER
 _NO_SPAN: Final = nullcontext(INVALID_SPAN)
 
 
+def tracer() -> Tracer:
+    """Return what makes the spans; it is another one inside of `using`."""
+    return _tracer
+
+
 @contextmanager
 def using(provider: TracerProvider) -> Iterator[None]:
     """Use another provider inside the block; for tests."""
@@ -130,7 +122,7 @@ def submission(operation: OperationInput) -> AbstractContextManager[tuple[Span, 
     Without the SDK that is the caller's own context, so that the trace passes through an app without
     telemetry.
     """
-    if operation.trace is None and _nobody_traces():
+    if operation.trace is None and nobody_traces():
         return nullcontext((INVALID_SPAN, operation))
     return _submission_span(operation)
 
@@ -149,7 +141,7 @@ def _submission_span(operation: OperationInput) -> Iterator[tuple[Span, Operatio
 
 def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Span]:
     """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome."""
-    if operation.trace is None and _nobody_traces():
+    if operation.trace is None and nobody_traces():
         return _NO_SPAN
     name = f"attempt {dependency_label(operation.dependency)}"
     return _span_under(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number}))
@@ -175,7 +167,7 @@ def attempt_ended(span: Span, outcome: AttemptOutcome) -> None:
     span.set_attributes(present({OUTCOME: outcome_name(outcome), HTTP_STATUS: outcome.status_code}))
     if outcome.category is not None:
         span.set_attribute(CATEGORY, outcome.category.value)
-        _mark_failed(span, outcome.category.value, outcome.error)
+        mark_failed(span, outcome.category.value, outcome.error)
 
 
 def call(
@@ -186,7 +178,7 @@ def call(
     Named after the method alone, without the URL: a path or a query can contain confidential data. Source:
     "Semantic conventions for HTTP spans", HTTP client.
     """
-    return _NO_SPAN if _nobody_traces() else _call_span(method, server, port, headers)
+    return _NO_SPAN if nobody_traces() else _call_span(method, server, port, headers)
 
 
 @contextmanager
@@ -206,7 +198,7 @@ def _call_span(
         try:
             yield span
         except BaseException as error:
-            _mark_failed(span, type(error).__name__)  # The text of an error can contain a URL.
+            mark_failed(span, type(error).__name__)  # The text of an error can contain a URL.
             raise
 
 
@@ -214,47 +206,7 @@ def call_answered(span: Span, status_code: int) -> None:
     """Set the status on the span of an HTTP request."""
     span.set_attribute(HTTP_STATUS, status_code)
     if status_code >= HTTPStatus.BAD_REQUEST:  # The semantic conventions: for a client, 4xx is an error too.
-        _mark_failed(span, str(status_code))
-
-
-def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) -> None:
-    """Create the span of a whole operation, from acceptance to end, with an event for every wait."""
-    if parent is None and _nobody_traces():
-        return
-    status, letter = document["status"], document["dead_letter"] or {}
-    details = {
-        SOURCE: document["source"],
-        STATUS: status,
-        CATEGORY: letter.get("category"),
-        ATTEMPT_COUNT: document["attempt_count"],
-        DEAD_LETTER_ID: letter.get("id"),
-        DEAD_LETTER_REASON: letter.get("reason"),
-    }
-    span = _tracer.start_span(
-        f"operation {document['dependency']}",
-        context=_otel_context(parent),
-        attributes=fields_in(document, details),
-        start_time=_epoch_nanoseconds(from_rfc3339(document["created_at"])),
-    )
-    for at, attributes in _waits_in(document):
-        span.add_event("wait", attributes, timestamp=_epoch_nanoseconds(at))
-    if status == OperationState.DEAD_LETTERED:
-        _mark_failed(span, letter.get("category", status), letter.get("reason"))
-    span.end(_epoch_nanoseconds(from_rfc3339(document["updated_at"])))
-
-
-def at(parent: TraceContext | None) -> AbstractContextManager[None]:
-    """Attach a trace context inside the block; None attaches none."""
-    return nullcontext() if parent is None and _nobody_traces() else _attached_to(parent)
-
-
-@contextmanager
-def _attached_to(parent: TraceContext | None) -> Iterator[None]:
-    token = attach(_otel_context(parent))
-    try:
-        yield
-    finally:
-        detach(token)
+        mark_failed(span, str(status_code))
 
 
 def current_context() -> TraceContext | None:
@@ -276,14 +228,14 @@ def _span_under(
     if parent is None or (ambient.is_valid and trace.format_trace_id(ambient.trace_id) == parent.trace_id):
         context, links = None, []
     else:
-        context, links = _otel_context(parent), [Link(ambient)] if ambient.is_valid else []
+        context, links = otel_context(parent), [Link(ambient)] if ambient.is_valid else []
     with _tracer.start_as_current_span(
         name, context=context, kind=kind, attributes=attributes, links=links
     ) as span:
         yield span
 
 
-def _nobody_traces() -> bool:
+def nobody_traces() -> bool:
     """Whether neither the SDK is there nor a span that a trace passes through: then spans only cost time."""
     if _tracer is not _PROCESS_TRACER or trace.get_current_span() is not INVALID_SPAN:
         return False
@@ -291,22 +243,13 @@ def _nobody_traces() -> bool:
     return trace._TRACER_PROVIDER is None  # noqa: SLF001
 
 
-def _mark_failed(span: Span, error_type: str, description: str | None = None) -> None:
+def mark_failed(span: Span, error_type: str, description: str | None = None) -> None:
+    """Say on a span that it failed, and why."""
     span.set_attribute(ERROR_TYPE, error_type)
     span.set_status(Status(StatusCode.ERROR, description))
 
 
-def _otel_context(parent: TraceContext | None) -> Context:
+def otel_context(parent: TraceContext | None) -> Context:
+    """Return a trace context as the API of OpenTelemetry has it; None is that of no trace."""
     carrier = {} if parent is None else parent.to_json()
     return _PROPAGATOR.extract(carrier, Context())
-
-
-def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str, Any]]]:
-    for wait in waits_of(document):
-        seconds = (wait.until - wait.began_at).total_seconds()
-        reasons = list(wait.delay_reasons)
-        yield wait.began_at, {WAIT_KIND: wait.kind.value, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
-
-
-def _epoch_nanoseconds(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000) * 1_000

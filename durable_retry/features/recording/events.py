@@ -8,7 +8,18 @@ import logging
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.base.text import counted
-from durable_retry.features.recording import metrics
+from durable_retry.features.recording import metrics, spans
+from durable_retry.features.recording.spans import (
+    ATTEMPT_COUNT,
+    CIRCUIT_OF,
+    CIRCUIT_STATE_BEFORE,
+    PRIORITY,
+    STATUS,
+    WAIT_KIND,
+    WAIT_REASONS,
+    WAIT_SECONDS,
+    fields_in,
+)
 from durable_retry.rules.facts import (
     ActedOn,
     AttemptEnded,
@@ -22,29 +33,19 @@ from durable_retry.rules.facts import (
     WaitEnded,
 )
 from durable_retry.rules.operations.status import lasted_seconds
-from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.metrics import record
 from durable_retry.telemetry.spans import (
     ATTEMPT,
-    ATTEMPT_COUNT,
     CATEGORY,
-    CIRCUIT_OF,
     CIRCUIT_STATE,
-    CIRCUIT_STATE_BEFORE,
     DEAD_LETTER_ID,
     DEAD_LETTER_REASON,
     DEPENDENCY,
     HTTP_STATUS,
     OUTCOME,
-    PRIORITY,
     SOURCE,
-    STATUS,
-    WAIT_KIND,
-    WAIT_REASONS,
-    WAIT_SECONDS,
     dependency_label,
-    fields_in,
     fields_of,
     outcome_name,
     present,

@@ -2,18 +2,20 @@
 
 from typing import Final
 
+from durable_retry.features.recording.spans import (
+    CIRCUIT_OF,
+    CIRCUIT_STATE_BEFORE,
+    PRIORITY,
+    STATUS,
+    WAIT_KIND,
+)
 from durable_retry.telemetry.metrics import Metric, MetricKind
 from durable_retry.telemetry.spans import (
     CATEGORY,
-    CIRCUIT_OF,
     CIRCUIT_STATE,
-    CIRCUIT_STATE_BEFORE,
     DEPENDENCY,
     OUTCOME,
-    PRIORITY,
     SOURCE,
-    STATUS,
-    WAIT_KIND,
 )
 
 _CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

@@ -13,7 +13,7 @@ from durable_retry.base.names import Category
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.telemetry import spans
 from tests.support.builders import NOON, an_operation, an_outcome
-from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Recorded, an_end, ids
+from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Recorded, ids
 
 OPERATION_ID = "durable_retry.operation.id"
 
@@ -112,46 +112,6 @@ def test_a_successful_attempt_is_no_error(recorded: Recorded) -> None:
         spans.attempt_ended(span, AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0))
     attempted = recorded.span("attempt queue")  # a queue's name is the caller's: no name of spans
     assert attempted.status.status_code is StatusCode.UNSET
-
-
-def test_an_operation_that_has_ended_is_one_span_with_every_wait(recorded: Recorded) -> None:
-    spans.operation_ended(an_end(), CALLED.trace)
-    whole = recorded.span("operation payments")
-    assert ids(whole) == (TRACE_ID, CALLER_ID)
-    assert whole.start_time is not None
-    assert whole.end_time is not None
-    assert whole.end_time - whole.start_time == 10_250_000_000
-    assert [(event.timestamp - whole.start_time, dict(event.attributes or {})) for event in whole.events] == [
-        (
-            500_000_000,
-            {
-                "durable_retry.wait.kind": "retry",
-                "durable_retry.wait.seconds": 2.0,
-                "durable_retry.wait.reasons": (
-                    "payments answers 503, since 2026-11-21T12:00:00Z",
-                    "fixed 2 s",
-                ),
-            },
-        ),
-        (
-            3_000_000_000,
-            {
-                "durable_retry.wait.kind": "circuit",
-                "durable_retry.wait.seconds": 6.0,
-                "durable_retry.wait.reasons": ("circuit open",),
-            },
-        ),
-    ]
-
-
-def test_a_dead_lettered_operation_is_an_error(recorded: Recorded) -> None:
-    letter = {"id": "dl-1", "category": "malformed", "reason": "RejectedByDependency"}
-    spans.operation_ended(an_end(status="dead_lettered", dead_letter=letter), None)
-    whole = recorded.span("operation payments")
-    assert whole.status.status_code is StatusCode.ERROR
-    assert whole.attributes is not None
-    assert whole.attributes["error.type"] == "malformed"
-    assert whole.attributes["durable_retry.dead_letter.id"] == "dl-1"
 
 
 async def answered(
