@@ -346,13 +346,6 @@ type Label = Annotated[
         "must be 1 to 255 characters, with no control character and no space at an end",
     ),
 ]
-type QueueName = Annotated[
-    str,
-    Matching(
-        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
-        "must be a storage queue's name: 3 to 63 lower-case letters, digits and single inner hyphens",
-    ),
-]
 
 MAX_PATH_CHARS: Final = 2_048
 MAX_HEADER_VALUE_CHARS: Final = 4_096

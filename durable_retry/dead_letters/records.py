@@ -98,7 +98,6 @@ async def left_over(limit: int, cursor: str | None = None) -> tuple[list[Intent]
 
 
 async def intents_of(dead_letter_id: str) -> list[Intent]:
-    """Return the intents of one dead letter."""
     begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{dead_letter_index.AFTER_ALL}"
     page = await tables.rows_between(dead_letter_index.TABLE, _INTENTS, after=begin, before=end)
     return contents.readable(dead_letter_index.TABLE, page.rows, _intent_of_row)

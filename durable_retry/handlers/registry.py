@@ -425,7 +425,6 @@ def check_later_ones(check: CheckDeclared) -> None:
 
 
 def find_handler(name: str) -> Handler | None:
-    """Return a registered handler, or None."""
     return _handlers.get(name)
 
 

@@ -88,7 +88,6 @@ def read_body[T](
 
 
 def header(request: func.HttpRequest, name: str) -> str | None:
-    """Return a header, or None."""
     get: Callable[[str], str | None] = request.headers.get
     return get(name)
 
@@ -116,7 +115,6 @@ class Query:
 
 
 def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
-    """Read a query by the parameters that its route declares."""
     declared = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
     unknown = sorted(name for name in sent if name not in declared and name.lower() not in _OF_THE_HOST)
     taken = f"this route takes {', '.join(sorted(declared)) or 'none'}"
@@ -154,17 +152,14 @@ class RouteAnswer:
 
 
 def page(model: AnswerModel) -> tuple[RouteAnswer, ...]:
-    """Answer a page of a list."""
     return (RouteAnswer(OK, "A page; `next_cursor` is null at the end.", model),)
 
 
 def shown(model: AnswerModel) -> tuple[RouteAnswer, ...]:
-    """Answer with one document."""
     return (RouteAnswer(OK, "The document, as it stands.", model),)
 
 
 def accepted(model: AnswerModel, description: str, *headers: str) -> tuple[RouteAnswer, ...]:
-    """Answer 202."""
     return (RouteAnswer(ACCEPTED, description, model, headers),)
 
 
@@ -208,7 +203,6 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something."""
         return self.method != "GET" and not self.only_reads
 
     @property
@@ -241,7 +235,6 @@ class Route:
 
     @property
     def path_parameters(self) -> list[str]:
-        """The names in its path."""
         return re.findall(r"\{\*?(\w+)\}", self.path)
 
 
@@ -276,15 +269,12 @@ class Routes:
         self._refusals = dict(refusals or {})
 
     def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
-        """Declare a GET route."""
         return self._declare_route("GET", path, declared)
 
     def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
-        """Declare a POST route."""
         return self._declare_route("POST", path, declared)
 
     def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
-        """Declare a DELETE route."""
         return self._declare_route("DELETE", path, declared)
 
     def _declare_route(

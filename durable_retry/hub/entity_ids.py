@@ -24,5 +24,4 @@ def dependency_of(entity_key: str) -> str:
 
 
 def limiter_id(dependency: str) -> EntityInstanceId:
-    """Return the entity id of a dependency's limiter."""
     return EntityInstanceId(function_name(CALL_LIMITER), dependency)

@@ -17,10 +17,7 @@ from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.rules.retry.policy import MARGIN_SECONDS
 from durable_retry.runtime.concurrency import time_limit
 from durable_retry.settings.configuration import function_timeout_seconds
-from durable_retry.settings.intake import intake_settings
 
-MINIMUM_INTERVAL: Final = "00:00:02"
-MAXIMUM_INTERVAL: Final = "00:02:00"
 TIMER_INTERVAL: Final = "00:00:15"
 UPKEEP_RETRIES: Final = 2
 
@@ -39,15 +36,6 @@ def _most_seconds() -> float | None:
 
 class RetriedBlueprint(df.Blueprint, func.SettingsApi):
     """A blueprint with the decorator `retry`, which `df.Blueprint` lacks."""
-
-    def retry_growing(self, function: Any) -> Any:
-        """Let the host repeat a failed batch after growing pauses, while its partition waits."""
-        return self.retry(
-            strategy="exponential_backoff",
-            max_retry_count=str(intake_settings().intake_retries),
-            minimum_interval=MINIMUM_INTERVAL,
-            maximum_interval=MAXIMUM_INTERVAL,
-        )(function)
 
     def retry_evenly(self, function: Any, max_retries: int) -> Any:
         """Let the host repeat a failed timer after even pauses.

@@ -132,7 +132,6 @@ class TaskHub:
 
     @classmethod
     def of(cls, client: DurableFunctionsClient) -> Self:
-        """Return the task hub that a durable client speaks to."""
         return cls(json.dumps({name: getattr(client, name) for name in _CONFIGURATION}))
 
     @property
@@ -158,7 +157,6 @@ class TaskHub:
         return _AskedClient(self)
 
     async def check(self) -> None:
-        """Check that the task hub answers."""
         await self.read_instance(ID_PREFIX + "health")
 
     async def start_operation(
@@ -256,7 +254,6 @@ class TaskHub:
         return True
 
     async def instance_page(self, selection: Selection, token: str | None) -> InstancePage:
-        """Read one page of instances."""
         query = OrchestrationQuery(
             created_time_from=selection.created_after,
             created_time_to=selection.created_before,

@@ -84,7 +84,6 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
 
 
 def run_of_instance(instance: Instance) -> int:
-    """Return the number of the run that an instance is."""
     return written_run(instance.input, instance.created_at)
 
 
@@ -202,7 +201,6 @@ def _origin_of(operation: Mapping[str, Any]) -> dict[str, str]:
 
 
 def operation_of(instance: Instance) -> OperationInput:
-    """Return the input of an instance."""
     return OperationInput.from_json(instance.input["operation"])
 
 

@@ -78,8 +78,6 @@ def id_of_body(body: bytes) -> str:
 
 
 class Backpressure(StrEnum):
-    """What is behind."""
-
     TASK_HUB = "task_hub"
     DEPENDENCY = "dependency"
 

@@ -85,7 +85,6 @@ class AppSettings(SettingsGroup):
 
     @property
     def handler_modules(self) -> tuple[str, ...]:
-        """The modules that `HANDLERS` names."""
         return tuple(filter(None, (name.strip() for name in self.handlers.split(","))))
 
 

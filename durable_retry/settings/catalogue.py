@@ -12,10 +12,8 @@ from durable_retry.settings.storage_account import StorageSettings
 
 @cache
 def groups() -> tuple[type[SettingsGroup], ...]:
-    """Return every group."""
     return (AppSettings, StorageSettings, IntakeSettings, *groups_of_plugins(), RetentionSettings)
 
 
 def groups_of_plugins() -> tuple[type[SettingsGroup], ...]:
-    """Return the groups that plugins add."""
     return tuple(imported(reference) for plugin in plugins() for reference in plugin.settings)

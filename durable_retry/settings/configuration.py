@@ -138,11 +138,7 @@ def host_time_span(*path: str, default: str, host_json: Path = APP_ROOT / HOST_J
     Raises:
         SettingsError: It is not a time span.
     """
-    *tables, name = path
-    settings = _host_settings(host_json).get("extensions", {})
-    for table in tables:
-        settings = settings.get(table, {})
-    return _seconds_of(settings.get(name, default), name)
+    return _seconds_of(host_extension(*path, default=default, host_json=host_json), path[-1])
 
 
 def _seconds_of(text: object, name: str) -> float:
@@ -155,16 +151,16 @@ def _seconds_of(text: object, name: str) -> float:
 
 def api_path(host_json: Path = APP_ROOT / HOST_JSON) -> str:
     """Return the path of the API: host.json's route prefix, then that of the registration."""
-    http = _host_settings(host_json).get("extensions", {}).get("http", {})
-    prefixes = (str(http.get("routePrefix", "api")).strip("/"), _registration.route_prefix)
+    of_host = host_extension("http", "routePrefix", default="api", host_json=host_json)
+    prefixes = (str(of_host).strip("/"), _registration.route_prefix)
     return "".join(f"/{prefix}" for prefix in prefixes if prefix)
 
 
 @cache
 def encodes_queue_messages(host_json: Path = APP_ROOT / HOST_JSON) -> bool:
     """Return whether queue messages are base64, the host's default."""
-    queues = _host_settings(host_json).get("extensions", {}).get("queues", {})
-    return str(queues.get("messageEncoding", "base64")).lower() != "none"
+    encoding = host_extension("queues", "messageEncoding", default="base64", host_json=host_json)
+    return str(encoding).lower() != "none"
 
 
 def platform_queue_prefixes(
@@ -182,8 +178,7 @@ def platform_queue_prefixes(
 
 @cache
 def _hub_name(host_json: Path) -> str:
-    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
-    return str(durable_task.get("hubName", "TestHubName"))
+    return str(host_extension("durableTask", "hubName", default="TestHubName", host_json=host_json))
 
 
 def check_host_json(environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / HOST_JSON) -> None:
@@ -202,13 +197,22 @@ def check_host_json(environ: Mapping[str, str] | None = None, host_json: Path = 
     except (OSError, ValueError) as error:
         raise SettingsError((Problem(HOST_JSON, f"cannot be read as JSON: {error}"),)) from None
     values = os.environ if environ is None else environ
-    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
-    minutes = values.get(f"{_OVER_DURABLE_TASK}{_WINDOW}") or durable_task.get(_WINDOW)
+    minutes = values.get(f"{_OVER_DURABLE_TASK}{_WINDOW}")
+    minutes = minutes or host_extension("durableTask", _WINDOW, default=None, host_json=host_json)
     if str(minutes) != "0":
         detail = (
             "must be 0: with another value Azure Storage drops entity calls, and no operation would begin"
         )
         raise SettingsError((Problem(f"host.json/extensions/durableTask/{_WINDOW}", detail),))
+
+
+def host_extension(*path: str, default: Any, host_json: Path = APP_ROOT / HOST_JSON) -> Any:
+    """Return a setting of host.json's `extensions`; the default where it says nothing."""
+    *tables, name = path
+    settings = _host_settings(host_json).get("extensions", {})
+    for table in tables:
+        settings = settings.get(table, {})
+    return settings.get(name, default)
 
 
 def _host_settings(host_json: Path) -> dict[str, Any]:
@@ -366,7 +370,6 @@ def has_dependencies() -> bool:
 
 
 def find_dependency(name: str) -> Dependency | None:
-    """Return a dependency by its name, or an earlier one, or None."""
     known = dependencies()
     return known.dependencies.get(name) or known.earlier_names.get(name)
 

@@ -81,7 +81,6 @@ class Setting:
 
     @property
     def is_number(self) -> bool:
-        """Whether its value is a number."""
         return isinstance(self.default, int | float)
 
     @property
@@ -93,8 +92,6 @@ class Setting:
 
 
 class SettingsGroup(BaseModel):
-    """A group of app settings."""
-
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",

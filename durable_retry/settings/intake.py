@@ -1,6 +1,5 @@
 """App settings of what takes operations: limits of HTTP, keys of messages, concurrency, backpressure."""
 
-import json
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -13,12 +12,9 @@ from durable_retry.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_problem
 from durable_retry.plugins import sources, why_absent
 from durable_retry.rules.intake import LagThresholds
-from durable_retry.settings.configuration import APP_ROOT
+from durable_retry.settings.configuration import APP_ROOT, host_extension
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry.settings.mistakes import HOST_JSON
-
-_DEFAULT_MAX_DEQUEUE_COUNT: Final = 5
-"""The host's default."""
 
 _LAG: Final = LagThresholds()
 
@@ -169,6 +165,5 @@ def places() -> dict[str, str]:
 
 @cache
 def max_dequeue_count(host_json: Path = APP_ROOT / HOST_JSON) -> int:
-    """Return after how many deliveries the host moves a queue message to the poison queue."""
-    queues = json.loads(host_json.read_text(encoding="utf-8")).get("extensions", {}).get("queues", {})
-    return int(queues.get("maxDequeueCount", _DEFAULT_MAX_DEQUEUE_COUNT))
+    """Return after how many deliveries the host moves a queue message to the poison queue; 5 by default."""
+    return int(host_extension("queues", "maxDequeueCount", default=5, host_json=host_json))

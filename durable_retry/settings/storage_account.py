@@ -84,7 +84,6 @@ class StorageSettings(SettingsGroup):
 
     @property
     def identity(self) -> "Identity":
-        """The identity that reaches the account."""
         if not self.credential:
             return SurroundingIdentity()
         return ManagedIdentity(self.client_id, self.resource_id)

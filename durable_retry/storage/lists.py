@@ -17,12 +17,10 @@ SHARDS: Final = 4
 
 
 def partitions(name: str) -> list[str]:
-    """Return the partitions of a list."""
     return [str(name), *(f"{name}-{shard}" for shard in range(1, SHARDS))]
 
 
 def partition_of(name: str, item_id: str) -> str:
-    """Return the partition of a list that has an item."""
     return partitions(name)[crc32(item_id.encode()) % SHARDS]
 
 

@@ -50,7 +50,6 @@ class TableService(TableServiceClient):
 
     @override
     def get_table_client(self, table_name: str, **kwargs: Any) -> TableClient:
-        """Return the client of a table."""
         client = self._tables.get(table_name)
         if client is None:
             client = super().get_table_client(table_name, **kwargs)

@@ -78,7 +78,6 @@ async def merge(table: str, row: Row) -> None:
 
 
 async def read(table: str, partition_key: str, row_key: str) -> Row | None:
-    """Return a row, or None when there is none."""
     version = await read_version(table, partition_key, row_key)
     return None if version is None else version.row
 
@@ -100,8 +99,6 @@ class Page:
 
 
 async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
-    """Return a row with its version, or None when there is none."""
-
     def get(client: "TableClient") -> Versioned:
         entity = client.get_entity(partition_key, row_key)
         return Versioned(dict(entity), str(entity.metadata["etag"]))
@@ -220,7 +217,6 @@ async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
 
 
 def keys_of(row: Row) -> Row:
-    """Return the keys of a row."""
     return {name: row[name] for name in KEYS}
 
 
@@ -403,7 +399,6 @@ def with_table[T](table: str, action: Callable[["TableClient"], T]) -> T:
 
 
 def client_of(table: str) -> "TableClient":
-    """Return the client of a table."""
     return storage_clients.table_service().get_table_client(table)
 
 

@@ -24,8 +24,6 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric."""
-
     name: str  # as exported
     kind: MetricKind  # counter, histogram or gauge
     unit: str  # in UCUM; `s` for durations

@@ -161,7 +161,6 @@ def outcome_name(outcome: AttemptOutcome) -> str:
 
 
 def attempt_ended(span: Span, outcome: AttemptOutcome) -> None:
-    """Set the outcome on the span of an attempt."""
     if span is INVALID_SPAN:
         return
     span.set_attributes(present({OUTCOME: outcome_name(outcome), HTTP_STATUS: outcome.status_code}))

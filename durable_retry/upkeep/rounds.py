@@ -79,8 +79,6 @@ class RetentionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPart:
-    """One part of what is removed."""
-
     kind: str
     shard: int
 

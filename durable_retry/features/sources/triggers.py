@@ -40,6 +40,7 @@ from durable_retry.intake.intake import Refusal, accept_batch, intake, keep_refu
 from durable_retry.plugins import Source
 from durable_retry.rules.dead_letters.record import Deliveries
 from durable_retry.rules.intake import Arrival, host_instant
+from durable_retry.settings.intake import intake_settings
 
 event_grid_blueprint = df.Blueprint()
 
@@ -169,6 +170,16 @@ async def operations_event_grid(event: str, hub: TaskHub) -> None:
 _OF_COSMOS_DB: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
 
 
+def _retry_growing(blueprint: RetriedBlueprint, function: Any) -> None:
+    """Let the host repeat a failed batch after growing pauses, while its partition waits."""
+    blueprint.retry(
+        strategy="exponential_backoff",
+        max_retry_count=str(intake_settings().intake_retries),
+        minimum_interval="00:00:02",
+        maximum_interval="00:02:00",
+    )(function)
+
+
 def event_hubs_blueprint(settings: SourceSettings) -> RetriedBlueprint:
     """Return the blueprint of Event Hubs."""
     blueprint = RetriedBlueprint()
@@ -180,7 +191,7 @@ def event_hubs_blueprint(settings: SourceSettings) -> RetriedBlueprint:
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_event_hubs)))
+    _retry_growing(blueprint, trigger(bind_hub(blueprint)(operations_event_hubs)))
     return blueprint
 
 
@@ -236,7 +247,7 @@ def kafka_blueprint(settings: SourceSettings) -> RetriedBlueprint:
         data_type=func.DataType.BINARY,
         **_kafka_options(settings),
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_kafka)))
+    _retry_growing(blueprint, trigger(bind_hub(blueprint)(operations_kafka)))
     return blueprint
 
 
@@ -298,7 +309,7 @@ def cosmos_db_blueprint(settings: SourceSettings) -> RetriedBlueprint:
         lease_container_name=settings.cosmos_lease_container,
         create_lease_container_if_not_exists=True,
     )
-    blueprint.retry_growing(trigger(bind_hub(blueprint)(operations_cosmos_db)))
+    _retry_growing(blueprint, trigger(bind_hub(blueprint)(operations_cosmos_db)))
     return blueprint
 
 

@@ -110,8 +110,6 @@ SENT_ONCE: Final = "sent_once"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(JsonShape):
-    """The end of an operation."""
-
     operation_id: str
     status: OperationState  # succeeded, dead-lettered or cancelled
     category: Category | None = None  # the category of a dead letter, else None
@@ -127,7 +125,6 @@ class Completion(JsonShape):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the operation succeeded."""
         return self.status is OperationState.SUCCEEDED
 
     @classmethod
@@ -174,7 +171,6 @@ def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
 
 
 def is_masked_at(result: Any, pointer: str) -> bool:
-    """Return whether a part of a result is masked, or has a part that is."""
     places = result.get(MASKED, ()) if isinstance(result, Mapping) else ()
     return any(f"{pointer}/".startswith(f"{place}/") or place.startswith(f"{pointer}/") for place in places)
 

@@ -186,8 +186,6 @@ def apart_ms(ttl_seconds: float) -> int:
 
 
 class Met(Enum):
-    """What a run has met."""
-
     SAME = auto()
     """Its own, or that of another start of the same life: what is done is done."""
     EARLIER = auto()

@@ -262,7 +262,6 @@ def parts_of_unclear(
 
 
 def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the members that the replay of an operation has of its parts."""
     known = members_by_feature()
     own = (known[name].of_part(part) for name, part in parts.items() if name in known)
     return {member: value for members in own for member, value in members.items()}

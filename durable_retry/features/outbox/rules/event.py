@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import model_validator
 
@@ -10,8 +10,8 @@ from durable_retry.base.foreign import plain_json
 from durable_retry.base.validation import (
     InvalidInputError,
     Label,
+    Matching,
     Problem,
-    QueueName,
     RelativePath,
     ResourceName,
     Strict,
@@ -22,6 +22,15 @@ from durable_retry.rules.config.dependency import Targets
 
 MAX_QUEUE_DATA_BYTES: Final = 61_440
 """A storage queue takes messages of 64 KiB; the rest is for the envelope."""
+
+
+type QueueName = Annotated[
+    str,
+    Matching(
+        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        "must be a storage queue's name: 3 to 63 lower-case letters, digits and single inner hyphens",
+    ),
+]
 
 
 class Event(Strict):

@@ -1,5 +1,8 @@
 """The span of a whole operation."""
 
+from unittest.mock import Mock
+
+import pytest
 from opentelemetry.trace import StatusCode
 
 from durable_retry.features.recording import spans
@@ -44,3 +47,10 @@ def test_a_dead_lettered_operation_is_an_error(recorded: Recorded) -> None:
     assert whole.attributes is not None
     assert whole.attributes["error.type"] == "malformed"
     assert whole.attributes["durable_retry.dead_letter.id"] == "dl-1"
+
+
+def test_where_nobody_traces_there_is_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock()
+    monkeypatch.setattr(spans, "tracer", made)
+    spans.operation_ended(an_end(), None)
+    assert made.mock_calls == []
