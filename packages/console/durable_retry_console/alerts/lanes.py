@@ -25,9 +25,7 @@ async def find_blocked(hub: TaskHub) -> BlockedLanes:
     """Count the lanes that a dead letter blocks, and those who wait in them."""
     blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
     return BlockedLanes(
-        lanes=len(blocked),
-        waiting=sum(lane.waiting for lane in blocked),
-        since=await _blocked_since(blocked),
+        lanes=len(blocked), waiting=sum(lane.waiting for lane in blocked), since=await _blocked_since(blocked)
     )
 
 

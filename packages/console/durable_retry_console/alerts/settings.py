@@ -113,10 +113,7 @@ class AlertSettings(SettingsGroup):
     heading: ClassVar[str] = "Alerts"
 
     alert_dead_letters: float = setting(
-        "Alert when there are more open dead letters; 0 = off.",
-        100.0,
-        least=0,
-        most=MOST_DEAD_LETTERS,
+        "Alert when there are more open dead letters; 0 = off.", 100.0, least=0, most=MOST_DEAD_LETTERS
     )
     alert_dead_letter_age_seconds: float = seconds(
         "Alert when the oldest open dead letter is older; 0 = off.", 86_400.0
@@ -127,21 +124,16 @@ class AlertSettings(SettingsGroup):
         "Alert when a dependency refuses the app's credential for longer; 0 = off.", 60.0
     )
     alert_retries_exhausted_per_hour: float = setting(
-        "Alert when more operations used up their attempts in the last hour; 0 = off.",
-        50.0,
-        least=0,
+        "Alert when more operations used up their attempts in the last hour; 0 = off.", 50.0, least=0
     )
     alert_not_starting_seconds: float = seconds(
-        "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
-        120.0,
+        "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.", 120.0
     )
     alert_lane_blocked_seconds: float = seconds(
-        "Alert when a dead letter blocks the lane of an order key for longer; 0 = off.",
-        300.0,
+        "Alert when a dead letter blocks the lane of an order key for longer; 0 = off.", 300.0
     )
     alert_task_hub_away_seconds: float = seconds(
-        "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.",
-        30.0,
+        "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.", 30.0
     )
     alert_held_seconds: float = seconds(
         "Alert when its policy has held an operation for longer; 0 = off.", 60.0

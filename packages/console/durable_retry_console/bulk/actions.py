@@ -185,9 +185,7 @@ async def unfinished_page(
 ) -> tuple[list[str], str | None]:
     """Return the matching operations on the next page of the task hub, and the cursor of the one after it."""
     selection = Selection(
-        runtime_statuses=NOT_ENDED,
-        created_after=wanted.created_after,
-        created_before=wanted.created_before,
+        runtime_statuses=NOT_ENDED, created_after=wanted.created_after, created_before=wanted.created_before
     )
     page = await hub.instance_page(selection, cursor)
     return await _ids_of_matching(hub, wanted, page.instances), page.following

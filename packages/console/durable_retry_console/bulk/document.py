@@ -58,8 +58,7 @@ class BulkActionDocument(Answer):
         Instant | None, Field(description="When it next checks the circuit that it waits for.")
     ]
     stop_at_failed: Annotated[
-        float | None,
-        Field(description="The share of failures above which it stops; null where it does all."),
+        float | None, Field(description="The share of failures above which it stops; null where it does all.")
     ]
     reason: Annotated[str | None, Field(description="Why it stopped; null unless it is stopped.")]
     stopped_at: Annotated[Instant | None, Field(description="When it stopped; null unless it is stopped.")]

@@ -5,11 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from durable_retry.base.errors import (
-    NoSuchDeadLetterError,
-    NoSuchOperationError,
-    WrongOperationStateError,
-)
+from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.dead_letters.actions import annotate, archive
 from durable_retry.dead_letters.records import find_dead_letter

@@ -45,9 +45,7 @@ GROUP_CURSOR: Final = cursor(_group_cursor)
 
 
 @routes.get(
-    "dead-letters/groups",
-    parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR),
-    answers=page(Page[DeadLetterGroup]),
+    "dead-letters/groups", parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR), answers=page(Page[DeadLetterGroup])
 )
 async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     """List the root causes of open dead letters: the one with the most first, of equals the oldest.

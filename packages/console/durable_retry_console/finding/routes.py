@@ -28,8 +28,7 @@ DEPENDENCY: Final = parameters.text("dependency", "Only of this dependency.")
 HANDLER: Final = parameters.text("handler", "Only of this handler.")
 SOURCE: Final = parameters.text("source", "Only of this source: `http`, `queue`, `batch`, ...")
 KEY: Final = parameters.text(
-    "key",
-    "Only of this key, the whole of it; read at once, whatever else there is.",
+    "key", "Only of this key, the whole of it; read at once, whatever else there is."
 )
 PRIORITY: Final = parameters.one_of(
     "priority", Priority, "Only of this priority; without one it is `normal`."

@@ -215,11 +215,7 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
 
 
 async def _add_to_index(
-    hub: TaskHub,
-    instance: pb.OrchestrationState,
-    noted: OperationState | None,
-    *,
-    is_known: bool,
+    hub: TaskHub, instance: pb.OrchestrationState, noted: OperationState | None, *, is_known: bool
 ) -> bool:
     """Add an operation that the index does not have, or not as it is; return whether it was added.
 

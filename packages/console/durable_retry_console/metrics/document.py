@@ -35,8 +35,7 @@ class PriorityMetrics(Answer):
 
     started: Annotated[int, Field(description="Operations accepted.")]
     waits: Annotated[
-        Waited,
-        Field(description="For a limit, the retry budget or the circuit, where the priority counts."),
+        Waited, Field(description="For a limit, the retry budget or the circuit, where the priority counts.")
     ]
     operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
 
@@ -90,8 +89,7 @@ class MetricFigures(Answer):
         ),
     ]
     current_rate_per_second: Annotated[
-        float | None,
-        Field(description="How many starts per second were allowed, likewise."),
+        float | None, Field(description="How many starts per second were allowed, likewise.")
     ]
     by_priority: Annotated[
         dict[Priority, PriorityMetrics], Field(description="Empty where every operation was `normal`.")

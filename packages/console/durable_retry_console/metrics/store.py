@@ -98,10 +98,7 @@ async def read_cells(minutes: int, begin: datetime, end: datetime) -> list[Cell]
 async def _cells_of_day(day: datetime, minutes: int, begin: datetime, end: datetime) -> list[Cell]:
     last = min(end, day + _DAY) - timedelta(microseconds=1)
     page = await tables.rows_between(
-        TABLE,
-        _day_key(day),
-        after=f"{minutes}|{max(begin, day):%H%M}",
-        before=f"{minutes}|{last:%H%M}|~",
+        TABLE, _day_key(day), after=f"{minutes}|{max(begin, day):%H%M}", before=f"{minutes}|{last:%H%M}|~"
     )
     return contents.readable(TABLE, page.rows, partial(_cell_of_row, day))
 

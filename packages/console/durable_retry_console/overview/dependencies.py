@@ -57,9 +57,7 @@ async def read_circuits(hub: TaskHub) -> tuple[CircuitGlance, ...]:
 
 
 def by_trouble(
-    circuits: Iterable[CircuitGlance],
-    operations: OperationSummary | None,
-    letters: DeadLetterSummary | None,
+    circuits: Iterable[CircuitGlance], operations: OperationSummary | None, letters: DeadLetterSummary | None
 ) -> tuple[DependencyGlance, ...]:
     """Return the dependencies, the one in the worst trouble first.
 
