@@ -39,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 
 class ActivityWriter(BackgroundWriter):
-    """Writes what this process notes."""
-
     def __init__(self) -> None:
         super().__init__("activity", _PAUSE_SECONDS)
         self._lock = threading.Lock()

@@ -30,7 +30,6 @@ _KINDS = {TargetType.BULK_ACTION: ActivityKind.BULK}
 
 
 def record_facts() -> None:
-    """Subscribe to what the activity shows."""
     subscribe(PersonActed, _note_act)
     subscribe(CircuitChanged, _note_outage)
 

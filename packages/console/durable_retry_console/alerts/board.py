@@ -111,7 +111,6 @@ async def try_receivers() -> AlertTests:
 
 
 async def raised_alerts() -> tuple[AlertDocument, ...]:
-    """Return the alerts that are raised, the newest first."""
     raised = (alert for alert in (await known_alerts()).values() if alert.is_raised)
     return _documents(sorted(raised, key=lambda alert: alert.since, reverse=True))
 

@@ -28,7 +28,6 @@ def links_of(alert: Alert, *, dashboard: str | None, runbook: str) -> dict[str, 
 
 
 def webhook_message(alert: Alert, links: dict[str, str]) -> dict[str, Any]:
-    """Return the body for a webhook."""
     return alert.document() | links
 
 

@@ -88,7 +88,6 @@ class HealthMetric:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the value exceeds the threshold."""
         return self.value is not None and 0 < self.threshold < self.value
 
 
@@ -110,7 +109,6 @@ class AlertDelivery(JsonShape):
     detail: str | None = None  # why the last try failed, without an address; None when none did
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it is to be tried now."""
         return self.state is DeliveryState.PENDING and (self.next_at is None or self.next_at <= now)
 
 
@@ -181,7 +179,6 @@ class Alert(JsonShape):
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
     def document(self) -> dict[str, Any]:
-        """Return the body of the log line and the webhook."""
         return {
             "id": self.id,
             "incident_id": f"alert-{self.condition}-{_compact_instant(self.raised_at)}",
@@ -196,13 +193,11 @@ class Alert(JsonShape):
         }
 
     def is_due(self, receiver: str, now: datetime) -> bool:
-        """Whether the message to a receiver is to be tried now."""
         if receiver not in self.deliveries:
             return self.is_raised  # The end is only for those who may have got the beginning.
         return self.deliveries[receiver].is_due(now)
 
     def tries_of(self, receiver: str) -> int:
-        """Return how often its message to a receiver was tried."""
         return self.deliveries.get(receiver, AlertDelivery()).tries
 
     def trying(self, receiver: str, now: datetime) -> Self:

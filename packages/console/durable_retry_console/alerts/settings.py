@@ -96,7 +96,6 @@ class AlertKeys(Strict):
 
 
 def thresholds_of(dependency: Dependency) -> AlertThresholds:
-    """Return the thresholds that a dependency has of its own."""
     return dependency.keys_of(CONSOLE, AlertKeys).alerts
 
 

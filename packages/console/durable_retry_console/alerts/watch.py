@@ -50,7 +50,6 @@ _OF_FEATURES: Final = {
 
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
-    """Read the health metrics."""
     letters = await _answered_part("dead letters", read_summary(now))
     measures = {measure.__name__: measure for measure in of_features(_OF_FEATURES).values()}
     exhausted, circuits, not_starting, away, *measured = await asyncio.gather(

@@ -121,7 +121,6 @@ async def signal_bulk_action(hub: TaskHub, document: BulkActionDocument, event: 
 
 
 async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:
-    """Return bulk actions, the newest first."""
     found, following = await list_created(hub, BULK_ACTION, _action_of_instance, limit=limit, cursor=cursor)
     return Page[BulkActionDocument](items=tuple(found), next_cursor=following)
 

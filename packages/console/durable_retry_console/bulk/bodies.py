@@ -142,7 +142,6 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
 
     @property
     def what(self) -> BulkAction:
-        """The action."""
         return BulkAction(self.action)
 
     @property

@@ -73,7 +73,6 @@ class BulkActionDocument(Answer):
 
     @classmethod
     def of(cls, given: BulkInput, progress: BulkProgress, **more: str | None) -> Self:
-        """Return the document of a bulk action."""
         done = {each.name: getattr(progress, each.name) for each in fields(progress)}
         left = given.matched - progress.started - progress.refused
         return cls.taken_from(

@@ -36,7 +36,6 @@ _PAGES_AT_ONCE: Final = 10
 async def items_page(
     hub: TaskHub, action_id: str, action: BulkAction, *, limit: int, cursor: str | None
 ) -> Page[BulkItem]:
-    """Return what became of the items of a bulk action, the latest first."""
     kept, following = await list_items(action_id, limit=limit, cursor=cursor)
     look = partial(_seen_item, hub, action_id, action)
     items = await map_bounded(look, (item for _, item in kept), _AT_ONCE)

@@ -81,7 +81,6 @@ class _Execution:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has cancelled it."""
         return self.cancel.is_complete
 
     @property
@@ -141,7 +140,6 @@ class _Execution:
         )
 
     def continue_with(self, **changes: Any) -> None:
-        """Continue as new."""
         given = replace(self.given, progress=self.progress, **changes)
         self.ctx.continue_as_new(given.to_json(), save_events=True)
 

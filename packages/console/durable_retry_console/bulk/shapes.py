@@ -33,7 +33,6 @@ class BulkAction(StrEnum):
 
     @property
     def is_of_dead_letters(self) -> bool:
-        """Whether it is done to dead letters."""
         return self.is_replay or self is BulkAction.ARCHIVE
 
     @property
@@ -120,11 +119,9 @@ class BulkProgress(JsonShape):
 
     @property
     def refused(self) -> int:
-        """How many were skipped or failed."""
         return self.skipped + self.failed
 
     def may_start(self, most: int) -> int:
-        """Return how many of `most` may begin."""
         return most if self.proof is None else self.proof.may_start(self.started, most)
 
     def stopped(self, reason: str, now: datetime) -> Self:
@@ -137,7 +134,6 @@ class BulkProgress(JsonShape):
         return replace(self, status=BulkState.RUNNING, reason=None, stopped_at=None, proof=proof)
 
     def plus(self, batch: "BatchResult") -> Self:
-        """Add the result of one batch."""
         return replace(
             self,
             started=self.started + batch.started,

@@ -14,7 +14,6 @@ from durable_retry_console.finding.question import Question
 
 
 def lists_of_events(_hub: TaskHub, question: Question) -> dict[str, FoundList]:
-    """Return a list of the events of each state."""
     operation_ids, names = frozenset(named_ids(question.words or "")), frozenset({"dependency"})
     return {
         f"{state.value}_events": FoundList(
@@ -46,7 +45,6 @@ async def _list_of_events(
 
 
 def found_event(event: OutboxEvent) -> FoundItem:
-    """Show an event."""
     return FoundItem(
         type=FoundType.EVENT,
         id=event.event_id,

@@ -67,7 +67,6 @@ class FoundItem(Answer):
 
 
 def found_operation(document: Mapping[str, Any]) -> FoundItem:
-    """Show an operation by its status document."""
     next_attempt_at = document["next_attempt_at"]
     return FoundItem(
         type=FoundType.OPERATION,
@@ -109,7 +108,6 @@ def _error_of(document: Mapping[str, Any]) -> str | None:
 
 
 def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
-    """Show a dead letter."""
     return FoundItem.taken_from(
         record,
         type=FoundType.DEAD_LETTER,
@@ -119,7 +117,6 @@ def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
 
 
 def found_activity(item: ActivityItem) -> FoundItem:
-    """Show an entry of the activity."""
     return FoundItem(
         type=FoundType.ACTIVITY,
         id=item.target.id,

@@ -135,7 +135,6 @@ class IndexCursor:
             raise BadCursorError(NOT_OURS) from error
 
     def text(self) -> str:
-        """Return the cursor."""
         before = optional_to_rfc3339(self.before)
         return cursor_text([INDEX_CURSOR, [before, self.last_id, self.shown]])
 

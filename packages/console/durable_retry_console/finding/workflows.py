@@ -12,7 +12,6 @@ from durable_retry_console.finding.question import Question
 
 
 def lists_of_workflows(hub: TaskHub, question: Question) -> dict[str, FoundList]:
-    """Return the lists of batches and of sagas."""
     names = frozenset({"key"})
     return {
         "batches": FoundList(FoundType.BATCH, None, names, partial(_list_of_batches, question)),

@@ -25,7 +25,6 @@ class OperationPreview:
 
 
 def preview_of(instance: OrchestrationState) -> OperationPreview:
-    """Return the preview of an instance."""
     shown = json_object(instance.customStatus.value) or {}
     runtime = OrchestrationStatus(instance.orchestrationStatus)
     dependency = shown.get("dependency")

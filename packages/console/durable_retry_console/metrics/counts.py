@@ -52,13 +52,11 @@ def percentile_ms(times: Mapping[int, float], share: float) -> float | None:
 
 
 def add(total: Counts, more: Mapping[str, float]) -> None:
-    """Add numbers to others."""
     for name, number in more.items():
         total[name] = total.get(name, 0) + number
 
 
 def summed(several: Iterable[Mapping[str, float]]) -> Counts:
-    """Return the sum of numbers."""
     total: Counts = {}
     for counts in several:
         add(total, counts)
@@ -96,7 +94,6 @@ def _number(value: object) -> float:
 
 
 def of_start(priority: Priority | None) -> Counts:
-    """Return what counts when an operation is accepted."""
     return _with_priority({"started": 1}, priority)
 
 

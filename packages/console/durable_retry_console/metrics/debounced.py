@@ -7,7 +7,6 @@ from durable_retry_console.metrics.minutes import MINUTES
 
 
 def record_facts() -> None:
-    """Subscribe to the ends of operations."""
     subscribe(OperationEnded, _count_end)
 
 

@@ -61,7 +61,6 @@ class Minutes:
         self._on_change = call
 
     def count(self, dependency: str, counts: Counts) -> None:
-        """Count what happened now."""
         with self._lock:
             minute, is_first = _present_minute(), not self._changed
             add(self._counts.setdefault(minute, {}).setdefault(dependency, {}), counts)

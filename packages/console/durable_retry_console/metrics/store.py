@@ -37,8 +37,6 @@ type Cell = tuple[datetime, dict[str, Counts]]
 
 
 class MetricsWriter(BackgroundWriter):
-    """Writes the minutes of this process."""
-
     def __init__(self, minutes: Minutes) -> None:
         super().__init__("metrics", FLUSH_SECONDS)
         self._minutes = minutes

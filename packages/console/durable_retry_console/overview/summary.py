@@ -49,7 +49,6 @@ class OperationShare(Answer):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none."""
         return not (self.operations or self.attempts or any(dict(self.by_status).values()))
 
 
