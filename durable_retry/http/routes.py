@@ -151,8 +151,15 @@ class RouteAnswer:
     media_type: str = _JSON
 
 
-def page(model: AnswerModel) -> tuple[RouteAnswer, ...]:
-    return (RouteAnswer(OK, "A page; `next_cursor` is null at the end.", model),)
+def page(model: AnswerModel, looked_at: str = "") -> tuple[RouteAnswer, ...]:
+    """Answer a page of a list; `looked_at` says how much of one is, of which few may match."""
+    description = "A page; `next_cursor` is null at the end."
+    if looked_at:
+        description = (
+            f"A page, the newest first. It looks at {looked_at}, so it may be short or empty while "
+            "`next_cursor`, which looks further, is not null."
+        )
+    return (RouteAnswer(OK, description, model),)
 
 
 def shown(model: AnswerModel) -> tuple[RouteAnswer, ...]:

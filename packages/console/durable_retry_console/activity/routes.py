@@ -7,7 +7,7 @@ import azure.functions as func
 from durable_retry.base.answers import Page
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
-from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
+from durable_retry.http.routes import Query, Routes, page
 from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
 
@@ -24,14 +24,7 @@ BEFORE: Final = instant("before", "Before this instant.")
 @routes.get(
     "activity",
     parameters=(WHO, KIND, DEPENDENCY, WORDS, AFTER, BEFORE, LIMIT, CURSOR),
-    answers=(
-        RouteAnswer(
-            OK,
-            "A page, the newest first. It looks at a bounded number of entries, so it may be short or empty "
-            "while `next_cursor`, which looks further, is not null.",
-            Page[ActivityItem],
-        ),
-    ),
+    answers=page(Page[ActivityItem], "a bounded number of entries"),
 )
 async def get_activity(query: Query) -> func.HttpResponse:
     """List what people did and what happened: outages, bulk actions, deployments, settings."""

@@ -113,8 +113,8 @@ async def _find_at_hub(hub: TaskHub, wanted: Question, limit: int, cursor: str |
         found = await _wanted_documents(hub, wanted, named_ids(wanted.key))
         return _page_of_documents(found, place, limit)
     if wanted.words is not None and cursor is None:
-        named = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
-        ids = [*named_ids(wanted.words), *named.operation_ids]
+        named, _ = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
+        ids = [*named_ids(wanted.words), *named]
         found = (await _wanted_documents(hub, wanted, ids))[:limit]
         shown = tuple(one["operation_id"] for one in found)
         if wanted.words in shown:
@@ -137,9 +137,9 @@ async def _page_of_name(
     found: list[dict[str, Any]] = []
     read = 0
     while True:
-        page = await ids_of_name(name, limit=limit - len(found), cursor=place)
-        found += await _wanted_documents(hub, wanted, page.operation_ids)
-        read, place = read + len(page.operation_ids), page.cursor
+        ids, place = await ids_of_name(name, limit=limit - len(found), cursor=place)
+        found += await _wanted_documents(hub, wanted, ids)
+        read += len(ids)
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
             return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
 

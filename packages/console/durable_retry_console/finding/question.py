@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from durable_retry.base.documents import read_json
-from durable_retry.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.base.json_forms import JsonRow
 from durable_retry.base.names import OperationState, TurnNames
 from durable_retry.base.text import mentions
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
@@ -113,7 +113,7 @@ def read_cursor(cursor: str, kind: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexCursor:
+class IndexCursor(JsonRow):
     """Where a search continues: with what was created before an instant."""
 
     before: datetime | None = None  # exclusive, but for ids that sort before `last_id`; None for the newest
@@ -122,21 +122,14 @@ class IndexCursor:
 
     @classmethod
     def read(cls, cursor: str) -> Self:
-        """Return the place of a cursor.
-
-        Raises:
-            BadCursorError: It was not given out here.
-        """
-        parts = read_cursor(cursor, INDEX_CURSOR)
+        """Return the place of a cursor; BadCursorError where it was not given out here."""
         try:
-            before, last_id, shown = parts
-            return cls(optional_from_rfc3339(before), "" + last_id, tuple("" + one for one in shown))
-        except (ValueError, TypeError, OverflowError) as error:
+            return cls.from_json(read_cursor(cursor, INDEX_CURSOR))
+        except ValueError as error:
             raise BadCursorError(NOT_OURS) from error
 
     def text(self) -> str:
-        before = optional_to_rfc3339(self.before)
-        return cursor_text([INDEX_CURSOR, [before, self.last_id, self.shown]])
+        return cursor_text([INDEX_CURSOR, self.to_json()])
 
     def is_before(self, created_at: datetime, operation_id: str) -> bool:
         """Return whether an operation has not been looked at yet."""

@@ -9,7 +9,7 @@ from durable_retry.base.names import OperationState, Priority
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.http import parameters
 from durable_retry.http.answers import Refusals, json_answer
-from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
+from durable_retry.http.routes import Query, Routes, page
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.status import ListedOperation
 from durable_retry_console.finding.found import FoundItem, FoundType
@@ -61,14 +61,7 @@ _PLACED: Final = (parameters.CREATED_AFTER, parameters.CREATED_BEFORE, parameter
 @operation_routes.get(
     "operations",
     parameters=(STATE, *_NAMED, OPERATION_WORDS, *_PLACED),
-    answers=(
-        RouteAnswer(
-            OK,
-            f"A page, the newest first. It looks at about {MAX_READ:,} "
-            "operations, so it may be short or empty while `next_cursor`, which looks further, is not null.",
-            Page[ListedOperation],
-        ),
-    ),
+    answers=page(Page[ListedOperation], f"about {MAX_READ:,} operations"),
 )
 async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List operations, the newest first."""
@@ -83,14 +76,7 @@ async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
 @routes.get(
     "search",
     parameters=(WORDS, TYPE, STATUS, *_NAMED, *_PLACED),
-    answers=(
-        RouteAnswer(
-            OK,
-            "A page, the newest first. It looks at a bounded number of each type, so it may be short or "
-            "empty while `next_cursor`, which looks further, is not null.",
-            Page[FoundItem],
-        ),
-    ),
+    answers=page(Page[FoundItem], "a bounded number of each type"),
 )
 async def search_everything(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas, bulk actions and activity."""

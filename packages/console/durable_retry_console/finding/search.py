@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.base.answers import Page
-from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.base.json_forms import JsonShape, to_rfc3339
 from durable_retry.base.names import TURN_NAMES, OperationState
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.hub.task_hub import TaskHub
@@ -45,12 +45,12 @@ _OF_FEATURES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _ListCursor:
+class _ListCursor(JsonShape):
     """Where a list continues."""
 
     page: str | None = None
     # Position of the last item of that page that was shown; None when none was.
-    behind: tuple[str, str] | None = None
+    behind: tuple[str, ...] | None = None
 
 
 async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | None) -> Page[FoundItem]:
@@ -71,7 +71,7 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
             break
         items += found
     items.sort(key=_item_position, reverse=True)
-    positions = {name: (place.page, place.behind) for name, place in places.items()}
+    positions = {name: place.to_json() for name, place in places.items()}
     return Page[FoundItem](items=tuple(items), next_cursor=cursor_text(positions) if places else None)
 
 
@@ -113,11 +113,8 @@ def _item_position(item: FoundItem) -> tuple[str, str]:
 
 def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
     try:
-        places = {
-            "" + name: _ListCursor(after, None if behind is None else ("" + behind[0], "" + behind[1]))
-            for name, (after, behind) in cursor_content(cursor).items()
-        }
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        places = {name: _ListCursor.from_json(place) for name, place in cursor_content(cursor).items()}
+    except (ValueError, AttributeError) as error:
         raise BadCursorError(NOT_OURS) from error
     if not places or not places.keys() <= set(lists):
         raise BadCursorError(NOT_OURS)
@@ -128,17 +125,15 @@ NOT_OURS: Final = "the cursor is not from an answer to this question"
 
 
 def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, ReadPage]:
-    operations, named = partial(_list_of_operations, hub, question), frozenset(NAMES)
-    at_dependency = frozenset({"dependency"})
-    bulk_actions, activity = (
-        partial(_list_of_bulk_actions, hub, question),
-        partial(_list_of_activity, question, frozenset(named_ids(question.words or ""))),
-    )
+    named, at_dependency = frozenset(NAMES), frozenset({"dependency"})
+    operation_ids = frozenset(named_ids(question.words or ""))
+    operations = partial(_list_of_operations, hub, question)
+    dead_letters = partial(_list_of_dead_letters, question)
+    bulk_actions = partial(_list_of_bulk_actions, hub, question)
+    activity = partial(_list_of_activity, question, operation_ids)
     lists = {
         "operations": FoundList(FoundType.OPERATION, OperationState, named, operations),
-        "dead_letters": FoundList(
-            FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)
-        ),
+        "dead_letters": FoundList(FoundType.DEAD_LETTER, Status, named, dead_letters),
         "bulk_actions": FoundList(FoundType.BULK_ACTION, BulkState, at_dependency, bulk_actions),
         "activity": FoundList(FoundType.ACTIVITY, ActivityKind, at_dependency, activity),
     }

@@ -238,16 +238,11 @@ def _latest_entries(rows: Iterable[tables.Row], words: str | None = None) -> lis
     return [latest[position] for position in sorted(latest, reverse=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPage:
-    """Ids of operations, the newest first; `cursor` continues behind them, None at the end."""
+async def ids_of_name(name: str, *, limit: int, cursor: str | None) -> tuple[list[str], str | None]:
+    """Return the ids of operations that have one of `NAMED` of this text, and the cursor of the next ones.
 
-    operation_ids: list[str]
-    cursor: str | None
-
-
-async def ids_of_name(name: str, *, limit: int, cursor: str | None) -> NamedPage:
-    """Return operations that have one of `NAMED` of this text; the cost depends on the page alone."""
+    The newest are first. The cost depends on the page alone.
+    """
     digest = _digest_of_name(name)
     page = await tables.rows_between(
         NAMES_TABLE,
@@ -257,7 +252,7 @@ async def ids_of_name(name: str, *, limit: int, cursor: str | None) -> NamedPage
         limit=limit,
         cursor=cursor,
     )
-    return NamedPage([row["RowKey"].split("-", 2)[-1] for row in page.rows], page.cursor)
+    return [row["RowKey"].split("-", 2)[-1] for row in page.rows], page.cursor
 
 
 async def remove_older(

@@ -94,7 +94,7 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     assert purged == ["op-8"]  # The record of the other one still needs its history.
     assert await listed() == ["op-1"]
     assert await listed(OperationList.FAILED) == ["op-1", "op-waits"]
-    assert (await ids_of_name("c", limit=5, cursor=None)).operation_ids == ["op-1"]
+    assert (await ids_of_name("c", limit=5, cursor=None))[0] == ["op-1"]
     assert (len(account.rows(TABLE)), len(account.rows(NAMES_TABLE))) == (3, 1)
 
 
