@@ -78,8 +78,8 @@ from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.index import notes as operation_notes
+from durable_retry_console.keys import Recovery, recovery_of
 from durable_retry_console.recovery import watch as recovery_watch
-from durable_retry_console.recovery.keys import Recovery, recovery_of
 from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import debounce as gates

@@ -96,7 +96,7 @@ PLUGIN: Final = Plugin(
         "durable_retry_console.alerts.settings:AlertSettings",
         "durable_retry_console.metrics.settings:MetricsSettings",
     ),
-    dependency="durable_retry_console.recovery.keys:ConsoleKeys",
+    dependency="durable_retry_console.keys:ConsoleKeys",
     check="durable_retry_console.recovery.watch:problems_of",
     tables=_TABLES,
     each_minute=_EACH_MINUTE,

@@ -46,8 +46,8 @@ from durable_retry.runtime import clock
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
-from durable_retry_console.alerts.settings import MOST_DEAD_LETTERS
 from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
+from durable_retry_console.keys import MOST_DEAD_LETTERS
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import in_order
 from tests.support.tables import refuse_large_rows

@@ -11,7 +11,8 @@ from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_de
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts import gauges, rules
-from durable_retry_console.alerts.settings import alert_settings, thresholds_of
+from durable_retry_console.alerts.settings import alert_settings
+from durable_retry_console.keys import CONSOLE, ConsoleKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def all_thresholds() -> dict[str, float]:
     own = {
         f"{kind}:{name}": float(threshold)
         for name, dependency in dependencies().dependencies.items()
-        for kind, threshold in thresholds_of(dependency).model_dump().items()
+        for kind, threshold in dependency.keys_of(CONSOLE, ConsoleKeys).alerts.model_dump().items()
         if threshold is not None
     }
     return alert_settings().thresholds | own

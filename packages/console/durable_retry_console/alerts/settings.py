@@ -6,17 +6,15 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from durable_retry.base.signatures import WebhookSecretError, signing_key
 from durable_retry.base.text import Secret
-from durable_retry.base.validation import InvalidInputError, Problem, Strict
-from durable_retry.rules.config.dependency import Dependency
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry_console.alerts.rules import CONDITIONS, HELD, NOT_STARTING, STUCK, TEST
+from durable_retry_console.keys import MOST_DEAD_LETTERS
 from durable_retry_console.optional import of_feature
-
-CONSOLE: Final = "console"
 
 type ReceiverName = Literal["webhook", "slack"]
 """Who receives alerts, by the form of the messages."""
@@ -60,43 +58,6 @@ def _signing_keys(text: Any) -> Any:
     if wrong:
         raise InvalidInputError(wrong)
     return secrets
-
-
-MOST_DEAD_LETTERS: Final = 9_999
-"""The highest threshold of open dead letters: no more than 10,000 are counted."""
-
-_Threshold = Annotated[float, Field(ge=0)]
-
-
-class AlertThresholds(Strict):
-    """`alerts`: thresholds of a dependency's own, above which an alert is raised; 0 is off.
-
-    Attributes:
-        circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
-        credential_refused_seconds: How long it has refused the app's credential; not written: the app's
-            threshold.
-        dead_letters: How many of its dead letters are open; not written: no alert of its own.
-        dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
-    """
-
-    circuit_open_seconds: _Threshold | None = None
-    credential_refused_seconds: _Threshold | None = None
-    dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
-    dead_letter_age_seconds: _Threshold | None = None
-
-
-class AlertKeys(Strict):
-    """What the console adds to a dependency.
-
-    Attributes:
-        alerts: Thresholds of its own.
-    """
-
-    alerts: AlertThresholds = Field(default_factory=AlertThresholds)
-
-
-def thresholds_of(dependency: Dependency) -> AlertThresholds:
-    return dependency.keys_of(CONSOLE, AlertKeys).alerts
 
 
 _THRESHOLDS: Final = {name: f"alert_{name}" for name in CONDITIONS if name not in {STUCK, TEST}} | {

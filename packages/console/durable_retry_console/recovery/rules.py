@@ -10,7 +10,7 @@ from durable_retry.rules.circuit.breaker import FREE, Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.replay import AT_MOST
-from durable_retry_console.recovery.keys import Recovery
+from durable_retry_console.keys import Recovery
 
 
 class RecoveryBody(BulkActionBody):

@@ -31,7 +31,7 @@ from durable_retry.telemetry.facts import report
 from durable_retry_console.bulk.actions import start_bulk_action
 from durable_retry_console.bulk.bodies import BulkFilter
 from durable_retry_console.bulk.replay import RECOVERY
-from durable_retry_console.recovery.keys import Recovery, recovery_of
+from durable_retry_console.keys import Recovery, recovery_of
 from durable_retry_console.recovery.rules import Outage, Outages, RecoveryBody, seen_outage
 
 _PARTITION: Final = "recovery"

@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry_console.recovery.keys import Recovery
+from durable_retry_console.keys import Recovery
 from durable_retry_console.recovery.rules import Outage, Outages, seen_outage
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped

@@ -1,4 +1,4 @@
-"""What dependencies.toml says of what follows an outage, among the keys of the console."""
+"""What the console adds to a dependency in dependencies.toml."""
 
 from typing import Annotated, Final, Literal
 
@@ -6,7 +6,31 @@ from pydantic import Field
 
 from durable_retry.base.validation import Strict
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry_console.alerts.settings import CONSOLE, AlertKeys
+
+CONSOLE: Final = "console"
+
+MOST_DEAD_LETTERS: Final = 9_999
+"""The highest threshold of open dead letters: no more than 10,000 are counted."""
+
+_Threshold = Annotated[float, Field(ge=0)]
+
+
+class AlertThresholds(Strict):
+    """`alerts`: thresholds of a dependency's own, above which an alert is raised; 0 is off.
+
+    Attributes:
+        circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
+        credential_refused_seconds: How long it has refused the app's credential; not written: the app's
+            threshold.
+        dead_letters: How many of its dead letters are open; not written: no alert of its own.
+        dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
+    """
+
+    circuit_open_seconds: _Threshold | None = None
+    credential_refused_seconds: _Threshold | None = None
+    dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
+    dead_letter_age_seconds: _Threshold | None = None
+
 
 type Recoverable = Literal["RetriesExhausted", "DeadlineExceeded"]
 """Reasons that the end of an outage takes away; a refusal, or an unknown end, stays."""
@@ -28,7 +52,7 @@ class Recovery(Strict):
     at_most: Annotated[int, Field(ge=1, le=100)] = 3
 
 
-class ConsoleKeys(AlertKeys):
+class ConsoleKeys(Strict):
     """What the console adds to a dependency.
 
     Attributes:
@@ -36,6 +60,7 @@ class ConsoleKeys(AlertKeys):
         recovery: What follows an outage; None for nothing.
     """
 
+    alerts: AlertThresholds = Field(default_factory=AlertThresholds)
     recovery: Recovery | None = None
 
 
