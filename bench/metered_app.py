@@ -173,7 +173,7 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
     os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": azurite.connection_string}
     catalogue = load_app(ROOT)
     # Metrics are written every few seconds, whatever the number of operations: no cost of one operation.
-    MINUTES.when_changed(None)
+    MINUTES.on_change = None
     inputs = BindingInputs()
     invoker = MeteredInvoker(catalogue, Runner(clock, None), inputs)
     hub = Hub(folder / "hub", invoker, clock)

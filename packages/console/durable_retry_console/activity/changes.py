@@ -24,6 +24,7 @@ from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
 from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known
 from durable_retry_console.activity.watch import target_of
+from durable_retry_console.alerts.rules import names_text
 
 # The names that are spelled out of a change with many.
 _NAMED: Final = 10
@@ -58,9 +59,7 @@ async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
 
 
 def _note_change(now: datetime, kind: ActivityKind, what: str, changed: list[str]) -> None:
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    reason = ", ".join(changed[:_NAMED]) + more
-    target = target_of(TargetType.APP, kind.value)
+    target, reason = target_of(TargetType.APP, kind.value), names_text(changed, _NAMED)
     WRITER.note(ActivityItem(at=now, kind=kind, who=None, what=what, target=target, reason=reason))
 
 

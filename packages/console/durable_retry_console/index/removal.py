@@ -43,10 +43,9 @@ async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
     async def purge(entries: Sequence[OperationEntry]) -> None:
         await map_bounded(purge_one, (entry.operation_id for entry in entries), PURGED_AT_ONCE)
 
+    part = (past.shard, PARTS_OF_OPERATIONS)
     for kind in OperationList:
-        before_removal = purge if kind is OperationList.ALL else None
-        part = (past.shard, PARTS_OF_OPERATIONS)
-        async for removed in remove_older(kind, past.before, is_needed, before_removal, part):
+        async for removed in remove_older(kind, past.before, part, is_needed, purge):
             yield removed
 
 

@@ -258,14 +258,14 @@ async def ids_of_name(name: str, *, limit: int, cursor: str | None) -> tuple[lis
 async def remove_older(
     kind: OperationList,
     before: datetime,
+    part: tuple[int, int],
     is_needed: Callable[[OperationEntry], Awaitable[bool]],
-    before_removal: Callable[[Sequence[OperationEntry]], Awaitable[None]] | None = None,
-    part: tuple[int, int] = (0, 1),
+    purge: Callable[[Sequence[OperationEntry]], Awaitable[None]],
 ) -> AsyncIterator[int]:
     """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
 
     An entry of an operation that had not ended stays where `is_needed`. `part` takes only the partitions
-    whose number leaves the first when divided by the second.
+    whose number leaves the first when divided by the second. From the list of all, operations are purged.
     """
     async for name, rows in _partitions_before(kind, before - timedelta(seconds=BUCKET_SECONDS)):
         if int(name.rpartition("-")[2]) % part[1] != part[0]:
@@ -275,15 +275,13 @@ async def remove_older(
         kept = [entry for entry in open_ if await is_needed(entry)]
         if kept and len(kept) == len(entries) and len(rows) == 1:
             continue
-        if before_removal is not None:
-            await before_removal(entries)
+        if kind is OperationList.ALL:
+            await purge(entries)
         if kept:
             keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
             await tables.merge(TABLE, keys | _packed_entries(kept))
         if kind is OperationList.ALL:
-            await tables.delete_rows(
-                NAMES_TABLE, [row for removed in entries for row in _named_rows(removed)]
-            )
+            await tables.delete_rows(NAMES_TABLE, [row for each in entries for row in _named_rows(each)])
         await tables.delete_rows(TABLE, rows)
         yield len(entries)
 

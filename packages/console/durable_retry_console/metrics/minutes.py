@@ -54,19 +54,17 @@ class Minutes:
         self._lock = threading.Lock()
         self._counts: dict[int, dict[str, Counts]] = {}  # by minute and dependency
         self._changed: set[int] = set()  # minutes that are not written as they are now
-        self._on_change: Callable[[], None] | None = None
-
-    def when_changed(self, call: Callable[[], None] | None) -> None:
-        """Call a function at the first change after each `take`; it must not block."""
-        self._on_change = call
+        self.on_change: Callable[[], None] | None = (
+            None  # called at the first after each `take`, not to block
+        )
 
     def count(self, dependency: str, counts: Counts) -> None:
         with self._lock:
             minute, is_first = _present_minute(), not self._changed
             add(self._counts.setdefault(minute, {}).setdefault(dependency, {}), counts)
             self._changed.add(minute)
-        if is_first and self._on_change is not None:
-            self._on_change()
+        if is_first and self.on_change is not None:
+            self.on_change()
 
     def take(self) -> list[Unsaved]:
         """Return what changed since the last call, and forget what is written and over, or too old."""

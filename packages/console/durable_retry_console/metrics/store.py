@@ -41,11 +41,7 @@ class MetricsWriter(BackgroundWriter):
         super().__init__("metrics", FLUSH_SECONDS)
         self._minutes = minutes
         self._worker = uuid.uuid4().hex[:12]
-
-    @override
-    def begin(self) -> None:
-        self._minutes.when_changed(self.wake)
-        super().begin()
+        minutes.on_change = self.wake
 
     @override
     def _write(self) -> bool:
