@@ -17,12 +17,9 @@ _LETTERS_LOOKED_AT: Final = 50
 
 
 async def blocked_lanes(hub: TaskHub, _now: datetime, letters: DeadLetterSummary | None) -> BlockedLanes:
-    """Return the lanes that a dead letter blocks; nothing is read while none is open."""
-    return NONE_BLOCKED if letters is not None and letters.open == 0 else await find_blocked(hub)
-
-
-async def find_blocked(hub: TaskHub) -> BlockedLanes:
-    """Count the lanes that a dead letter blocks, and those who wait in them."""
+    """Count the lanes that a dead letter blocks, and those who wait; nothing is read while none is open."""
+    if letters is not None and letters.open == 0:
+        return NONE_BLOCKED
     blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
     return BlockedLanes(
         lanes=len(blocked), waiting=sum(lane.waiting for lane in blocked), since=await _blocked_since(blocked)

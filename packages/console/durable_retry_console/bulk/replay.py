@@ -25,7 +25,6 @@ from durable_retry.replay.actions import finish_replay, prepare, replay_dead_let
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.snapshot import Snapshot
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.dead_letters.document import StartedReplay
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import (
     EditedValue,
@@ -189,27 +188,18 @@ async def _replay_record(
     hub: TaskHub, record: KeptDeadLetter, body: ReplayBody, given: BatchInput
 ) -> BulkItem:
     now, action_id = clock.now(), given.action_id
+    start = replay_dead_letter
+    if given.action is BulkAction.LOOKUP:
+        start = of_feature("lookup", "durable_retry.features.lookup.actions:ask_about")
+        if start is None:
+            return BulkItem.skipped(record.id, "the app has no lookup")
     try:
-        start = _ask_about() if given.action is BulkAction.LOOKUP else replay_dead_letter
         started = await start(hub, record.id, body, now, action_id=action_id, by=given.by)
     except errors.WrongOperationStateError as error:
         return BulkItem.skipped(record.id, str(error))
     except (errors.NoSuchDeadLetterError, WrongStatusError) as error:
         return await _item_replayed_before(hub, record, action_id, str(error))
     return _replayed_item(record, started.operation_id)
-
-
-def _ask_about() -> Callable[..., Awaitable[StartedReplay]]:
-    """Return what asks about a dead letter in place of a replay.
-
-    Raises:
-        WrongOperationStateError: The app has none.
-    """
-    place = "durable_retry.features.lookup.actions:ask_about"
-    ask: Callable[..., Awaitable[StartedReplay]] | None = of_feature("lookup", place)
-    if ask is None:
-        raise errors.WrongOperationStateError("the app has no lookup")
-    return ask
 
 
 def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:

@@ -1,13 +1,16 @@
 """A question to the lists of operations, dead letters, events, workflows, bulk actions and activity.
 
+Each list is of one type of things, the newest first.
+
 A cursor is what a page of its answer gives the next one, as a text that callers do not read.
 """
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final, Self
 
 from durable_retry.base.documents import read_json
@@ -72,6 +75,33 @@ class Question(TurnNames):
     def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
         has_names = all(getattr(self, name) in (None, value) for name, value in names_of(shown).items())
         return has_names and self.has_words(*map(shown.get, _SEARCHED), error)
+
+
+ROWS_READ: Final = 200
+INSTANCES_READ: Final = 50
+"""Rows, and instances, of one page of a list that has no index of names."""
+
+type Items = tuple[list[FoundItem], str | None]
+"""Items and the cursor of the next page."""
+
+type ReadPage = Callable[[int, str | None], Awaitable[Items]]
+"""Takes the most items and a cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundList:
+    """A list of things."""
+
+    kind: FoundType
+    states: type[StrEnum] | None  # their states; None where a question by state goes through it, too
+    names: frozenset[str]  # what of `NAMES` it can be asked by
+    read: ReadPage
+
+    def can_answer(self, question: Question) -> bool:
+        """Whether a question may find something in it."""
+        asked = {name for name in NAMES if getattr(question, name) is not None}
+        has_state = question.status is None or self.states is None or question.status in set(self.states)
+        return question.kind in (None, self.kind) and asked <= self.names and has_state
 
 
 NOT_OURS: Final = "the cursor is not from an answer of this list"

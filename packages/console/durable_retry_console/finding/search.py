@@ -32,9 +32,18 @@ from durable_retry_console.finding.found import (
     found_dead_letter,
     found_operation,
 )
-from durable_retry_console.finding.lists import INSTANCES_READ, ROWS_READ, FoundList, Items, ReadPage
 from durable_retry_console.finding.operations import find_operations
-from durable_retry_console.finding.question import BadCursorError, Question, cursor_content, cursor_text
+from durable_retry_console.finding.question import (
+    INSTANCES_READ,
+    ROWS_READ,
+    BadCursorError,
+    FoundList,
+    Items,
+    Question,
+    ReadPage,
+    cursor_content,
+    cursor_text,
+)
 from durable_retry_console.optional import of_features
 
 _OF_FEATURES: Final = {

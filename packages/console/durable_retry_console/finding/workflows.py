@@ -7,8 +7,7 @@ from durable_retry.features.workflows.rules.document import SagaDocument
 from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.finding.found import FoundItem, FoundType
-from durable_retry_console.finding.lists import INSTANCES_READ, FoundList, Items
-from durable_retry_console.finding.question import Question
+from durable_retry_console.finding.question import INSTANCES_READ, FoundList, Items, Question
 
 
 def lists_of_workflows(hub: TaskHub, question: Question) -> dict[str, FoundList]:

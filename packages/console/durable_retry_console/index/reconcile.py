@@ -75,11 +75,6 @@ class Comparison(JsonShape):
     token: str | None = None  # of the task hub's next page; None for the first
     seconds: float = 0.0  # what it has taken so far
 
-    @classmethod
-    def before_the_first(cls, now: datetime) -> Self:
-        """Return what stands for the last one when there was none."""
-        return cls(since=now - _MOST_REST, until=now - _MOST_REST, is_over=True)
-
     @property
     def due_at(self) -> datetime:
         """The instant of the next one when no process has left a row."""
@@ -126,10 +121,9 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float = STEP_SECONDS) -
     Args:
         seconds: When to stop; the next run goes on.
     """
-    stored = (await rounds.read_round(_PLACE)).after
-    comparison = read_or(
-        lambda: Comparison.from_json_text(stored), lambda _: Comparison.before_the_first(now)
-    )
+    stored, an_hour_ago = (await rounds.read_round(_PLACE)).after, now - _MOST_REST
+    first = Comparison(since=an_hour_ago, until=an_hour_ago, is_over=True)
+    comparison = read_or(lambda: Comparison.from_json_text(stored), lambda _: first)
     if comparison.is_over:
         left = await gaps(now - LOST_AFTER)
         if not left and now < comparison.due_at:
@@ -140,7 +134,10 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float = STEP_SECONDS) -
     if unwritten() is not None:
         return added  # This process may lose it: the next run compares the same once more.
     if comparison.is_over:
-        await _close_gaps(comparison)
+        # The losses of these ended processes are covered.
+        for name, since in (await gaps(comparison.until + SETTLED_AFTER - LOST_AFTER)).items():
+            if since >= comparison.since:
+                await close_gap(name)
     await rounds.write_round(_PLACE, rounds.Round(json.dumps(comparison.to_json())))
     if added:
         _log.warning("added %d operations to the index that an ended process had not written", added)
@@ -230,13 +227,6 @@ async def _add_to_index(
         return False
     note_document(document, last_error(document), is_known=is_known, has_failed=noted is not None)
     return True
-
-
-async def _close_gaps(comparison: Comparison) -> None:
-    """Forget the ended processes whose losses a comparison has covered."""
-    for name, since in (await gaps(comparison.until + SETTLED_AFTER - LOST_AFTER)).items():
-        if since >= comparison.since:
-            await close_gap(name)
 
 
 GONE: Final = "its orchestration was purged from outside before its end was seen, or the task hub lost it"
