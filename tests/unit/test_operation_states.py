@@ -9,11 +9,11 @@ from durable_retry.base.names import FINISHED, WAITING, OperationState
 from durable_retry.rules.operations.status import StatusCounts, UnfinishedCounts
 from durable_retry.rules.retry.history import WaitKind
 from durable_retry_console.bulk.bodies import BulkFilter
-from durable_retry_console.states import UNFINISHED
 from retryctl.options import OPTIONS, Option
 
 _PAGE = Path(durable_retry_console.dashboard.__file__).parent / "page"
 _ALL = [state.value for state in OperationState]
+UNFINISHED = tuple(state for state in OperationState if state not in FINISHED)
 
 
 def _words_of(file: str, name: str) -> list[str]:

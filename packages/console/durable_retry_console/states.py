@@ -1,22 +1,12 @@
 """Operations by their states, what they are called, and why they failed, as status documents have it."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from durable_retry.base.names import FINISHED, TURN_NAMES, WAITING, OperationState, Priority
+from durable_retry.base.names import TURN_NAMES, WAITING, OperationState, Priority
 
 HELD_UP: Final = WAITING | {OperationState.PAUSED}
 """States in which nothing happens until a time, a signal or a person ends them."""
-
-UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)
-
-
-def by_status(
-    states: Counter[str], shown: tuple[OperationState, ...] = tuple(OperationState)
-) -> dict[str, int]:
-    """Return a count for each state, zeros included."""
-    return {state.value: states[state] for state in shown}
 
 
 def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:

@@ -36,7 +36,6 @@ from durable_retry_console.limit_keys import LimitKeyCounts
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER
-from durable_retry_console.states import UNFINISHED, by_status
 
 
 class OperationShare(Answer):
@@ -161,7 +160,7 @@ def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> Op
         by_dependency={name: share for name, share in of_each.items() if not share.is_empty},
         bucket_seconds=found.step_seconds,
         buckets=tuple(
-            TimeBucket(begins_at=point.at, by_status=StatusCounts(**by_status(counts)))
+            TimeBucket(begins_at=point.at, by_status=_counted(StatusCounts, counts))
             for point, counts in zip(points, parts, strict=True)
         ),
         unfinished=_unfinished_summary(present, is_complete=unfinished.is_complete),
@@ -179,24 +178,26 @@ def _shares_of_outcomes(figures: Iterable[MetricFigures], recent: Iterable["_Ope
         operations=sum(one.started for one in listed),
         attempts=attempts,
         amplification=round(attempts / first_attempts, 3) if first_attempts > 0 else None,
-        by_status=StatusCounts(**by_status(states)),
+        by_status=_counted(StatusCounts, states),
     )
 
 
 def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> UnfinishedSummary:
-    states: Counter[str] = Counter(one.status for one in present)
-    dependencies_: dict[str, Counter[str]] = {}
+    by_dependency: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in present:
-        dependencies_.setdefault(one.entry.dependency, Counter())[one.status] += 1
+        by_dependency[one.entry.dependency][one.status] += 1
     return UnfinishedSummary(
         complete=is_complete,
-        by_status=UnfinishedCounts(**by_status(states, UNFINISHED)),
+        by_status=_counted(UnfinishedCounts, Counter(one.status for one in present)),
         by_dependency={
-            name: UnfinishedCounts(**by_status(each, UNFINISHED))
-            for name, each in sorted(dependencies_.items())
+            name: _counted(UnfinishedCounts, states) for name, states in sorted(by_dependency.items())
         },
         waiting=_waiting(present),
     )
+
+
+def _counted[C: UnfinishedCounts](model: type[C], states: Counter[str]) -> C:
+    return model(**{state: states[state] for state in model.model_fields})
 
 
 def _waiting(present: Iterable["_Open"]) -> tuple[WaitingOperations, ...]:

@@ -1,11 +1,10 @@
 """Operations by their states, and why they failed."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from durable_retry_console.states import UNFINISHED, by_status, last_error
+from durable_retry_console.states import last_error
 
 
 @pytest.mark.parametrize(
@@ -22,16 +21,3 @@ def test_the_last_error_is_that_of_the_latest_failed_attempt_and_of_the_dead_let
     shown: dict[str, Any], error: str
 ) -> None:
     assert last_error(shown) == error
-
-
-def test_states_without_operations_are_shown_as_zero() -> None:
-    assert by_status(Counter({"running": 2}), UNFINISHED) == {
-        "pending": 0,
-        "scheduled": 0,
-        "waiting_order": 0,
-        "paused": 0,
-        "running": 2,
-        "waiting_retry": 0,
-        "waiting_throttle": 0,
-        "waiting_circuit": 0,
-    }

@@ -108,6 +108,7 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     unfinished = summary["unfinished"]
     assert (summary["complete"], unfinished["complete"]) == (True, True)
     assert unfinished["by_dependency"]["payments"]["waiting_retry"] == 1
+    assert sorted(unfinished["by_status"].values()) == [*(0,) * 7, 1]
     (waiting,) = unfinished["waiting"]
     assert (waiting["dependency"], waiting["status"], waiting["count"]) == ("payments", "waiting_retry", 1)
     assert "limit_keys" not in waiting
