@@ -208,7 +208,11 @@ class Alert(JsonShape):
 
     def tried(self, receiver: str, failure: "Failure | None") -> Self:
         """Return the alert with the end of a try: None for a success."""
-        ended = _delivery_after_try(self.deliveries[receiver], failure)
+        delivery, state = self.deliveries[receiver], DeliveryState.SENT
+        if failure is not None:
+            is_over = failure.is_final or delivery.tries >= MAX_TRIES
+            state = DeliveryState.FAILED if is_over else DeliveryState.PENDING
+        ended = replace(delivery, state=state, detail=None if failure is None else failure.detail)
         return replace(self, deliveries={**self.deliveries, receiver: ended})
 
     def clearing_deliveries(self) -> dict[str, AlertDelivery]:
@@ -222,14 +226,6 @@ class Failure:
 
     detail: str  # the kind of failure, without an address: it can be a secret
     is_final: bool = False  # whether another try is of no use
-
-
-def _delivery_after_try(delivery: AlertDelivery, failure: Failure | None) -> AlertDelivery:
-    if failure is None:
-        return replace(delivery, state=DeliveryState.SENT, detail=None)
-    is_over = failure.is_final or delivery.tries >= MAX_TRIES
-    state = DeliveryState.FAILED if is_over else DeliveryState.PENDING
-    return replace(delivery, state=state, detail=failure.detail)
 
 
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:

@@ -208,8 +208,7 @@ async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Se
 async def with_batch(hub: TaskHub, body: BulkActionBody) -> BulkActionBody:
     """Return the body with the dead letters of its batch as its selection; as it is without a batch.
 
-    Raises:
-        InvalidInputError: There is no such batch, or no operation of it is an open dead letter.
+    InvalidInputError where there is no such batch, or no operation of it is an open dead letter.
     """
     if body.batch_id is None:
         return body

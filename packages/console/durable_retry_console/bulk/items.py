@@ -25,11 +25,7 @@ _AT_ONCE: Final = 8
 
 
 async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
-    """Do the action to some, and keep what became of each. Idempotent.
-
-    Raises:
-        TaskHubUnavailableError: The rest was not reached.
-    """
+    """Do the action to some, and keep what became of each; TaskHubUnavailableError as `replay_some`."""
     if given.action.is_replay:
         items, left, held_until = await replay_some(hub, given)
     else:

@@ -119,11 +119,7 @@ def cursor_text(content: Any) -> str:
 
 
 def cursor_content(cursor: str) -> Any:
-    """Return the content of a cursor.
-
-    Raises:
-        BadCursorError: It was not given out here.
-    """
+    """Return the content of a cursor; BadCursorError where it was not given out here."""
     try:
         return read_json(base64.urlsafe_b64decode(cursor.encode("ascii")))
     except ValueError as error:  # of ASCII, base64 or JSON
@@ -131,11 +127,7 @@ def cursor_content(cursor: str) -> Any:
 
 
 def read_cursor(cursor: str, kind: str) -> Any:
-    """Return the place in a cursor of one kind.
-
-    Raises:
-        BadCursorError: It is of another kind, or was not given out here.
-    """
+    """Return the place in a cursor of one kind; BadCursorError as `cursor_content`, and of another kind."""
     match cursor_content(cursor):
         case [found, place] if found == kind:
             return place
