@@ -8,7 +8,7 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
 from scripts.processes import running
-from tests.support.app import HOSTED_URL, HostedSystem, System
+from tests.support.app import HOSTED_URL, HostedSystem, System, SystemWithStorage
 from tests.support.azurite import Account, Storage
 from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
@@ -85,14 +85,8 @@ def mortal_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> I
     onebox may lose its last rows.)
     """
     folder = tmp_path_factory.mktemp("own")
-    storage = Storage(folder)
-    system = System(
-        folder,
-        target,
-        AzureWebJobsStorage=storage.connection_string,
-        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
-    )
-    with running(storage.server), system.running():
+    system = SystemWithStorage(folder, target, FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED)
+    with system.running():
         yield system
 
 

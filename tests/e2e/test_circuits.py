@@ -17,9 +17,8 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
-from scripts.processes import eventually, running
-from tests.support.app import System, operation
-from tests.support.azurite import Storage
+from scripts.processes import eventually
+from tests.support.app import System, SystemWithStorage, operation
 from tests.support.semantics import is_on_azures_terms
 from tests.support.target import Target
 
@@ -30,18 +29,16 @@ SETTINGS = Path(__file__).with_name("circuits.toml")
 def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
     """An app whose circuits trip soon, and whose attempts are made by two worker processes in turn."""
     folder = tmp_path_factory.mktemp("circuits")
-    storage = Storage(folder)
-    system = System(
+    system = SystemWithStorage(
         folder,
         own_target,
-        AzureWebJobsStorage=storage.connection_string,
         DEPENDENCIES_FILE=str(SETTINGS),
         INTAKE_DEPENDENCY_LAG_SECONDS="1",
         WEBSITE_AUTH_ENABLED="True",
     )
     port = str(httpx.URL(system.url).port)
     system.server.command = [sys.executable, "-m", "tests.support.two_workers", str(folder), port]
-    with running(storage.server), system.running():
+    with system.running():
         yield system
 
 

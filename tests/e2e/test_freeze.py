@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from scripts.processes import ROOT, eventually, running
-from tests.support.app import System
-from tests.support.azurite import Storage
+from scripts.processes import ROOT, eventually
+from tests.support.app import System, SystemWithStorage
 from tests.support.target import Target
 
 SETTINGS = Path(__file__).with_name("circuits.toml")
@@ -24,15 +23,9 @@ DEPENDENCIES = ("held", "freed", "scarce", "flaky")
 def freezing(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
     """An app that only these tests hold."""
     folder = tmp_path_factory.mktemp("freezing")
-    storage = Storage(folder)
-    system = System(
-        folder,
-        own_target,
-        AzureWebJobsStorage=storage.connection_string,
-        DEPENDENCIES_FILE=str(SETTINGS),
-        WEBSITE_AUTH_ENABLED="True",
-    )
-    with running(storage.server), system.running():
+    settings = str(SETTINGS)
+    system = SystemWithStorage(folder, own_target, DEPENDENCIES_FILE=settings, WEBSITE_AUTH_ENABLED="True")
+    with system.running():
         yield system
 
 

@@ -22,9 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from durable_retry.features.openapi.routes import described
 from durable_retry.http.routes import Route
 from durable_retry.routing import table
-from scripts.processes import running
-from tests.support.app import System
-from tests.support.azurite import Storage
+from tests.support.app import System, SystemWithStorage
 from tests.support.target import Target
 
 type Operation = APIOperation[Any, Any, Any, Any]
@@ -70,11 +68,8 @@ class Fuzzed:
 def fuzzed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Fuzzed]:
     """An app of its own: what is fuzzed into it is nobody else's."""
     folder = tmp_path_factory.mktemp("fuzzed")
-    storage = Storage(folder)
-    system = System(
-        folder, target, AzureWebJobsStorage=storage.connection_string, DEPENDENCIES_FILE=str(SETTINGS)
-    )
-    with running(storage.server), system.running():
+    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
+    with system.running():
         fuzzed = Fuzzed(system)
         yield fuzzed
         fuzzed.session.close()

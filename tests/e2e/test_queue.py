@@ -11,8 +11,8 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
-from scripts.processes import eventually, running
-from tests.support.app import System, operation
+from scripts.processes import eventually
+from tests.support.app import System, SystemWithStorage, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
 
@@ -49,19 +49,17 @@ def hubless(
 ) -> Iterator[tuple[System, Storage, Path]]:
     """The app with a task hub that cannot be reached, its storage, and where starts are noted."""
     folder = tmp_path_factory.mktemp("hubless")
-    storage = Storage(folder)
     starts = folder / "starts.txt"
-    system = System(
+    system = SystemWithStorage(
         folder,
         target,
         app=UNREACHABLE_HUB,
-        AzureWebJobsStorage=storage.connection_string,
         STARTS_FILE=str(starts),
         EVENT_HUB="clicks",
         EVENT_HUB_CONNECTION="Endpoint=sb://shop.example/",
     )
-    with running(storage.server), system.running():
-        yield system, storage, starts
+    with system.running():
+        yield system, system.storage, starts
 
 
 @pytest.mark.long

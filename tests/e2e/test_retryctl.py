@@ -13,18 +13,13 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from retryctl.cli import main
-from scripts.processes import ROOT, eventually, running
-from tests.support.app import System
-from tests.support.azurite import Storage
+from scripts.processes import ROOT, eventually
+from tests.support.app import System, SystemWithStorage
+from tests.support.retryctl import Terminal
 from tests.support.target import Target
 
 DOCUMENT = ROOT / "docs" / "retryctl.md"
 QUICK = ["--retry", "jitter=none", "--retry", "initial_seconds=0.2"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Shell:
@@ -66,16 +61,9 @@ class Shell:
 def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Shell]:
     """An app of its own, with the dependencies that a user begins with."""
     folder = tmp_path_factory.mktemp("retryctl")
-    storage = Storage(folder)
     settings = str(ROOT / "dependencies.toml")
-    system = System(
-        folder,
-        target,
-        AzureWebJobsStorage=storage.connection_string,
-        DEPENDENCIES_FILE=settings,
-        ONEBOX_QUEUES="",
-    )
-    with running(storage.server), system.running():
+    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=settings, ONEBOX_QUEUES="")
+    with system.running():
         yield Shell(system)
 
 

@@ -23,8 +23,8 @@ from durable_retry.rules.operations.keys import (
     operation_id_for,
     source_name,
 )
-from scripts.processes import ROOT, ServerDidNotStartError, eventually, running
-from tests.support.app import System, operation
+from scripts.processes import ROOT, ServerDidNotStartError, eventually
+from tests.support.app import System, SystemWithStorage, operation
 from tests.support.azurite import Storage
 from tests.support.semantics import Calls
 from tests.support.target import Target
@@ -149,11 +149,10 @@ class Sources:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Sources]:
     folder: Path = tmp_path_factory.mktemp("sources")
-    storage = Storage(folder)
-    system = System(folder, target, app=ROOT, AzureWebJobsStorage=storage.connection_string, **SETTINGS)
+    system = SystemWithStorage(folder, target, app=ROOT, **SETTINGS)
     missed = away_for_hours(folder / "data")
-    with running(storage.server), system.running():
-        yield Sources(system, storage, missed)
+    with system.running():
+        yield Sources(system, system.storage, missed)
 
 
 def away_for_hours(data: Path) -> list[str]:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 
-from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, running
+from tests.support.azurite import Storage
 from tests.support.onebox.process import IN_ONE_PROCESS
 from tests.support.target import Target
 
@@ -124,6 +125,21 @@ class System:
 
     def log(self) -> str:
         return self.server.log.read_text()
+
+
+class SystemWithStorage(System):
+    """One whose storage account, beside it, is no other's, and stays when the app is killed."""
+
+    def __init__(self, folder: Path, target: Target, *, app: Path = ROOT, **env: str) -> None:
+        self.storage = Storage(folder)
+        env["AzureWebJobsStorage"] = self.storage.connection_string
+        super().__init__(folder, target, app=app, **env)
+
+    @override
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with running(self.storage.server), super().running():
+            yield
 
 
 class HostedSystem(System):

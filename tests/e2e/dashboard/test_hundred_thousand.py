@@ -20,10 +20,8 @@ from durable_retry.storage import clients as storage_clients
 from durable_retry_console.finding.operations import MAX_READ
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries_at_end
 from onebox.hub.archive import unpack
-from scripts.processes import running
 from tests.e2e.dashboard.conftest import SETTINGS
-from tests.support.app import System, dead_letter
-from tests.support.azurite import Storage
+from tests.support.app import System, SystemWithStorage, dead_letter
 from tests.support.browser import Window
 from tests.support.target import Target
 
@@ -73,12 +71,9 @@ new PerformanceObserver(list => {
 def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
     assert browser.is_connected()
     folder: Path = tmp_path_factory.mktemp("crowded")
-    storage = Storage(folder)
-    system = System(
-        folder, target, DEPENDENCIES_FILE=str(SETTINGS), AzureWebJobsStorage=storage.connection_string
-    )
+    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
     store = system.hub_store
-    with running(storage.server), system.running():
+    with system.running():
         system.until(system.accepted("well", "/echo"), "succeeded")
         dead_letter(system, "bad")
         system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
@@ -91,7 +86,7 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
             hub.execute(MULTIPLY, (COPIES,))
             for each in originals:
                 hub.execute(REDATE, {"old": each["created_at"], "id": each["operation_id"]})
-        account = TableServiceClient.from_connection_string(storage.connection_string)
+        account = TableServiceClient.from_connection_string(system.storage.connection_string)
         with account, patch.object(storage_clients, "table_service", lambda: account):
             entries = chain.from_iterable(
                 entries_of(each, from_microseconds(created[each["operation_id"]] // 1000 * 1000))

@@ -4,13 +4,7 @@ from typing import Any
 import pytest
 
 from examples.demo.__main__ import leave_time
-
-
-class Terminal(io.StringIO):
-    """What a person types, or reads."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.support.retryctl import Terminal
 
 
 class Person:
