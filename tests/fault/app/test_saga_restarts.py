@@ -31,10 +31,7 @@ from tests.support.tables import TablesInMemory
 NAMES = ("reserve", "charge", "ship")
 
 
-@pytest.fixture(autouse=True)
-def account(monkeypatch: pytest.MonkeyPatch) -> None:
-    account = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+pytestmark = pytest.mark.usefixtures("tables_in_memory")
 
 
 class Runs:

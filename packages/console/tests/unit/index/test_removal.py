@@ -13,7 +13,6 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History
 from durable_retry.runtime import clock
-from durable_retry.storage import clients as storage_clients
 from durable_retry.upkeep.removal import Past
 from durable_retry_console.index import removal
 from durable_retry_console.index.removal import PARTS_OF_OPERATIONS, remove_old
@@ -36,11 +35,9 @@ def entry(operation_id: str, age: timedelta, **more: Any) -> OperationEntry:
 
 
 @pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    account = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+def account(tables_in_memory: TablesInMemory, monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     monkeypatch.setattr(clock, "now", lambda: NOON)
-    return account
+    return tables_in_memory
 
 
 async def listed(kind: OperationList = OperationList.ALL) -> list[str]:
