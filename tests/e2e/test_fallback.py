@@ -12,7 +12,7 @@ from tests.support.app import System
 
 
 def steer(system: System, dependency: str, control: str) -> None:
-    body = {"reason": "a test"} | ({"for_seconds": 40.0} if control == "open" else {})
+    body = {"reason": "a test"} | ({"for_seconds": 100.0} if control == "open" else {})
     assert system.client.post(f"/api/circuits/{dependency}/{control}", json=body).status_code == 202
     state = {"open": "forced_open", "close": "closed"}[control]
     eventually(lambda: _state_of(system, dependency) == state, f"{dependency} is {state}")

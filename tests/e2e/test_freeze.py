@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,18 +30,19 @@ def freezing(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         yield system
 
 
-def hold(system: System, key: str, dependency: str = "held", **body: Any) -> dict[str, Any]:
-    """Hold everything, and wait until the worker has read of it: for a moment it has older copies."""
+def hold(system: System, key: str, *dependencies: str, **body: Any) -> dict[str, Any]:
+    """Hold everything, and wait until the worker has read of it at these dependencies."""
     headers = {"x-ms-client-principal-name": "ada", "x-ms-client-principal-id": "ada"}
     answer = system.client.post("/api/hold", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
     tries = count()
 
-    def is_held() -> bool:
+    def is_held(dependency: str) -> bool:
         operation_id = system.accepted(f"{key}-before-{next(tries)}", "/echo", dependency=dependency)
         return judged(system, operation_id) == "waiting_circuit"
 
-    eventually(is_held, "an operation is held")
+    for each in dependencies:
+        eventually(partial(is_held, each), f"an operation is held at {each}")
     assert shown(system)["status"] == "held"
     held: dict[str, Any] = answer.json()
     return held
@@ -92,7 +94,7 @@ def accepted(system: System, key: str, number: int, dependency: str) -> list[str
 
 
 def test_everything_is_accepted_and_nothing_starts_until_a_thaw(freezing: System, key: str) -> None:
-    held = hold(freezing, key, reason="wrong amounts")
+    held = hold(freezing, key, *DEPENDENCIES, reason="wrong amounts")
     waiting = [each for name in DEPENDENCIES for each in accepted(freezing, key, 3, name)]
     for each in waiting:
         (wait,) = freezing.until(each, "waiting_circuit")["waits"]
@@ -103,12 +105,12 @@ def test_everything_is_accepted_and_nothing_starts_until_a_thaw(freezing: System
     assert (circuit["state"], circuit["hold"]["by"]) == ("closed", "ada")
 
     preview = shown(freezing)["preview"]
-    assert (preview["operations"], preview["complete"]) == (13, True)
+    assert (preview["operations"], preview["complete"]) == (16, True)
     assert {part["dependency"]: part["held"] for part in preview["by_dependency"]} == {
         "held": 4,
-        "freed": 3,
-        "scarce": 3,
-        "flaky": 3,
+        "freed": 4,
+        "scarce": 4,
+        "flaky": 4,
     }
 
     thaw(freezing, waves=[0.01, 1], wave_seconds=1)
@@ -140,7 +142,7 @@ def test_the_first_circuit_that_opens_stops_a_thaw(freezing: System, key: str) -
 
 def test_a_hold_ends_by_itself_and_outlives_the_app(freezing: System, key: str) -> None:
     until_shown(freezing, "free")
-    hold(freezing, key, reason="a drill", for_seconds=15)
+    hold(freezing, key, "held", reason="a drill", for_seconds=15)
     freezing.server.stop()
     freezing.server.start()
     (operation_id,) = accepted(freezing, key, 1, "held")

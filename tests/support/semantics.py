@@ -22,7 +22,7 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_categories": ("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
         "test_circuits": ("a_dependency_that_dies_", "retries_beyond_the_budget_", "the_intake_of_a_"),
         "test_crash": ("what_waits_and_what_is_in_an_attempt_",),
-        "test_handlers": ("the_shipped_handler_keeps_its_order_",),
+        "test_handlers": ("the_shipped_handler_keeps_its_order_", "a_step_is_remembered_"),
         "test_installed": ("an_orchestration_of_the_shop_",),
         "test_metrics": ("an_outage_leaves_",),
         "test_operations": (
@@ -36,6 +36,7 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     TIMES: {
         "test_circuits": ("one_429_pauses_",),
+        "test_freeze": ("a_hold_ends_by_itself_",),
         "test_outbox": ("an_event_shows_its_data_",),
     },
     SOON: {
