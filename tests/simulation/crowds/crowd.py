@@ -195,8 +195,10 @@ class Crowd:
     @property
     def late_turns(self) -> float:
         """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
-        mean_seconds = sum(self.call_seconds) / 2
-        is_full = self.has_flood or self.workers * self.places < self.rate_per_second * mean_seconds
+        # Every handler has called `OF_HANDLER` before it asks for a turn.
+        wanted = self.rate_per_second * sum(self.call_seconds) / 2
+        wanted = max(wanted, self.operations * (self.dependency == OF_HANDLER))
+        is_full = self.has_flood or self.workers * self.places < wanted
         return 1.0 if self.is_quick and not is_full else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
