@@ -41,6 +41,10 @@ class Trouble(StrEnum):
     REMOVED = "removed"  # the dependency, from the file, and put back
     HELD = "held"  # the circuit, by hand, perhaps during a pause; some are tried all the same
     LIMITED = "limited"  # limits are lowered by a deploy, and raised again
+    FREED = "freed"  # limits are taken out of the file by a deploy, and put back
+    FROZEN = "frozen"  # everything, by hand, and let go in waves
+    REPLAYED = "replayed"  # many of them, which a bulk action has cancelled, by another one
+    RESTARTED_AGAIN = "restarted again"  # the app, a second time while it recovers
 
 
 CROWD_TROUBLES: Final = tuple(Trouble)
@@ -79,6 +83,7 @@ class Crowd:
         together: Whether all become due in one instant, some time after they were accepted.
         is_quick: Whether messages and timers are late by milliseconds only.
         has_flood: Whether slow calls of the neighbours fill the queue of the hub for minutes.
+        has_key_circuits: Whether each limit key has a circuit of its own.
         in_steps: Whether the handler posts in a remembered step, so that no wait after it puts that in doubt.
     """
 
@@ -100,6 +105,7 @@ class Crowd:
     is_quick: bool
     in_steps: bool
     has_flood: bool
+    has_key_circuits: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -110,7 +116,7 @@ class Crowd:
         dependency = rng.choice([SAFE, SAFE, UNSAFE, OF_HANDLER])
         if dependency == OF_HANDLER and bound is Bound.NONE and trouble is not Trouble.DEPLOYED:
             bound = Bound.RATE
-        if bound is Bound.BUDGET:  # Who may send once only does not retry.
+        if bound is Bound.BUDGET or trouble is Trouble.REPLAYED:  # Who may send once only does not retry.
             dependency = SAFE
         has_rate = bound in {Bound.RATE, Bound.BOTH}
         has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
@@ -148,12 +154,18 @@ class Crowd:
             is_quick=rng.random() < 0.7,
             in_steps=rng.random() < 0.5,
             has_flood=rng.random() < 0.5 and bound is not Bound.NONE and workers * places <= _MOST_FLOODED,
+            has_key_circuits=rng.random() < 0.5 and bound is not Bound.BUDGET,
         )
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether workers die."""
+        return self.trouble in {Trouble.RESTARTED, Trouble.RESTARTED_AGAIN}
 
     @property
     def may_be_in_doubt(self) -> bool:
         """Whether operations may end ambiguous: what they have sent may not be sent again."""
-        if self.trouble is Trouble.RESTARTED:
+        if self.is_restarted:
             return self.dependency != SAFE
         return self.dependency == OF_HANDLER and not self.in_steps
 
@@ -202,19 +214,23 @@ class Crowd:
         return 1.0 if self.is_quick and not is_full else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
-        """Return the file: with other times for attempts, without a dependency, or a part of the limits."""
+        """Return the file: with other times for attempts, without a dependency, or a part of the limits.
+
+        A part of 0 is none of them.
+        """
         lines = [
             f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
             f"deadline_seconds = 36000\n[defaults.retry_budget]\nratio = {self.ratio}",
             f"minimum_per_second = {MINIMUM_PER_SECOND}",
             f"[defaults.circuit]\nminimum_calls = {1_000 if self.ratio else 5}",
             "window_seconds = 20\nbreak_seconds = 20",
+            f"by = '{'limit_key' if self.has_key_circuits else ''}'",
             f"[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = {self.retry_seconds}",
             "max_attempts = 50",
         ]
         for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR):
             if name != without:
-                limits = self._limits(part) if name == self.limited else ""
+                limits = self._limits(part) if name == self.limited and part else ""
                 unsafe = "" if name in {SAFE, NEIGHBOUR} else 'idempotency = { header = "" }'
                 lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{limits}\n{unsafe}')
         return parse_config("\n".join(lines), {})
@@ -241,10 +257,11 @@ class Crowd:
     def __str__(self) -> str:
         limits = "no limits" if self.bound is Bound.NONE else self._limits()
         limits = f"a budget of {self.ratio}" if self.ratio else limits
+        circuits = ", a circuit for each key" if self.has_key_circuits and self.keys else ""
         steps = " in steps" if self.dependency == OF_HANDLER and self.in_steps else ""
         return (
             f"{self.operations} operations, {self.dependency}{steps}, {self.trouble}, {limits}, "
-            f"{self.keys} keys, {self.workers} workers of {self.places} places, "
+            f"{self.keys} keys{circuits}, {self.workers} workers of {self.places} places, "
             f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
             f"{', a flood' if self.has_flood else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"

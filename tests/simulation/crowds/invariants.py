@@ -90,10 +90,29 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
         most = throttled.operation.policy.max_retry_after_seconds
         until = throttled.ended_at + timedelta(seconds=min(throttled.retry_after_seconds, most))
         until -= _SECOND * (not story.shape.is_quick)
-        early = [call for call in calls if throttled.ended_at + _SEEN_WITHIN < call.at < until]
+        early = [
+            call
+            for call in calls
+            if throttled.ended_at + _SEEN_WITHIN < call.at < until and _shares_circuit(story, call, throttled)
+        ]
         if early:
             yield f"{len(early)} calls began before {_at(until)}, the first at {_at(early[0].at)}"
             return
+
+
+def _shares_circuit(story: CrowdStory, one: Call, other: Call) -> bool:
+    return not story.shape.has_key_circuits or one.operation.limit_key == other.operation.limit_key
+
+
+def holds_are_kept(story: CrowdStory) -> Iterator[str]:
+    """While everything is held no attempt calls that has begun since."""
+    begun_at, ended_at = story.frozen or (START, START)
+    for name, target in story.app.targets.items():
+        early = [
+            call.at for call in target.calls if begun_at + _SEEN_WITHIN < call.execution.began_at < ended_at
+        ]
+        if early:
+            yield f"{len(early)} calls of {name} began while it was held, the first at {_at(min(early))}"
 
 
 def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
@@ -245,7 +264,13 @@ def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
 
 def _limited_calls(story: CrowdStory) -> list[Call]:
     calls = story.app.targets[story.shape.limited].calls
-    return [call for call in calls if call.operation.operation_id not in story.tried]
+    begun_at, ended_at = story.unlimited or (START, START)
+    return [
+        call
+        for call in calls
+        if call.operation.operation_id not in story.tried
+        and not begun_at <= call.at < ended_at + _SEEN_WITHIN
+    ]
 
 
 def _calls_of(story: CrowdStory, wave: Wave, target: str = "") -> list[Call]:
@@ -280,6 +305,7 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     starts_stay_within_the_rate,
     calls_stay_within_the_limit,
     pauses_are_kept,
+    holds_are_kept,
     unsafe_requests_arrive_once,
     what_waits_is_not_lost,
     nothing_waits_when_nobody_does,

@@ -55,6 +55,7 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "starts_stay_within_the_rate": lambda: patch.object(CircuitCache, "within_limits", _within_any),
     "calls_stay_within_the_limit": lambda: patch.object(CircuitCache, "within_limits", _within_any),
     "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
+    "holds_are_kept": lambda: patch.object(CircuitCache, "freeze", lambda *_: None),
     "unsafe_requests_arrive_once": lambda: patch("durable_retry.attempt.attempt.insert_marker", _is_new),
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),

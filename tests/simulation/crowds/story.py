@@ -37,6 +37,8 @@ _TOGETHER_SECONDS: Final = 20.0
 _STOPPED_SECONDS: Final = 18.0
 _REMOVED_SECONDS: Final = 90.0
 _LIMITED_SECONDS: Final = 20.0
+_FROZEN_SECONDS: Final = 30.0
+_RECOVERS_SECONDS: Final = 10.0
 _SHORTER_SECONDS: Final = 10.0
 """What a deploy makes of `attempt_seconds`."""
 _PATIENCE_SECONDS: Final = 3_600.0
@@ -50,6 +52,9 @@ _FLOOD_SECONDS: Final = 20.0
 _TRIED: Final = 5
 _ACCEPTED: Final = 202
 _SELL: Final = "sell"
+
+
+type Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class CrowdStory:
         limits_left: What the API says of the limits when the crowd had ended, and when the newcomers had.
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
+        unlimited: From when until when the dependency had no limits; None without such a time.
+        frozen: From when until when everything was held; None without such a time.
         config: The dependencies of workers that come up; `configs` are those that each came up with.
     """
 
@@ -88,6 +95,8 @@ class CrowdStory:
     unfinished: list[str] = field(default_factory=list)
     config: Config = field(init=False)
     configs: dict[str, Config] = field(default_factory=dict)
+    unlimited: Span | None = None
+    frozen: Span | None = None
 
     def __post_init__(self) -> None:
         self.config = self.shape.config()
@@ -127,7 +136,7 @@ class CrowdStory:
         while self._running() and self.world.seconds < until:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(1)
         self.unfinished = self._running()
-        is_forced = self.shape.trouble in {Trouble.TERMINATED, Trouble.RESTARTED}
+        is_forced = self.shape.is_restarted or self.shape.trouble is Trouble.TERMINATED
         await asyncio.sleep(_FORCED_SECONDS if is_forced else self.shape.late_seconds)
         _, circuit = await self.people.call("circuit", dependency=self.shape.limited)
         self.limits_left.append(circuit["limits"])
@@ -180,10 +189,22 @@ class CrowdStory:
     async def _restart(self) -> None:
         await self.world.restart(_STOPPED_SECONDS)
 
+    async def _restart_again(self) -> None:
+        await self._restart()
+        await asyncio.sleep(self.world.rng.uniform(0, _RECOVERS_SECONDS))
+        await self._restart()
+
     async def _cancel(self) -> None:
         names = self._some()
         self.taken |= names
         await self._for_each(names, lambda name: self.people.call("cancel", operation_id=name))
+
+    async def _cancel_and_replay(self) -> None:
+        self.taken |= (names := self._some())
+        await self.people.call("act on many", {"action": "cancel", "ids": sorted(names)})
+        await asyncio.sleep(self.world.rng.uniform(0, _RECOVERS_SECONDS))
+        body = {"action": "replay", "filter": {}, "rate_per_second": 50, "probe": False}
+        await self.people.call("act on many", body)
 
     async def _terminate(self) -> None:
         self.taken |= (names := self._some())
@@ -212,6 +233,20 @@ class CrowdStory:
         await self._replace_workers(self.shape.config(part=0.5))
         await asyncio.sleep(_LIMITED_SECONDS)
         await self._replace_workers(self.shape.config())
+
+    async def _free(self) -> None:
+        begun_at = self.world.now()
+        await self._replace_workers(self.shape.config(part=0.0))
+        await asyncio.sleep(_LIMITED_SECONDS)
+        await self._replace_workers(self.shape.config())
+        self.unlimited = (begun_at, self.world.now())
+
+    async def _freeze(self) -> None:
+        await self.people.call("hold", {"reason": "a drill"})
+        begun_at = self.world.now()
+        await asyncio.sleep(_FROZEN_SECONDS)
+        self.frozen = (begun_at, self.world.now())
+        await self.people.call("thaw", {"waves": [0.3, 1.0], "wave_seconds": 10.0})
 
     async def _hold(self) -> None:
         if self.world.rng.random() < 0.5:
@@ -272,6 +307,10 @@ _DISTURB: Final[dict[Trouble, Callable[[CrowdStory], Awaitable[None]]]] = {
     Trouble.REMOVED: CrowdStory._remove,
     Trouble.HELD: CrowdStory._hold,
     Trouble.LIMITED: CrowdStory._limit,
+    Trouble.FREED: CrowdStory._free,
+    Trouble.FROZEN: CrowdStory._freeze,
+    Trouble.REPLAYED: CrowdStory._cancel_and_replay,
+    Trouble.RESTARTED_AGAIN: CrowdStory._restart_again,
 }
 
 
