@@ -265,8 +265,8 @@ def after(
     """
     if step_at is None:
         moved, action = _after(operation, state, result, now, on_its_way)
-        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)
-        return replace(moved, step=None if has_ended else state.step), action
+        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)  # of a step nothing is left then
+        return moved if has_ended else replace(moved, step=state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
     # An operation or an event of the outbox: both are dataclasses.
     called: Retryable = replace(cast("Any", operation), dependency=step_at)
