@@ -104,8 +104,12 @@ def test_everything_is_accepted_and_nothing_starts_until_a_thaw(freezing: System
     circuit = freezing.client.get("/api/circuits/held").json()
     assert (circuit["state"], circuit["hold"]["by"]) == ("closed", "ada")
 
-    preview = shown(freezing)["preview"]
-    assert (preview["operations"], preview["complete"]) == (16, True)
+    def counted() -> dict[str, Any] | None:
+        preview: dict[str, Any] = shown(freezing)["preview"]
+        return preview if preview["operations"] == 16 else None
+
+    preview = eventually(counted, "the index shows all that waits")
+    assert preview["complete"]
     assert {part["dependency"]: part["held"] for part in preview["by_dependency"]} == {
         "held": 4,
         "freed": 4,
