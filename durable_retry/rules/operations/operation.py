@@ -338,6 +338,10 @@ def operation_from(
     start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
+    run, priority = run_number(now), _priority_of_request(request, dependency)
+    deadline_at = deadline_of(start_at or now, timeouts.deadline_seconds)
+    ttl_seconds = dependency.idempotency.ttl_seconds
+    keeps_record = not key_is_generated and _may_outlive(ttl_seconds, history_for)
     call = None if request.request is None else request.request.to_json()
     given = {
         "dependency": request.dependency,
@@ -345,18 +349,17 @@ def operation_from(
         "handler": request.handler,
         "input": request.input,
     }
-    ttl_seconds = dependency.idempotency.ttl_seconds
     return OperationInput(
         operation_id=operation_id_for(name.scope, name.key),
         key=name.key,
-        run=run_number(now),
+        run=run,
         source=source,
         dependency=dependency.name,
         fingerprint="" if key_is_generated else fingerprint_of(given, dependency.idempotency.fingerprint),
         policy=policy,
         timeouts=timeouts,
         created_at=now,
-        deadline_at=deadline_of(start_at or now, timeouts.deadline_seconds),
+        deadline_at=deadline_at,
         ttl_seconds=ttl_seconds,
         handler=request.handler,
         request=call,
@@ -365,10 +368,10 @@ def operation_from(
         trace=trace,
         start_at=start_at,
         parts={name: part.document for name, part in parts.items()} or None,
-        priority=_priority_of_request(request, dependency),
+        priority=priority,
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
-        keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
+        keeps_record=keeps_record or None,
     )
 
 
