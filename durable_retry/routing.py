@@ -21,8 +21,6 @@ CORE: Final = (
         "operations/{*rest}",
         ("durable_retry.intake.routes:routes", "durable_retry.operations.routes:routes"),
     ),
-    Collection("dependencies", ("durable_retry.operations.dependency_routes:routes",)),
-    Collection("handlers", ("durable_retry.operations.dependency_routes:routes",)),
     Collection("circuits/{*rest}", ("durable_retry.circuit.routes:routes",)),
     Collection(
         "dead-letters/{*rest}",

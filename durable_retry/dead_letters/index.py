@@ -16,7 +16,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -35,7 +35,7 @@ from durable_retry.rules.dead_letters.document import (
     open_dead_letters,
 )
 from durable_retry.rules.dead_letters.filters import NAME_CHARS
-from durable_retry.rules.dead_letters.record import Facets, KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.storage import contents, tables
@@ -54,7 +54,7 @@ async def list_record(record: KeptDeadLetter) -> None:
     names = {name: value[:NAME_CHARS] for name, value in record.names.items()}
     told = {
         "created_at": to_rfc3339(record.created_at),
-        **asdict(Facets.of(record)),
+        **record.facets,
         # As JSON, whose ASCII takes any character that a message can have.
         "names": json.dumps(names),
     }

@@ -15,7 +15,7 @@ from durable_retry.base.json_forms import newest_first
 from durable_retry.dead_letters.index import AFTER_ALL, NEWEST_FIRST, TABLE, id_at
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.rules.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
-from durable_retry.rules.dead_letters.record import Facets, KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.storage import lists, tables
 
 _ROUNDS: Final = 5
@@ -128,5 +128,5 @@ def _is_named(filter_: DeadLetterFilter, search: DeadLetterSearch, record: KeptD
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before
     )
-    facets_fit = filter_.matches(Facets.of(record)) and filter_.matches_record(record)
+    facets_fit = filter_.matches(record) and filter_.matches_record(record)
     return is_in_time and facets_fit and search.matches(record)

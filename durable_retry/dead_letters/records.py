@@ -120,14 +120,6 @@ type RecordChange = Callable[[KeptDeadLetter], KeptDeadLetter]
 """Returns the changed dead letter, or raises when the change is not allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A dead letter and the etag of its row's version."""
-
-    record: KeptDeadLetter
-    etag: str
-
-
 async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     """Store the dead letter of an operation without success, and return its id, the same for the same end.
 
@@ -194,8 +186,8 @@ async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datet
 
 async def find_dead_letter(dead_letter_id: str) -> KeptDeadLetter | None:
     """Return a dead letter, or None when there is none of this id; `unreadable` where nobody can read it."""
-    stored = await _read_stored(dead_letter_id)
-    return None if stored is None else stored.record
+    version = await _read_version(dead_letter_id)
+    return None if version is None else _record_or_stand_in(version.row)
 
 
 async def find_dead_letters(ids: Iterable[str]) -> list[KeptDeadLetter | None]:
@@ -274,16 +266,16 @@ async def settle(record: KeptDeadLetter) -> None:
 
 async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     """Delete a dead letter; False when it is no longer archived since that instant."""
-    stored = await _read_stored(dead_letter_id)
-    if stored is None:
+    version = await _read_version(dead_letter_id)
+    if version is None:
         return True
-    record = stored.record
+    record = _record_or_stand_in(version.row)
     # For one that nobody can read, only the index says since when.
     since = archived_at if record.unreadable is not None else record.archived_at
     if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False
     # By its version: whoever restores it at this moment keeps it.
-    return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
+    return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, version.etag)
 
 
 async def _rows_of_features(record: KeptDeadLetter, now: datetime) -> list[tables.Row]:
@@ -349,10 +341,9 @@ def _existing_record(dead_letter_id: str, record: KeptDeadLetter | None) -> Kept
     return record
 
 
-async def _read_stored(dead_letter_id: str) -> Stored | None:
-    match = _ID.fullmatch(dead_letter_id)
-    version = await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if match else None
-    return None if version is None else Stored(_record_or_stand_in(version.row), version.etag)
+async def _read_version(dead_letter_id: str) -> tables.Versioned | None:
+    is_id = _ID.fullmatch(dead_letter_id) is not None
+    return await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if is_id else None
 
 
 def _record_or_stand_in(row: tables.Row) -> KeptDeadLetter:

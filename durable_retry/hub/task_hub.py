@@ -15,7 +15,7 @@ from typing import Any, Final, Self, override
 import grpc
 from azure.durable_functions import DurableFunctionsClient
 from azure.durable_functions.internal.serialization import FunctionsDataConverter
-from durabletask.client import OrchestrationQuery, OrchestrationStatus
+from durabletask.client import OrchestrationQuery, OrchestrationState, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
@@ -153,8 +153,15 @@ class TaskHub:
             client._data_converter = _PLAIN_JSON  # noqa: SLF001 - its constructor takes none
         return clients[self.configuration]
 
-    def _asked_client(self) -> "_AskedClient":
-        return _AskedClient(self)
+    async def __aenter__(self) -> DurableFunctionsClient:
+        """Give the client for a block; what that refuses is raised as `TaskHubUnavailableError`."""
+        return await self.client()
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if isinstance(error, grpc.aio.AioRpcError):
+            raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
 
     async def check(self) -> None:
         await self.read_instance(ID_PREFIX + "health")
@@ -183,7 +190,7 @@ class TaskHub:
         policy = _REPLACE_ENDED if again else _NEVER_REPLACE
         if was_lost:
             policy = _REPLACE_PENDING
-        async with self._asked_client() as client:
+        async with self as client:
             try:
                 await client.schedule_new_orchestration(
                     function_name(name), input=input_, instance_id=instance_id, reuse_id_policy=policy
@@ -196,29 +203,26 @@ class TaskHub:
 
     async def read_instance(self, instance_id: str) -> Instance | None:
         """Return an instance, or None when the task hub has none of this id."""
-        async with self._asked_client() as client:
+        async with self as client:
             state = await client.get_orchestration_state(instance_id)
-        if state is None or state.runtime_status not in ENDED_BADLY:
-            return None if state is None else Instance.of(state)
-        return await self._with_asked_for(Instance.of(state))
+        return None if state is None else await self._instance_of(state)
 
     async def wait_for_end(self, instance_id: str, seconds: float) -> Instance | None:
         """Return the instance once it finished, or None when it did not within `seconds`."""
-        async with self._asked_client() as client:
+        async with self as client:
             try:
                 state = await client.wait_for_orchestration_completion(instance_id, timeout=seconds)
             except TimeoutError:
                 return None
-        if state is None or state.runtime_status not in ENDED_BADLY:
-            return None if state is None else Instance.of(state)
-        return await self._with_asked_for(Instance.of(state))
+        return None if state is None else await self._instance_of(state)
 
-    async def _with_asked_for(self, instance: Instance) -> Instance:
-        """Return an instance that ended badly with what it asked for, if it is an operation.
+    async def _instance_of(self, state: OrchestrationState) -> Instance:
+        """Return an instance; an operation that ended badly with what it asked for.
 
         Its history says so. A custom status does not: an instance of Azure Storage loses it when it fails.
         """
-        if not instance.instance_id.startswith(ID_PREFIX):
+        instance = Instance.of(state)
+        if state.runtime_status not in ENDED_BADLY or not instance.instance_id.startswith(ID_PREFIX):
             return instance
         events = await self.read_history(instance.instance_id)
         names = frozenset(event["taskScheduled"]["name"] for event in events if "taskScheduled" in event)
@@ -230,7 +234,7 @@ class TaskHub:
         Raises:
             InstanceEndedError: It has ended, or there is none of this id.
         """
-        async with self._asked_client() as client:
+        async with self as client:
             try:
                 await client.raise_orchestration_event(instance_id, name, data=dict(data))
             except grpc.aio.AioRpcError as error:
@@ -249,7 +253,7 @@ class TaskHub:
         is_completed = instance.runtime_status is OrchestrationStatus.COMPLETED
         if completed_before and not (is_completed and instance.created_at < completed_before):
             return False
-        async with self._asked_client() as client:
+        async with self as client:
             await client.purge_orchestration(instance.instance_id)
         return True
 
@@ -263,8 +267,8 @@ class TaskHub:
             instance_id_prefix=selection.prefix,
         )
         request = build_query_instances_req(query, _token_message(token))
-        async with self._asked_client() as client:
-            page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
+        async with self as client:
+            page = await client._get_stub().QueryInstances(request)
         return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
 
     async def read_history(self, instance_id: str) -> list[dict[str, Any]]:
@@ -273,8 +277,8 @@ class TaskHub:
         The SDK's own call turns events into objects that no executor takes.
         """
         request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
-        async with self._asked_client() as client:
-            chunks = client._get_stub().StreamInstanceHistory(request)  # noqa: SLF001 - as in instance_page
+        async with self as client:
+            chunks = client._get_stub().StreamInstanceHistory(request)
             try:
                 return [MessageToDict(event) async for chunk in chunks for event in chunk.events]
             except grpc.aio.AioRpcError as error:
@@ -301,7 +305,7 @@ class TaskHub:
 
     async def read_entity(self, entity_id: EntityInstanceId) -> str | None:
         """Return the state of an entity as JSON text, or None when it has none."""
-        async with self._asked_client() as client:
+        async with self as client:
             entity = await client.get_entity(entity_id)
         return None if entity is None else entity.get_state(str)
 
@@ -314,8 +318,8 @@ class TaskHub:
             pageSize=Int32Value(value=_HEAVY_ROWS),
             continuationToken=_token_message(token),
         )
-        async with self._asked_client() as client:
-            page = await client._get_stub().QueryEntities(pb.QueryEntitiesRequest(query=query))  # noqa: SLF001 - as in instance_page
+        async with self as client:
+            page = await client._get_stub().QueryEntities(pb.QueryEntitiesRequest(query=query))
         states = [entity.serializedState.value for entity in page.entities if entity.serializedState.value]
         return EntityPage(states, _next_token(page.continuationToken.value, token))
 
@@ -323,7 +327,7 @@ class TaskHub:
         self, entity_id: EntityInstanceId, operation: str, message: dict[str, Any], at: datetime | None = None
     ) -> None:
         """Signal an entity; at an instant, by a message that is delivered then."""
-        async with self._asked_client() as client:
+        async with self as client:
             await client.signal_entity(entity_id, operation, message, signal_time=at)
 
     async def purge_entity(self, entity_id: EntityInstanceId) -> bool:
@@ -331,8 +335,8 @@ class TaskHub:
         # The SDK's own call says that the id is an orchestration's.
         request = pb.PurgeInstancesRequest(instanceId=str(entity_id), isOrchestration=False)
         try:
-            async with self._asked_client() as client:
-                done = await client._get_stub().PurgeInstances(request)  # noqa: SLF001 - as in instance_page
+            async with self as client:
+                done = await client._get_stub().PurgeInstances(request)
         except TaskHubUnavailableError:
             return False  # What a hub answers that cannot do it is not specified.
         return done.deletedInstanceCount > 0
@@ -346,25 +350,9 @@ class TaskHub:
         request = pb.CleanEntityStorageRequest(
             removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token_message(token)
         )
-        async with self._asked_client() as client:
-            done = await client._get_stub().CleanEntityStorage(request)  # noqa: SLF001 - as in instance_page
+        async with self as client:
+            done = await client._get_stub().CleanEntityStorage(request)
         return done.emptyEntitiesRemoved, _next_token(done.continuationToken.value, token)
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedClient:
-    """The client of a task hub; what that refuses is raised as `TaskHubUnavailableError`."""
-
-    hub: TaskHub
-
-    async def __aenter__(self) -> DurableFunctionsClient:
-        return await self.hub.client()
-
-    async def __aexit__(
-        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
-    ) -> None:
-        if isinstance(error, grpc.aio.AioRpcError):
-            raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
 
 
 _ENDED: Final = ENDED_BADLY | {OrchestrationStatus.COMPLETED}

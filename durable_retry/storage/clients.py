@@ -8,7 +8,7 @@ The SDK of tables is imported when one is first used (`table_service.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import chain
@@ -96,11 +96,19 @@ def items_of[T](paged: "ItemPaged[T]") -> Iterator[T]:
 def table_service() -> "TableServiceClient":
     """Return the client of the account's tables."""
     # Once per process: app settings do not change while it runs, and a call should not read them again.
-    account, service = storage_account(), imported(_TABLE_SERVICE)
     options = CLIENT_OPTIONS | {"transport": imported(_TRANSPORT)(_THREADS)}
-    client: TableServiceClient = (
-        service.from_connection_string(account.text, **options)
-        if isinstance(account, ConnectionString)
-        else service(account.tables_url, credential=credential_of(account.identity), **options)
-    )
+    client: TableServiceClient = client_of_account(_TABLE_SERVICE, "tables_url", options)
     return client
+
+
+def client_of_account(service: str, url: str, options: Mapping[str, Any]) -> Any:
+    """Return a client of the app's storage account.
+
+    Args:
+        service: Where its class is.
+        url: The attribute of an `IdentityAccount` that has its URL.
+    """
+    account, make = storage_account(), imported(service)
+    if isinstance(account, ConnectionString):
+        return make.from_connection_string(account.text, **options)
+    return make(getattr(account, url), credential=credential_of(account.identity), **options)

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 
 from durable_retry.base.errors import MessageRefusedError
-from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import encodes_queue_messages
-from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
-from durable_retry.storage.clients import CLIENT_OPTIONS, items_of, run_in_pool
+from durable_retry.storage.clients import CLIENT_OPTIONS, client_of_account, items_of, run_in_pool
 
 if TYPE_CHECKING:
     from azure.storage.queue import QueueServiceClient
@@ -168,10 +166,5 @@ async def delete_taken(queue: str, message: TakenMessage) -> None:
 @cache
 def _queue_service() -> "QueueServiceClient":
     # Once per process: app settings do not change while it runs, and a call should not read them again.
-    account, service = storage_account(), imported(_SERVICE)
-    client: QueueServiceClient = (
-        service.from_connection_string(account.text, **_CLIENT_OPTIONS)
-        if isinstance(account, ConnectionString)
-        else service(account.queues_url, credential=credential_of(account.identity), **_CLIENT_OPTIONS)
-    )
+    client: QueueServiceClient = client_of_account(_SERVICE, "queues_url", _CLIENT_OPTIONS)
     return client

@@ -10,7 +10,7 @@ from inspect import cleandoc
 from typing import Any, Final, override
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaMode, JsonSchemaValue
 
 from durable_retry.base.answers import Answer, ProblemDocument
 from durable_retry.base.json_forms import JsonShape
@@ -39,7 +39,8 @@ from durable_retry.http.routes import (
     Route,
     RouteAnswer,
 )
-from durable_retry.rules.operations.request import members_by_feature
+from durable_retry.rules.config.dependency import Dependency, models_of_features
+from durable_retry.rules.operations.request import OperationRequest, members_by_feature
 
 _CLOUD_EVENT: Final = "application/cloudevents+json"
 _REF: Final = "#/components/schemas/{model}"
@@ -136,6 +137,39 @@ class _Schemas(GenerateJsonSchema):
 
     _is_sent = False
 
+    _completed: frozenset[type] = frozenset()
+
+    @override
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        cls = schema.get("cls")
+        if cls is Dependency:  # Its serializer returns any mapping, which would say nothing of the keys.
+            schema = {key: part for key, part in schema.items() if key != "serialization"}
+        described = super().generate_inner(schema)
+        if cls in _WITH_FEATURES.keys() - self._completed:
+            self._completed |= {cls}
+            _WITH_FEATURES[cls](self, self._whole(described))
+        return described
+
+    def _whole(self, described: JsonSchemaValue) -> dict[str, Any]:
+        return self.get_schema_from_definitions(JsonRef(described["$ref"])) or {}
+
+    def add_keys(self, whole: dict[str, Any]) -> None:
+        """Describe the keys of features among those of a dependency."""
+        for model in models_of_features().values():
+            own = self._whole(self.generate_inner(model.__pydantic_core_schema__))
+            for key, shape in own["properties"].items():
+                known = whole["properties"].get(key)
+                whole["properties"][key] = shape if known is None else {"anyOf": [known, shape]}
+            _, _, attributes = own["description"].partition("Attributes:\n")
+            whole["description"] = f"{whole['description']}\n{attributes}"
+
+    def add_members(self, whole: dict[str, Any]) -> None:
+        """Describe the members of features among those of an operation."""
+        for members in members_by_feature().values():
+            own = self._whole(self.generate_inner(members.model.__pydantic_core_schema__))
+            whole["properties"] |= own.get("properties", {})
+            whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
+
     @override
     def model_schema(self, schema: Any) -> dict[str, Any]:
         outer, self._is_sent = self._is_sent, issubclass(schema["cls"], Strict)
@@ -155,6 +189,10 @@ class _Schemas(GenerateJsonSchema):
         return super().normalize_name(re.sub(r"Page\[(\w+?)(Document)?\]", r"\1Page", name))
 
 
+_WITH_FEATURES: Final = {Dependency: _Schemas.add_keys, OperationRequest: _Schemas.add_members}
+"""Classes among whose members stand those of features."""
+
+
 def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     bodies = dict.fromkeys(route.body for route in routes if route.body is not None)
     answers = dict.fromkeys(model for model in _answer_models(routes) if model not in bodies)
@@ -163,8 +201,9 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
         ref_template=_REF,
         schema_generator=_Schemas,
     )
-    # What features add to a request is described there, property by property.
-    added = {members.model.__name__ for members in members_by_feature().values()}
+    # What features add is described there, property by property.
+    models = [*models_of_features().values(), *(members.model for members in members_by_feature().values())]
+    added = {model.__name__ for model in models}
     schemas: dict[str, Any] = {name: each for name, each in generated["$defs"].items() if name not in added}
     for name, path in [each for each in LEFT_OPEN if each[0] in schemas]:
         _replace_schema(schemas[name], path, _OPERATION)

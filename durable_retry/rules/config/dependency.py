@@ -24,7 +24,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     InstanceOf,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -34,8 +33,6 @@ from pydantic import (
     create_model,
     model_serializer,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from durable_retry.base.masking import Masking
 from durable_retry.base.names import PriorityName
@@ -209,23 +206,6 @@ class Dependency:
             own = self.of_features.get(feature, model()).model_dump(mode="json")
             document |= {key: value for key, value in own.items() if value is not None or key not in document}
         return document
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Describe the keys of features among its own."""
-        # Its serializer returns any mapping, which would say nothing of the keys.
-        described = handler({key: part for key, part in schema.items() if key != "serialization"})
-        whole = handler.resolve_ref_schema(described)
-        for model in models_of_features().values():
-            own = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
-            for key, shape in own["properties"].items():
-                known = whole["properties"].get(key)
-                whole["properties"][key] = shape if known is None else {"anyOf": [known, shape]}
-            _, _, attributes = own["description"].partition("Attributes:\n")
-            whole["description"] = f"{whole['description']}\n{attributes}"
-        return described
 
 
 class UnknownTargetError(InvalidInputError):

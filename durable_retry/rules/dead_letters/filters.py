@@ -13,7 +13,7 @@ from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import TURN_NAMES, TurnNames
 from durable_retry.base.text import may_mention, mentions
-from durable_retry.rules.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.record import FACETS, KeptDeadLetter, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class DeadLetterFilter(TurnNames, JsonShape):
     def facets(self) -> dict[str, str]:
         return {name: value for name in FACETS if (value := getattr(self, name)) is not None}
 
-    def matches(self, facets: Facets) -> bool:
-        return all(value == getattr(facets, name) for name, value in self.facets.items())
+    def matches(self, record: KeptDeadLetter) -> bool:
+        return self.facets.items() <= record.facets.items()
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
         """Return whether a dead letter may have the names and reasons, as far as its index row shows."""

@@ -12,11 +12,11 @@ Credentials in the headers of a caller's request are not stored, see `rules.oper
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from pydantic import Field
 
@@ -42,6 +42,9 @@ def failure_group(
     parts = (dependency or "", category, reason, str(status_code or ""), _VARIABLE.sub("#", error or ""))
     return "g-" + sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
+
+FACETS: Final = ("reason", "category", "dependency", "group")
+"""Names of the values by which a dead letter can be found, besides status and time."""
 
 MAX_NOTES: Final = 100
 MAX_MESSAGE_CHARS: Final = 100_000
@@ -188,6 +191,11 @@ class KeptDeadLetter(JsonShape):
         """What a search looks for it by, without what it has not."""
         names = ("key", "operation_id", "correlation_id", "detail", "app_version", *TURN_NAMES)
         return {name: text for name in names if (text := getattr(self, name))}
+
+    @property
+    def facets(self) -> dict[str, str]:
+        """The values by which it can be found; "" for the dependency of a message that names none."""
+        return {name: str(getattr(self, name) or "") for name in FACETS}
 
     def _text_of(self, *names: str) -> str | None:
         value: Any = self.operation
@@ -337,28 +345,6 @@ def shortened(record: KeptDeadLetter, why: str) -> KeptDeadLetter:
         message=text[:_SHORT_CHARS],
         message_chars=record.message_chars or len(text),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facets:
-    """The values by which a dead letter can be found, besides status and time."""
-
-    reason: str  # a value of `DeadLetterReason`
-    category: str
-    dependency: str  # "" for a message that names none
-    group: str
-
-    @classmethod
-    def of(cls, record: KeptDeadLetter) -> Self:
-        return cls(
-            reason=record.reason.value,
-            category=record.category.value,
-            dependency=record.dependency or "",
-            group=record.group,
-        )
-
-
-FACETS: Final = tuple(field.name for field in fields(Facets))
 
 
 STATUS_MOVES: Final = frozenset(

@@ -14,12 +14,9 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     PrivateAttr,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from durable_retry.base.names import PriorityName
 from durable_retry.base.validation import (
@@ -323,19 +320,6 @@ class OperationRequest(Strict):
         """Check it against the keys that its dependency has of features."""
         for _, members in _members_at(dependency):
             yield from members.misfits(self, dependency)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Describe the members of features among its own."""
-        described = handler(schema)
-        whole = handler.resolve_ref_schema(described)
-        for members in members_by_feature().values():
-            own = handler.resolve_ref_schema(handler(members.model.__pydantic_core_schema__))
-            whole["properties"] |= own.get("properties", {})
-            whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
-        return described
 
     @property
     def target(self) -> str:

@@ -20,6 +20,7 @@ from durable_retry.http.routes import Route, RouteAnswer
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, features
 from durable_retry.routing import collections, table
+from durable_retry.rules.config.dependency import models_of_features
 from durable_retry.rules.operations.request import OperationRequest, members_by_feature, split_members
 from durable_retry.settings.configuration import Registration
 
@@ -241,6 +242,18 @@ async def test_the_document_is_written_once_and_not_sent_again_to_who_has_it() -
     assert second.get_body() is first.get_body()
     known = await answer(**{"If-None-Match": first.headers["ETag"]})
     assert (known.status_code, known.get_body()) == (304, b"")
+
+
+def test_what_features_add_to_a_dependency_and_to_an_operation_is_described_among_the_rest() -> None:
+    schemas = described()["components"]["schemas"]
+    dependency, operation = schemas["Dependency"]["properties"], schemas["OperationRequest"]["properties"]
+    models = models_of_features().values()
+    keys = {info.alias or name for model in models for name, info in model.model_fields.items()}
+    assert dependency.keys() >= {"name", *keys}
+    assert all(dependency[key]["description"] for key in keys)
+    members = {name for each in members_by_feature().values() for name in each.model.model_fields}
+    assert operation.keys() >= {"dependency", *members}
+    assert not {model.__name__ for model in models} & schemas.keys()
 
 
 def test_what_is_sent_and_shown_has_one_description() -> None:

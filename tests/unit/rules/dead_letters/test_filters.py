@@ -9,20 +9,19 @@ import pytest
 
 from durable_retry.base.names import Priority
 from durable_retry.rules.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
-from durable_retry.rules.dead_letters.record import Facets, KeptDeadLetter, Status, of_operation
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import in_order
 
 RECORD = of_operation(an_entry("op-1"), NOON)
-FACETS = Facets.of(RECORD)
 
 
 def test_every_facet_that_is_given_must_match() -> None:
-    assert DeadLetterFilter().matches(FACETS)
-    assert DeadLetterFilter(reason="RejectedByDependency", category="malformed").matches(FACETS)
-    assert not DeadLetterFilter(reason="RejectedByDependency", category="transient").matches(FACETS)
-    assert not DeadLetterFilter(group="another").matches(FACETS)
-    assert not DeadLetterFilter(dependency="another").matches(FACETS)
+    assert DeadLetterFilter().matches(RECORD)
+    assert DeadLetterFilter(reason="RejectedByDependency", category="malformed").matches(RECORD)
+    assert not DeadLetterFilter(reason="RejectedByDependency", category="transient").matches(RECORD)
+    assert not DeadLetterFilter(group="another").matches(RECORD)
+    assert not DeadLetterFilter(dependency="another").matches(RECORD)
 
 
 def test_one_of_several_reasons_must_match_in_the_row_and_in_the_record() -> None:

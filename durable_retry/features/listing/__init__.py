@@ -1,0 +1,11 @@
+"""What the app is configured with, in lists: its dependencies and its handlers."""
+
+from typing import Final
+
+from durable_retry.plugins import Collection, Plugin
+
+_ROUTES: Final = ("durable_retry.features.listing.routes:routes",)
+
+PLUGIN: Final = Plugin(
+    name="listing", collections=(Collection("dependencies", _ROUTES), Collection("handlers", _ROUTES))
+)
