@@ -129,6 +129,11 @@ class Plugin:
             one; it takes the `Plan`, the task hub, the `StepAdmission` that an earlier request of a step has
             reached, and the executions of the attempt that sent nothing. It raises
             `attempt.admission.StepBlockedError`. `attempt_handler` takes a `Plan` and a handler, and runs it.
+        limits: Its module that keeps limits, where its `dependency` is a `rules.config.dependency.Bounds`.
+            `WorkerLimits`, made with a circuit and such keys, is a `circuit.cache.WorkerLimits`; `answer_to`
+            returns how the `rules.retry.slots.SlotRequest` of a step was answered, which was signalled, None
+            while it was not; it takes the task hub, the dependency, the request and the present.
+        circuits: Where its `circuit.circuits.CircuitDocuments` is: what documents of circuits have of it.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
@@ -201,6 +206,8 @@ class Plugin:
     check: str = ""
     attempt: str = ""
     handlers: str = ""
+    limits: str = ""
+    circuits: str = ""
     transport: str = ""
     tls: str = ""
     members: str = ""
@@ -252,6 +259,12 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 def handler_module() -> str:
     """Return the module that runs handlers; "" where no feature has one."""
     return next((feature.handlers for feature in features() if feature.handlers), "")
+
+
+@cache
+def limits_module() -> str:
+    """Return the module that keeps limits; "" where no feature has one."""
+    return next((feature.limits for feature in features() if feature.limits), "")
 
 
 @cache

@@ -6,11 +6,11 @@ import azure.durable_functions as df
 
 from durable_retry.plugins import plugins
 
-from . import call_limiter, circuit_breaker, idempotency_record
+from . import circuit_breaker, idempotency_record
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
     added = (import_module(f"{__name__}.{name}") for plugin in plugins() for name in plugin.entities)
-    modules = (call_limiter, circuit_breaker, idempotency_record, *added)
+    modules = (circuit_breaker, idempotency_record, *added)
     return [module.blueprint for module in modules]

@@ -1,4 +1,4 @@
-"""The entity `call_limiter`, one per dependency with limits. The rules are in `rules/limits`.
+"""The entity `call_limiter`, one per dependency with limits. The rules are in `features/limits`.
 
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """
@@ -9,14 +9,8 @@ import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
 from durable_retry.base.names import CALL_LIMITER
-from durable_retry.rules.limits.limiter import (
-    Limiter,
-    acquire,
-    give_back,
-    leave,
-    reset,
-)
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
+from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave, reset
+from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
 from durable_retry.runtime import clock
 
 blueprint = df.Blueprint()

@@ -31,7 +31,6 @@ from durable_retry.hub.turns import (
     wait_after,
 )
 from durable_retry.rules.facts import WaitBegun, WaitEnded
-from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
@@ -49,6 +48,7 @@ from durable_retry.rules.retry.loop import (
     after_conflict,
     lease_id_of,
 )
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.telemetry.facts import report
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})

@@ -12,21 +12,19 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
-from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.entity import (
     AdmissionSettings,
     CircuitEntity,
     CircuitReporter,
     SharedCircuit,
-    leave_limiter,
 )
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import limits_module
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.reporters import ReportBuffer
@@ -42,13 +40,11 @@ from durable_retry.rules.circuit.snapshot import (
     permit,
 )
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.facts import CircuitBypassed, LimitsRead, RetryPostponed
-from durable_retry.rules.limits.limiter import DOOR_SECONDS
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.rules.limits.share import ALONE, Part, WorkerShare, is_valid
+from durable_retry.rules.facts import CircuitBypassed, RetryPostponed
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState
-from durable_retry.rules.retry.loop import Blocked, NeedsProbe, lease_id_of
+from durable_retry.rules.retry.loop import Blocked, NeedsProbe
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.runtime.deferred import imported
@@ -72,6 +68,26 @@ class FailOpenCount:
     warned_at: datetime | None = None  # when the last warning was logged; None while the circuit is readable
 
 
+class WorkerLimits(Protocol):
+    """What bounds the attempts at a dependency, as one worker keeps it."""
+
+    async def wait(self, circuit: "CircuitCache", admission: AdmissionState) -> None:
+        """Wait until an attempt has its turn, or for a moment for a slot here, with its circuit read."""
+
+    def admit(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
+    ) -> Permitted | NeedsSlot:
+        """Let an attempt start that its circuit permits, or return what it needs to ask for a slot."""
+
+    async def begun(
+        self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
+    ) -> None:
+        """Note that an attempt starts `in_share`."""
+
+    def ended(self) -> None:
+        """Note the end of an attempt that was `in_share`."""
+
+
 @dataclass(slots=True)
 class CircuitCache:
     """The cached circuit of one dependency."""
@@ -83,17 +99,16 @@ class CircuitCache:
     snapshot: Snapshot | None = None  # the last one read; None before the first read
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
     reporting: CircuitReporter = field(init=False)  # sends the buffer
-    share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
+    limits: WorkerLimits | None = field(init=False, default=None)  # None where nothing bounds its attempts
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
     # The circuits of limit keys and when an attempt last asked for each; the latest at the end.
     keys: "OrderedDict[str, tuple[CircuitCache, datetime]]" = field(default_factory=OrderedDict)
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
 
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
-        self.share = WorkerShare(self.settings.limits)
-        self.buffer.holds_share = self.share.holds_slots
+        if (bounds := self.settings.bounds) is not None:
+            self.limits = imported(f"{limits_module()}:WorkerLimits")(self, bounds)
 
     async def enter(
         self,
@@ -104,13 +119,9 @@ class CircuitCache:
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
-        if admission.turn_at is not None:
-            await self._wait_for_turn(admission.turn_at)
+        if self.limits is not None:
+            await self.limits.wait(self, admission)
         await self.refresh_snapshot()
-        limit = self.share.settings.max_concurrency
-        if limit and admission.slot is None and self.share.may_wait(self._part, admission.ahead):
-            await self._wait_at_door()
-            await self.refresh_snapshot()
         answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), limit_key=limit_key)
         await self.reporting.flush()
         return answer
@@ -126,8 +137,8 @@ class CircuitCache:
         failure: str | None = None,
     ) -> None:
         """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
-        if permitted.in_share:
-            self.share.ended()
+        if self.limits is not None and permitted.in_share:
+            self.limits.ended()
         is_on = self.settings.circuit.enabled
         now = self.now()
         self.buffer.ended(
@@ -157,8 +168,8 @@ class CircuitCache:
             if held is not None:
                 return held
         answer = probe_permit or self.circuit_permit(operation_id, now, waiting=admission.waiting)
-        if isinstance(answer, Permitted):
-            limited = self.within_limits(answer, admission, now, limit_key)
+        if isinstance(answer, Permitted) and self.limits is not None:
+            limited = self.limits.admit(answer, admission, now, limit_key)
             if isinstance(limited, NeedsSlot):
                 return limited
             answer = limited
@@ -212,65 +223,6 @@ class CircuitCache:
         report(RetryPostponed(self.settings.dependency))
         return replace(answer, limit_key=self.settings.limit_key)
 
-    def within_limits(
-        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
-    ) -> Permitted | NeedsSlot:
-        """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
-
-        A probe needs none, since all other attempts wait; nor does one that has a slot, in its turn.
-        """
-        limits = self.settings.limits.of_key(limit_key)
-        if permitted.lease_id is not None or not limits.is_on:
-            return permitted
-        if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
-            self.share.note_start(now, has_waited=admission.slot is None)
-            return permitted
-        if admission.slot is not None and limits.rate_per_second <= 0:
-            return permitted
-        report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
-        if self._take_share(limits, admission, now):
-            return replace(permitted, in_share=True)
-        return NeedsSlot(limits)
-
-    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
-        """Start an attempt within this worker's share, once the others know of this worker."""
-        snapshot = self.snapshot
-        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
-            return False
-        if not self.buffer.is_known(now):
-            self.buffer.announce(now)
-            return False
-        self.share.settings = limits
-        return self.share.take(now, self._part, ahead=admission.ahead)
-
-    @property
-    def _part(self) -> Part:
-        budget = None if self.snapshot is None else self.snapshot.budget
-        return ALONE if budget is None else Part(budget.workers, budget.rank)
-
-    async def _wait_at_door(self) -> None:
-        """Wait for a moment until an attempt within the share ends here."""
-        opened = asyncio.Event()
-        self.share.door.append(opened.set)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DOOR_SECONDS):
-                await opened.wait()
-        if not opened.is_set():
-            self.share.door.remove(opened.set)
-
-    async def _wait_for_turn(self, turn_at: datetime) -> None:
-        """Wait until an attempt has its turn, and this worker may start one more, with the circuit read.
-
-        Those that are late may wait for the same read: so each looks after it whether it still may start.
-        """
-        while is_valid(turn_at, now := self.now()):
-            if (seconds := self.share.seconds_until(turn_at, now)) > 0:
-                await self.sleep(seconds)
-            elif self._is_fresh():
-                return
-            else:
-                await self.refresh_snapshot()
-
     def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
         probe = admission.permit
@@ -318,13 +270,14 @@ class CircuitCache:
 
     async def refresh_snapshot(self) -> None:
         """Read the circuit if the snapshot is too old. Concurrent callers share one read."""
-        if self._is_fresh():
+        if self.is_fresh():
             return
         async with self._reading:
-            if not self._is_fresh():
+            if not self.is_fresh():
                 await self.read_snapshot()
 
-    def _is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
+        """Whether an attempt needs no read of the circuit now."""
         now = self.now()
         if self._read_again_at is not None and now < self._read_again_at:
             return True  # A read has just failed; do not make every caller wait for the next timeout.
@@ -389,7 +342,7 @@ def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = Non
     That of a limit key where the dependency has one for each.
     """
     settings = AdmissionSettings(
-        dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
+        dependency.name, dependency.circuit, dependency.retry_budget, dependency.bounds
     )
     caches = _caches.get()
     cache = caches.get((hub, dependency.name))
@@ -412,11 +365,8 @@ async def enter_circuit(
     if admission.permit is not None or admission.slot is not None:
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
-    is_in_share = isinstance(answer, Permitted) and answer.in_share
-    if is_in_share and admission.has_place and admission.slot_since is not None:
-        # Else the limiter would keep a slot for it. Where the message is lost, it does so for three seconds.
-        with suppress(TaskHubUnavailableError):
-            await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))
+    if isinstance(answer, Permitted) and answer.in_share and circuit.limits is not None:
+        await circuit.limits.begun(hub, operation, attempt, admission)
     return circuit, answer
 
 

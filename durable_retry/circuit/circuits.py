@@ -1,32 +1,57 @@
 """The circuits of the dependencies as people see them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+from durable_retry.base.answers import Page
 from durable_retry.base.errors import NoSuchDependencyError
-from durable_retry.base.validation import (
-    InvalidInputError,
-    Problem,
-)
-from durable_retry.circuit.entity import (
-    CircuitEntity,
-    key_circuits_after,
-)
+from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.circuit.entity import CircuitEntity, key_circuits_after
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import features
 from durable_retry.rules.circuit.breaker import Breaker
-from durable_retry.rules.circuit.messages import KeyFigures, view_of, why_of_keys
+from durable_retry.rules.circuit.messages import CircuitDocument, KeyFigures, view_of, why_of_keys
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.document import LimitedCircuit, ListedCircuit, limits_view
-from durable_retry.rules.limits.limiter import Limiter
-from durable_retry.rules.limits.settings import limits_summary
 from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.storage import rounds
 
 
-async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
+async def _nothing(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitDocuments:
+    """How circuits are shown.
+
+    Attributes:
+        page: A page of a list of them.
+        listed: One in such a list.
+        whole: One by itself.
+        in_list: Returns what a document in a list has besides its circuit; takes the dependency.
+        by_itself: The same of one by itself; takes the task hub, too.
+    """
+
+    page: type[Page[Any]] = Page[CircuitDocument]
+    listed: type[CircuitDocument] = CircuitDocument
+    whole: type[CircuitDocument] = CircuitDocument
+    in_list: Callable[[Dependency], dict[str, Any]] = lambda _: {}
+    by_itself: Callable[[TaskHub, Dependency], Awaitable[dict[str, Any]]] = _nothing
+
+
+@cache
+def documents() -> CircuitDocuments:
+    """Return how circuits are shown, by a feature or without one."""
+    return next((imported(each.circuits) for each in features() if each.circuits), CircuitDocuments())
+
+
+async def every_circuit(hub: TaskHub) -> list[CircuitDocument]:
     """Return every circuit, by the name of its dependency."""
     all_dependencies = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
     return await asyncio.gather(*(_listed_circuit(hub, configured) for configured in all_dependencies))
@@ -40,16 +65,15 @@ async def refusing_dependencies(hub: TaskHub) -> tuple[str, ...]:
     return tuple(name for name, (breaker, _) in zip(asked, read, strict=True) if breaker.unauthorized_by)
 
 
-async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> LimitedCircuit:
-    """Return the circuit of a dependency, or of one of its limit keys, and its limits."""
+async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> CircuitDocument:
+    """Return the circuit of a dependency, or of one of its limit keys."""
     dependency = required_dependency(name, limit_key)
     circuit, now = CircuitEntity(hub, dependency.name, limit_key), clock.now()
     breaker, unreadable = await circuit.readable()
-    limiter = await circuit.limiter() if dependency.limits.is_on else Limiter()
+    more = await documents().by_itself(hub, dependency)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    limits = limits_view(dependency.limits, limiter, clock.now())
     of_keys = await _of_keys(hub, dependency, breaker, view.why)
-    return LimitedCircuit(**dict(view) | of_keys | {"limit_key": limit_key}, limits=limits)
+    return documents().whole(**dict(view) | of_keys | {"limit_key": limit_key} | more)
 
 
 def required_dependency(name: str, limit_key: str | None = None) -> Dependency:
@@ -67,12 +91,12 @@ def required_dependency(name: str, limit_key: str | None = None) -> Dependency:
     return dependency
 
 
-async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
+async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> CircuitDocument:
     breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
     now = clock.now()
-    limits = limits_summary(dependency.limits)
+    more = documents().in_list(dependency)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    return ListedCircuit(**dict(view) | await _of_keys(hub, dependency, breaker, view.why), limits=limits)
+    return documents().listed(**dict(view) | await _of_keys(hub, dependency, breaker, view.why) | more)
 
 
 async def _of_keys(

@@ -25,18 +25,15 @@ from durable_retry.base.documents import json_object
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.base.names import (
-    ACQUIRE,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
     FREEZE,
-    GIVE_BACK,
-    LEAVE,
     MANUAL_CONTROL,
     REPORT,
     OperationState,
 )
-from durable_retry.hub.entity_ids import KEY_MARK, circuit_id, limiter_id
+from durable_retry.hub.entity_ids import KEY_MARK, circuit_id
 from durable_retry.hub.orchestrations import orchestrations
 from durable_retry.hub.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
@@ -47,9 +44,7 @@ from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.limits.limiter import Limiter
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.operations.status import WAITS_FOR
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import function_name, present_name
@@ -92,11 +87,6 @@ class CircuitEntity:
         text = await self.hub.read_entity(self.id)
         return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (Breaker(), reason))
 
-    async def limiter(self) -> Limiter:
-        """Return the state of the dependency's limiter; the initial one where it cannot be read."""
-        text = await self.hub.read_entity(limiter_id(self.dependency))
-        return read_or(lambda: Limiter.from_json_text(text or "{}"), lambda _: Limiter())
-
     async def report(self, message: ReportMessage) -> None:
         """See `SharedCircuit`."""
         await self.hub.signal_entity(self.id, REPORT, message.to_json())
@@ -130,21 +120,6 @@ async def key_circuits_after(
     return [breaker for breaker in read if breaker.limit_key is not None], page.following
 
 
-async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str, *, is_gone: bool | None = None) -> None:
-    """Signal that an attempt which waited for the limiter has started without it, or `is_gone`."""
-    await hub.signal_entity(limiter_id(dependency), LEAVE, Leaving(lease_id, is_gone).to_json())
-
-
-async def ask_limiter(hub: TaskHub, dependency: str, request: SlotRequest) -> None:
-    """Signal a request for a slot; `rules.limits.limiter.answer_to` reads the answer from the state."""
-    await hub.signal_entity(limiter_id(dependency), ACQUIRE, request.to_json())
-
-
-async def give_slot_back(hub: TaskHub, dependency: str, slot: Slot) -> None:
-    """Signal that a slot is free again, or not wanted any more."""
-    await hub.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
-
-
 SEND_SECONDS: Final = 2.0
 
 
@@ -163,7 +138,7 @@ class AdmissionSettings:
     dependency: str
     circuit: CircuitSettings  # `enabled = false` switches the circuit off; the retry budget stays on
     budget: RetryBudgetSettings  # a ratio of 0 switches the retry budget off
-    limits: LimitSettings = field(default_factory=LimitSettings)  # attempts at once and starts per second
+    bounds: Bounds | None = None  # of its attempts; None where nothing bounds them
     limit_key: str | None = None  # whose circuit it is; None for the dependency's own
 
 

@@ -16,7 +16,6 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permit, Permitted, Refused, held_by_hand
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked
 
@@ -34,8 +33,8 @@ class KeyCircuit(CircuitCache):
 
     def __post_init__(self) -> None:
         CircuitCache.__post_init__(self)
-        # The limits are the dependency's.
-        self.share = self.whole.share
+        # They bound the whole dependency.
+        self.limits = self.whole.limits
 
     async def enter(
         self,
@@ -93,12 +92,6 @@ class KeyCircuit(CircuitCache):
             whole.buffer.refused(now)
         return held
 
-    def within_limits(
-        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
-    ) -> Permitted | NeedsSlot:
-        """See `CircuitCache.within_limits`."""
-        return self.whole.within_limits(permitted, admission, now, limit_key)
-
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         whole = self.whole.snapshot
         if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
@@ -116,7 +109,7 @@ def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> Circuit
     keys, now = whole.keys, whole.now()
     circuit, _ = keys.get(limit_key, (None, now))
     if circuit is None:
-        settings = replace(whole.settings, limit_key=limit_key)
+        settings = replace(whole.settings, limit_key=limit_key, bounds=None)
         if len(keys) >= settings.circuit.max_keys:
             _, used_at = next(iter(keys.values()))
             if used_at > now - _IN_USE:
@@ -128,7 +121,6 @@ def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> Circuit
             ReportBuffer(uuid.uuid4().hex, settings.circuit),
             whole.now,
             whole=whole,
-            sleep=whole.sleep,
         )
     keys[limit_key] = circuit, now
     keys.move_to_end(limit_key)

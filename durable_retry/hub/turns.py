@@ -29,7 +29,6 @@ from durable_retry.hub.entity_ids import circuit_id, limiter_id
 from durable_retry.rules.circuit.messages import PermitAnswer
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.transitions import Gone
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer, as_heard
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
@@ -45,6 +44,7 @@ from durable_retry.rules.retry.loop import (
     WorkerFailed,
     after,
 )
+from durable_retry.rules.retry.slots import Leaving, Slot, SlotAnswer, as_heard
 from durable_retry.settings.configuration import function_name
 
 type Turns[T] = Generator[task.Task[Any], Any, T]

@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 
 import entities
 from durable_retry.base.json_forms import to_ms
+from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, name_of
+from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left, passed_to, released, taken
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
@@ -28,11 +31,8 @@ from durable_retry.rules.circuit.retry_budget import Budget, RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import Gone, ManualAction, ProbeRequest
-from durable_retry.rules.limits.leases import NO_LEASES, Lease, name_of
-from durable_retry.rules.limits.limiter import Limiter, acquire, give_back, leave
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
 from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord, complete, expire
+from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
@@ -65,7 +65,12 @@ ONE_OF_EACH: Final = LimitSettings(max_concurrency=1, per_key=KeyLimits(max_conc
 
 def asking(operation: int, asked_at: float, settings: LimitSettings = ONE, **more: Any) -> SlotRequest:
     return SlotRequest(
-        f"op-{operation}:1", 70.0, settings, asked_at=after(asked_at), due_at=after(asked_at), **more
+        f"op-{operation}:1",
+        70.0,
+        settings.to_json(),
+        asked_at=after(asked_at),
+        due_at=after(asked_at),
+        **more,
     )
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.retry.admission import AdmissionState
 from tests.simulation.app import CONFIG
 from tests.simulation.slots import Asked
@@ -46,7 +47,7 @@ def attempts_are_within_limits(story: Story) -> Iterator[str]:
     A lease ends by the clock of the process that looks at it, which may be ahead of the one that gave it.
     """
     for target in story.app.targets:
-        limit = CONFIG.dependencies[target].limits.max_concurrency
+        limit = (CONFIG.dependencies[target].bounds or Bounds()).max_concurrency
         changes: list[tuple[datetime, int, str]] = []
         for call, until in _lent_calls(story, target):
             longest = timedelta(seconds=call.operation.timeouts.attempt_seconds)

@@ -40,6 +40,11 @@ from durable_retry.features.handler_attempts.rules.steps import (
     begin_heartbeats,
 )
 from durable_retry.features.in_process import call as calls
+from durable_retry.features.limits.rules import fair, limiter
+from durable_retry.features.limits.rules.fair import FairShares
+from durable_retry.features.limits.rules.leases import Lease
+from durable_retry.features.limits.rules.limiter import Limiter, _Asking
+from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken
@@ -60,12 +65,6 @@ from durable_retry.rules.circuit.reporters import Reporters
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import Fact, StartUnanswered
-from durable_retry.rules.limits import fair, limiter
-from durable_retry.rules.limits.fair import FairShares
-from durable_retry.rules.limits.leases import Lease
-from durable_retry.rules.limits.limiter import Limiter, _Asking
-from durable_retry.rules.limits.messages import SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.operations.keys import Life
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.waits import Pause
@@ -73,6 +72,7 @@ from durable_retry.rules.retry import classify, loop
 from durable_retry.rules.retry.decide import DeadLetter, while_blocked
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.rules.retry.loop import WorkerFailed
+from durable_retry.rules.retry.slots import SlotPostponed, SlotRequest
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report

@@ -8,10 +8,11 @@ from typing import Any, Final
 from durable_retry.base.asks import KEPT_ASKS
 from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
-from durable_retry.rules.limits.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
-from durable_retry.rules.limits.leases import Lease, name_of
-from durable_retry.rules.limits.limiter import EARLY_MS, LATE, UNUSED, Limiter
-from durable_retry.rules.limits.messages import Slot, SlotAnswer, SlotPostponed, SlotRequest
+from durable_retry.features.limits.rules.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
+from durable_retry.features.limits.rules.leases import Lease, name_of
+from durable_retry.features.limits.rules.limiter import EARLY_MS, LATE, UNUSED, Limiter
+from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.rules.retry.slots import Slot, SlotAnswer, SlotPostponed, SlotRequest
 from tests.simulation.entities import Operated
 from tests.simulation.world import World
 
@@ -181,6 +182,7 @@ class SlotWatch:
             return
         seen.moved_at = now
         asking = Waiter(due_at, now, request.priority, request.limit_key)
+        settings = LimitSettings.from_json(request.settings)
         starts = _starts({**waiters, name: asking}, lent.fair or NO_SHARES, now)
         older = tuple(
             each
@@ -189,7 +191,7 @@ class SlotWatch:
             and (
                 waiter.order(each, now) < asking.order(name, now)
                 if waiter.limit_key == request.limit_key
-                else request.settings.per_key is None and starts[each] < starts[name]
+                else settings.per_key is None and starts[each] < starts[name]
             )
         )
         self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))
@@ -207,7 +209,8 @@ def _starts(waiters: dict[str, Waiter], fair: FairShares, now: datetime) -> dict
 
 
 def _pool_of(request: SlotRequest) -> int:
-    return request.settings.max_concurrency - request.settings.shared_concurrency
+    settings = LimitSettings.from_json(request.settings)
+    return settings.max_concurrency - settings.shared_concurrency
 
 
 def _asked_in(given: Any) -> Asked | None:

@@ -13,16 +13,15 @@ from itertools import count
 from random import Random
 
 from durable_retry.base.names import Priority
-from durable_retry.rules.limits.limiter import (
-    DOOR_SECONDS,
+from durable_retry.features.limits.rules.limiter import (
     Limiter,
     acquire,
     give_back,
     leave,
 )
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings
-from durable_retry.rules.limits.share import Part, WorkerShare, is_valid
+from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.share import Part, WorkerShare
+from durable_retry.rules.retry.slots import DOOR_SECONDS, Leaving, Slot, SlotPostponed, SlotRequest, is_valid
 from tests.support.builders import NOON
 
 
@@ -201,7 +200,7 @@ class Crowd:
             request = SlotRequest(
                 attempt.name,
                 3_600.0,
-                self.limits.of_key(attempt.limit_key),
+                self.limits.of_key(attempt.limit_key).to_json(),
                 asked_at,
                 NOON + timedelta(seconds=attempt.due),
                 is_valid(attempt.turn_at, asked_at),

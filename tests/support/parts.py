@@ -8,7 +8,6 @@ from durable_retry.base import names
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
-from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators import operation, upkeep
@@ -42,6 +41,5 @@ AROUND_OPERATIONS: Final[dict[str, Any]] = {
 ENTITIES: Final[dict[str, Any]] = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
     names.CIRCUIT_BREAKER: CircuitBreaker,
-    names.CALL_LIMITER: CallLimiter,
     **dict(_entities_of_features()),
 }

@@ -17,7 +17,7 @@ from durable_retry.rules.circuit.messages import ReportMessage
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.config.dependency import Bounds
 from tests.support.builders import NOON
 
 
@@ -85,7 +85,7 @@ class Copies:
 
     circuit: CircuitSettings = field(default_factory=CircuitSettings)
     budget: RetryBudgetSettings = field(default_factory=lambda: RetryBudgetSettings(ratio=0))
-    limits: LimitSettings = field(default_factory=LimitSettings)
+    bounds: Bounds | None = None
     shared: CircuitInMemory = field(default_factory=CircuitInMemory)
     moment: Moment = field(default_factory=Moment)
     copy: CircuitCache = field(init=False)
@@ -96,7 +96,7 @@ class Copies:
 
     def another(self, reporter: str) -> CircuitCache:
         """Returns the copy of another process."""
-        admission = AdmissionSettings("payments", self.circuit, self.budget, self.limits)
+        admission = AdmissionSettings("payments", self.circuit, self.budget, self.bounds)
         return CircuitCache(
             admission,
             self.shared,

@@ -18,7 +18,9 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.app import harden_runtime
+from durable_retry.base.names import ACQUIRE, CALL_LIMITER
 from durable_retry.rules.operations.operation import OperationInput, start_input
+from durable_retry.rules.retry.slots import SlotRequest
 from durable_retry.runtime import clock
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support import history
@@ -234,6 +236,12 @@ class Stage:
         message = json.dumps({"op": action.operation, "id": action.request_id})
         self.past.append(history.SendEvent(action.number, action.entity, "op", message).encoded())
         self.raise_event(action.request_id, dead_answer(action.entity.split("@")[1]))
+
+    def lend(self, operation: str, settings: dict[str, Any]) -> None:
+        """Let another operation have a slot of the limiter, by its limits."""
+        request = SlotRequest(f"{operation}:1", 5.0, settings, asked_at=self.now, due_at=self.now)
+        self.operate(CALL_LIMITER, ACQUIRE, request.to_json())
+        self.calls[CALL_LIMITER].clear()
 
     def operate(self, name: str, operation: str, input_: dict[str, Any]) -> Any:
         """Run one operation of an entity, by this stage's clock, and return its result.

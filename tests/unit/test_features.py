@@ -133,6 +133,15 @@ ABOUT: Final = {
         "test_a_call_has_the_same_id_in_every_replay",
         "test_each_execution_of_an_instance_calls_operations_of_its_own",
     ),
+    "limits": (
+        "test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back",
+        "test_a_question_waits_for_the_circuit_and_asks_its_entities",
+        "test_what_is_held_up_asks_the_entity_of_the_present_name",
+        "test_a_webhook_asks_the_entity_of_the_present_name",
+        "test_a_step_probes_and_takes_a_slot_at_its_own_dependency",
+        "test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it_up",
+        "test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_once_more",
+    ),
     "lookup": (
         "test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place",
         "test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened",

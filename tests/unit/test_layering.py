@@ -106,7 +106,6 @@ OURS: Final = frozenset(
 RULES: Final = f"{LIBRARY}.rules"
 RULES_PACKAGES: Final = (
     "circuit",
-    "limits",
     "retry",
     "config",
     "operations",

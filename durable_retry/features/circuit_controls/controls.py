@@ -94,7 +94,7 @@ async def control_circuit(
         by_key=(dependency.circuit.is_by_key and body.limit_key is None) or None,
     )
     await circuit.control(action)
-    if control is ManualControl.RESET and dependency.limits.is_on and body.limit_key is None:
+    if control is ManualControl.RESET and dependency.bounds is not None and body.limit_key is None:
         await reset_limiter(hub, dependency.name)
     if control in _RELEASING:
         await start_release(hub, dependency.name, action)

@@ -16,22 +16,22 @@ from typing import Any, Final, assert_never
 from durable_retry.attempt.admission import StepBlockedError, report_to_circuit
 from durable_retry.attempt.http_request import Plan
 from durable_retry.base.errors import TaskHubUnavailableError
-from durable_retry.base.names import Category
+from durable_retry.base.names import ACQUIRE, GIVE_BACK, LEAVE, Category
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
-from durable_retry.circuit.entity import CircuitEntity, ask_limiter, give_slot_back, leave_limiter
+from durable_retry.hub.entity_ids import limiter_id
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import limits_module
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.limiter import answer_to
-from durable_retry.rules.limits.messages import Slot, SlotAnswer, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import NeedsSlot
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked, BlockedStep, NeedsProbe, slot_request
+from durable_retry.rules.retry.slots import Leaving, NeedsSlot, Slot, SlotAnswer, SlotPostponed, SlotRequest
 from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import find_dependency
 
 _LEAST_SECONDS: Final = 0.25
@@ -206,17 +206,17 @@ class _Line:
         request = replace(
             request, lease_id=name, lease_seconds=lease_seconds, latest_seconds=latest_seconds, is_signal=True
         )
-        answer, entity = None, CircuitEntity(hub, self.dependency)
+        answer, answer_to = None, imported(f"{limits_module()}:answer_to")
         try:
             if admission.slot is not None:  # Its turn is void, and a slot has one turn.
-                await give_slot_back(hub, self.dependency, admission.slot)
+                await self._say(hub, GIVE_BACK, admission.slot)
             while answer is None and now < until:
                 if now >= ask_at:
                     self._asked, ask_at = replace(request, asked_at=now), now + _LOST
-                    await ask_limiter(hub, self.dependency, self._asked)
+                    await self._say(hub, ACQUIRE, self._asked)
                 await asyncio.sleep(look_seconds)
                 look_seconds, now = min(2 * look_seconds, _LOOK_SECONDS), clock.now()
-                answer = answer_to(await entity.limiter(), request, now)
+                answer = await answer_to(hub, self.dependency, request, now)
         except TaskHubUnavailableError:
             return Slot(turn_seconds=0.0, fail_open=True)
         self._answered_at = now
@@ -228,8 +228,11 @@ class _Line:
             lasted = None if self._answered_at is None else (clock.now() - self._answered_at).total_seconds()
             slot = Slot(self._asked.lease_id, self._asked.asked_at, lasted_seconds=lasted)
             with suppress(TaskHubUnavailableError):
-                await leave_limiter(self.gate.hub, self.dependency, self._asked.lease_id, is_gone=True)
-                await give_slot_back(self.gate.hub, self.dependency, slot)
+                await self._say(self.gate.hub, LEAVE, Leaving(self._asked.lease_id, is_gone=True))
+                await self._say(self.gate.hub, GIVE_BACK, slot)
+
+    async def _say(self, hub: TaskHub, operation: str, message: SlotRequest | Leaving | Slot) -> None:
+        await hub.signal_entity(limiter_id(self.dependency), operation, message.to_json())
 
 
 def _held_in_place(

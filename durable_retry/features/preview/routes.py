@@ -18,6 +18,7 @@ from durable_retry.base.validation import (
 from durable_retry.features.preview.rules import PolicyPreview, limits_shown, preview
 from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import OK, RouteAnswer, Routes
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.retry.policy import (
     RetryOverride,
     Timeouts,
@@ -65,7 +66,7 @@ def previewed(question: PolicyQuestion) -> PolicyPreview:
         if dependency is None:
             raise InvalidInputError([Problem("/dependency", "no dependency has this name")])
         timeouts, policy = dependency.timeouts, overridden(dependency.retry, changes)
-        limits = limits_shown(dependency.limits, timeouts.attempt_seconds)
+        limits = limits_shown(dependency.bounds or Bounds(), timeouts.attempt_seconds)
     if question.deadline_seconds is not None:
         timeouts = replace(timeouts, deadline_seconds=question.deadline_seconds)
     problems = policy_problems(policy)

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from durable_retry.base.answers import Answer
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.retry.backoff import bounds_of
 from durable_retry.rules.retry.policy import UNLIMITED, RetryPolicy, Timeouts, policy_warnings
 
@@ -93,7 +93,7 @@ def preview(policy: RetryPolicy, timeouts: Timeouts, limits: PolicyLimits | None
     )
 
 
-def limits_shown(limits: LimitSettings, attempt_seconds: float) -> PolicyLimits:
+def limits_shown(limits: Bounds, attempt_seconds: float) -> PolicyLimits:
     """Return what limits let through when each attempt takes its whole timeout."""
     rates = [limits.rate_per_second] if limits.rate_per_second > 0 else []
     if limits.max_concurrency > 0:

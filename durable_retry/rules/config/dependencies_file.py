@@ -43,7 +43,6 @@ from durable_retry.rules.config.dependency import (
     dependency_table,
     models_of_features,
 )
-from durable_retry.rules.limits.settings import limits_from
 from durable_retry.rules.retry.policy import (
     fitted_timeouts,
     policy_from,
@@ -337,7 +336,6 @@ class _Reader:
             retry=policy,
             circuit=CircuitSettings(**tables["circuit"]),
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
-            limits=limits_from(tables["limits"]),
             idempotency=IdempotencySettings(**tables["idempotency"]),
             classify={name: _rule_of(name, rule) for name, rule in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),

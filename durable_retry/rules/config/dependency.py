@@ -57,7 +57,6 @@ from durable_retry.base.validation import (
 from durable_retry.plugins import plugins
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.settings import LimitSettings
 from durable_retry.rules.retry.policy import RetryOverride, RetryPolicy, Timeouts
 from durable_retry.rules.retry.rules import Rules
 from durable_retry.runtime.deferred import imported
@@ -116,6 +115,25 @@ class Webhook:
     secrets: tuple[Masked, ...] = ()
 
 
+class Bounds(Strict):
+    """Keys of a feature that bound the attempts at a dependency, fleet-wide."""
+
+    @property
+    def max_concurrency(self) -> int:
+        """Attempts under way at once; 0 means no limit."""
+        return 0
+
+    @property
+    def rate_per_second(self) -> float:
+        """Attempts started per second; 0 means no limit."""
+        return 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether they bound anything."""
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """A named downstream service, its secrets masked.
@@ -131,7 +149,6 @@ class Dependency:
         retry: The policy, and the limit of what an operation may ask for.
         circuit: When its circuit opens.
         retry_budget: How many retries the whole fleet may make.
-        limits: How many attempts the whole fleet may make at once, and start per second.
         idempotency: How repeated requests are recognised.
         classify: Status code or exception name to category, and rules on answers by their names; takes
             precedence over the built-in table.
@@ -141,8 +158,9 @@ class Dependency:
         was: Its earlier names: what waits or is dead under them goes on here.
         of_features: What its table has of features, by their names: the keys of each, by its model. Clients
             see the keys among the others.
+        bounds: Those of them that bound its attempts; None where nothing does.
         needs_admission: Whether an attempt asks more before it starts than whether everything is held: the
-            circuit, the retry budget or a limit is on.
+            circuit or the retry budget is on, or something bounds it.
         reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
             the key.
     """
@@ -156,7 +174,6 @@ class Dependency:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     circuit: CircuitSettings = field(default_factory=CircuitSettings)
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
-    limits: LimitSettings = field(default_factory=LimitSettings)
     idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
     classify: Rules = field(default_factory=dict)
     webhook: Webhook = field(default_factory=Webhook)
@@ -164,11 +181,15 @@ class Dependency:
     priority: PriorityName = "normal"
     was: tuple[str, ...] = ()
     of_features: Annotated[Mapping[str, Strict], Field(exclude=True)] = field(default_factory=dict)
+    bounds: Annotated[Bounds | None, Field(exclude=True)] = field(init=False)
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
     reserved_headers: Annotated[frozenset[str], Field(exclude=True)] = field(init=False)
 
     def __post_init__(self) -> None:
-        needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
+        keys = self.of_features.values()
+        bounds = next((each for each in keys if isinstance(each, Bounds) and each.is_on), None)
+        object.__setattr__(self, "bounds", bounds)
+        needs = self.circuit.enabled or self.retry_budget.ratio > 0 or bounds is not None
         object.__setattr__(self, "needs_admission", needs)
         auth = () if self.auth is None else (self.auth.header,)
         names = (*self.fixed_headers, *auth, self.idempotency.header)
@@ -423,7 +444,6 @@ TABLES: Final[Mapping[str, type[Strict]]] = {
     "retry": RetryOverride,
     "circuit": table_of(CircuitSettings),
     "retry_budget": table_of(RetryBudgetSettings),
-    "limits": table_of(LimitSettings),
     "idempotency": table_of(IdempotencySettings),
     "webhook": WebhookTable,
     "masking": table_of(Masking),

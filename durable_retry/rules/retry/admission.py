@@ -1,15 +1,14 @@
 """What an operation has reached in the admission of its next attempt, while attempts are blocked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
-from durable_retry.rules.limits.messages import Slot, SlotPostponed
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.rules.limits.share import is_valid
+from durable_retry.rules.retry.slots import NeedsSlot, Slot, SlotPostponed, is_valid
 
 PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
 """Reason of an attempt that somebody let through by hand."""
@@ -37,7 +36,7 @@ class AdmissionState(JsonShape):
     turn_at: datetime | None = None  # its latest start that the limiter counted; None when it had none
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
-    limits: LimitSettings | None = None  # by which it waits for that; None where it does not
+    limits: Mapping[str, Any] | None = None  # by which it waits for that; None where it does not
     # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: int | None = None
     # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
@@ -85,7 +84,7 @@ class AdmissionState(JsonShape):
             due_at=self.due_at, slot_since=self.slot_since, is_canary=self.is_canary, unsent=self.unsent
         )
 
-    def at_limiter(self, limits: LimitSettings, now: datetime) -> "AdmissionState":
+    def at_limiter(self, limits: Mapping[str, Any], now: datetime) -> "AdmissionState":
         """Return it as it asks the limiter: since when it waits, and by which limits."""
         # The answer may come late: its instant would put the attempt behind others that came since.
         since = self.slot_since or self.due_at or now

@@ -9,10 +9,10 @@ from durable_retry.base.names import Priority
 from durable_retry.base.text import cut_text, paused_text, seconds_text, time_text
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import RECHECK, Refused, release_at
-from durable_retry.rules.limits.messages import SlotPostponed
 from durable_retry.rules.retry.backoff import backoff
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
+from durable_retry.rules.retry.slots import SlotPostponed
 
 
 class Retryable(Protocol):

@@ -23,7 +23,6 @@ from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.base.text import cut_text, seconds_text
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
-from durable_retry.rules.limits.messages import SlotPostponed
 from durable_retry.rules.retry.constraints import (
     DelayConstraint,
     Retryable,
@@ -40,6 +39,7 @@ from durable_retry.rules.retry.constraints import (
     retry_after_constraint,
 )
 from durable_retry.rules.retry.history import AttemptOutcome, History, PastAttempt, WaitKind, kind_after
+from durable_retry.rules.retry.slots import SlotPostponed
 
 
 @dataclass(frozen=True, slots=True)

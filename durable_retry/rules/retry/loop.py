@@ -28,10 +28,6 @@ from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ProbeRequest
-from durable_retry.rules.limits.limiter import DOOR_SECONDS, LEASE_MARGIN_SECONDS
-from durable_retry.rules.limits.messages import Slot, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import NeedsSlot
-from durable_retry.rules.limits.share import is_valid
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.rules.retry.constraints import Retryable, latest_start
 from durable_retry.rules.retry.decide import (
@@ -44,6 +40,15 @@ from durable_retry.rules.retry.decide import (
     while_blocked,
 )
 from durable_retry.rules.retry.history import AttemptOutcome, Conflict, History, PastWait, WaitKind, end_of
+from durable_retry.rules.retry.slots import (
+    DOOR_SECONDS,
+    LEASE_MARGIN_SECONDS,
+    NeedsSlot,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    is_valid,
+)
 
 TRANSPORT_SECONDS: Final = 15.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""

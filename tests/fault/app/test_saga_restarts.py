@@ -31,7 +31,10 @@ from tests.support.tables import TablesInMemory
 NAMES = ("reserve", "charge", "ship")
 
 
-pytestmark = pytest.mark.usefixtures("tables_in_memory")
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
 
 
 class Runs:

@@ -16,10 +16,10 @@ from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.messages import Slot
 from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import RetryState
+from durable_retry.rules.retry.slots import Slot
 from durable_retry.settings.configuration import using
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
 from tests.support.builders import NOON, an_operation

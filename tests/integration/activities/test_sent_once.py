@@ -1,6 +1,7 @@
 """What a handler sends once only, outside of its steps: however it goes on, and whoever executes it again."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -19,23 +20,22 @@ from durable_retry.attempt.http_pool import PROGRESS
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import Category
 from durable_retry.circuit import cache
-from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.features.handler_attempts import gate as gates
 from durable_retry.features.handler_attempts.call_transport import CallTransport
+from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave
+from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.handlers import Call, Rejected, Transient, registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.limiter import Limiter, acquire, give_back, leave
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import BlockedStep, NeedsProbe
 from durable_retry.rules.retry.policy import Timeouts
+from durable_retry.rules.retry.slots import Leaving, NeedsSlot, Slot, SlotRequest
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
@@ -45,7 +45,7 @@ from tests.support.tables import TablesInMemory
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 UNAVAILABLE = 503
-BUSY = NeedsSlot(LimitSettings(max_concurrency=1))
+BUSY = NeedsSlot(LimitSettings(max_concurrency=1).to_json())
 PROBE = NeedsProbe(CircuitSettings())
 
 
@@ -359,16 +359,20 @@ class Gate:
         self.own = Circuit()
         self.limiter = Limiter()
 
-    async def asked(self, _hub: object, _dependency: str, request: SlotRequest) -> None:
-        await self.ask(request)
+    async def signalled(self, operation: str, message: Any) -> None:
+        """Take what a step says to its limiter."""
+        match operation:
+            case "acquire":
+                await self.ask(SlotRequest.from_json(message))
+            case "leave":
+                self.limiter = leave(self.limiter, Leaving.from_json(message), clock.now())
+            case _:
+                self.give_back(Slot.from_json(message))
 
     async def ask(self, request: SlotRequest) -> None:
         self.limiter, _ = acquire(self.limiter, request, clock.now())
 
-    async def leave(self, _hub: object, _dependency: str, lease_id: str, *, is_gone: bool) -> None:
-        self.limiter = leave(self.limiter, Leaving(lease_id, is_gone), clock.now())
-
-    async def give_back(self, _hub: object, _dependency: object, slot: Slot) -> None:
+    def give_back(self, slot: Slot) -> None:
         self.limiter = give_back(self.limiter, slot, clock.now())
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
@@ -388,14 +392,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
     monkeypatch.setattr(cache, "circuit_of", circuit_of)
 
-    async def limiter(_entity: object) -> Limiter:
-        return gate.limiter
+    async def signal(_hub: object, _entity: object, operation: str, message: Any) -> None:
+        await gate.signalled(operation, message)
+
+    async def read(*_: object) -> str:
+        return json.dumps(gate.limiter.to_json())
 
     monkeypatch.setattr(gates, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(gates, "ask_limiter", gate.asked)
-    monkeypatch.setattr(gates, "give_slot_back", gate.give_back)
-    monkeypatch.setattr(gates, "leave_limiter", gate.leave)
-    monkeypatch.setattr(CircuitEntity, "limiter", limiter)
+    monkeypatch.setattr(TaskHub, "signal_entity", signal)
+    monkeypatch.setattr(TaskHub, "read_entity", read)
     return gate
 
 
@@ -475,7 +480,7 @@ async def test_a_step_that_is_held_in_place_asks_until_a_slot_is_free(service: S
     async def ask(request: SlotRequest) -> None:
         asks.append(request)
         if len(asks) == 3:
-            await gate.give_back(None, None, taken)
+            gate.give_back(taken)
         await Gate.ask(gate, request)
 
     async def enter(_id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:

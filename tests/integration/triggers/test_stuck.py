@@ -30,6 +30,7 @@ from durable_retry.base.names import (
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.in_process.names import CALL
+from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules.outbox import delivery_of, event_id_for
@@ -47,9 +48,9 @@ from durable_retry.operations.status import MOST_RESTARTS, document_of
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import start_input
 from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.settings.configuration import using
 from durable_retry.upkeep import failures, rounds
 from durable_retry.upkeep.failures import Recovery, recover
@@ -299,7 +300,7 @@ async def test_an_attempt_goes_on_without_a_limiter_that_does_not_answer(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub.backend, "_enqueue_entity", lambda _id: None)
-    limited = {"stopped": NeedsSlot(LimitSettings(max_concurrency=1)).to_json()}
+    limited = {"stopped": NeedsSlot(LimitSettings(max_concurrency=1).to_json()).to_json()}
     succeed = failing(0)
 
     def answer(name: str, given: dict[str, Any]) -> Any:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable_retry.base.json_forms import to_ms
-from durable_retry.rules.limits.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
-from durable_retry.rules.limits.limiter import Limiter, acquire
-from durable_retry.rules.limits.messages import SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
-from durable_retry.rules.limits.share import BURST
+from durable_retry.features.limits.rules.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
+from durable_retry.features.limits.rules.limiter import Limiter, acquire
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.share import BURST
+from durable_retry.rules.retry.slots import SlotRequest
 from tests.support.builders import NOON
 from tests.support.limited_crowd import AZURE, Backend, Crowd
 
@@ -258,7 +258,7 @@ def test_the_state_is_bounded_however_many_keys_and_attempts_there_are(keys: int
         now = NOON + timedelta(seconds=number)
         key = f"k-{number % (keys + 1)}"
         limiter, _ = acquire(
-            limiter, SlotRequest(f"op-{number}:1", 0.5, limits, now, now, limit_key=key), now
+            limiter, SlotRequest(f"op-{number}:1", 0.5, limits.to_json(), now, now, limit_key=key), now
         )
         assert len(limiter.places) <= KEPT_PLACES
         assert limiter.fair is None or len(limiter.fair.shares) <= KEPT_KEYS

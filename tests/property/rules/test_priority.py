@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable_retry.base.names import Priority
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.features.limits.rules.settings import LimitSettings
 from tests.support.limited_crowd import Crowd
 
 ONE = LimitSettings(max_concurrency=1)

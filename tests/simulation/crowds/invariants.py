@@ -10,8 +10,8 @@ import httpx
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason, OperationState
+from durable_retry.features.limits.rules.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
-from durable_retry.rules.limits.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
 from tests.simulation.crowds.crowd import MINIMUM_PER_SECOND, NEIGHBOUR, OF_HANDLER, SAFE, Trouble
 from tests.simulation.crowds.story import CrowdStory, Wave
 from tests.simulation.targets import Call

@@ -9,10 +9,11 @@ from durable_retry.attempt import http_request
 from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache
+from durable_retry.features.limits.rules import limiter
+from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
 from durable_retry.features.standstill.stuck import StuckLook
 from durable_retry.rules.circuit.retry_budget import BudgetAllowed, budget_allows
-from durable_retry.rules.limits import limiter
 from durable_retry.rules.operations.waits import Pause
 from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.runtime import clock
@@ -20,7 +21,7 @@ from orchestrators import operation
 from orchestrators.run import Run
 
 
-def _within_any(_circuit: CircuitCache, permitted: Any, *_given: Any) -> Any:
+def _within_any(_limits: WorkerLimits, permitted: Any, *_given: Any) -> Any:
     return permitted
 
 
@@ -52,8 +53,8 @@ def _all_is_lost() -> Any:
 
 
 OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
-    "starts_stay_within_the_rate": lambda: patch.object(CircuitCache, "within_limits", _within_any),
-    "calls_stay_within_the_limit": lambda: patch.object(CircuitCache, "within_limits", _within_any),
+    "starts_stay_within_the_rate": lambda: patch.object(WorkerLimits, "admit", _within_any),
+    "calls_stay_within_the_limit": lambda: patch.object(WorkerLimits, "admit", _within_any),
     "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
     "holds_are_kept": lambda: patch.object(CircuitCache, "freeze", lambda *_: None),
     "unsafe_requests_arrive_once": lambda: patch("durable_retry.attempt.attempt.insert_marker", _is_new),

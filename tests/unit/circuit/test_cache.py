@@ -2,28 +2,20 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from durable_retry.base.errors import TaskHubUnavailableError
-from durable_retry.circuit import cache
-from durable_retry.circuit.cache import CircuitCache, enter_circuit
+from durable_retry.circuit.cache import CircuitCache
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.facts import LimitsRead
-from durable_retry.rules.limits.messages import Slot
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import TRANSPORT_SECONDS, Blocked, NeedsProbe, probe_message
-from durable_retry.telemetry.facts import subscribe
 from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import Copies
 
@@ -520,118 +512,6 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     stage.copy.reporting.close()
 
 
-async def known(stage: Copies) -> None:
-    """Let the others know of the worker, which takes two snapshots a second apart."""
-    await ask(stage)
-    for _ in range(4):
-        stage.moment.pass_(1.1)
-        await stage.copy.reporting.flush()
-        await ask(stage, admission=FIRST)
-
-
-async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=4))
-    assert await ask(stage, admission=FIRST) == NeedsSlot(stage.limits)
-    stage.moment.pass_(1.1)
-    await stage.copy.reporting.flush()
-    assert stage.shared.sent_reports, "it announces itself, to be counted"
-
-
-async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks() -> None:
-    found: list[LimitsRead] = []
-    subscribe(LimitsRead, found.append)
-    stage = Copies(limits=LimitSettings(max_concurrency=4))
-    await ask(stage, admission=FIRST)
-    assert found == [LimitsRead("payments", 4, 0.0)]
-    found.clear()
-    await ask(Copies(), admission=FIRST)
-    assert not found, "without limits there is nothing to report"
-    stage.copy.reporting.close()
-
-
-async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=16))
-    await known(stage)
-    running = stage.copy.share.running
-    answers = [await ask(stage, admission=FIRST) for _ in range(9 - running)]
-    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (8 - running) + [False]
-    assert isinstance(answers[-1], NeedsSlot)
-    last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
-    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
-    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
-    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
-
-
-async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_needs_no_slot() -> None:
-    bound = LimitSettings(per_key=KeyLimits(max_concurrency=2), weights={"a": 2.0, "b": 3.0})
-    stage = Copies(limits=bound)
-    await known(stage)
-    assert isinstance(await ask(stage, admission=FIRST), Permitted)
-    answer = await stage.copy.enter("op-1", 1, FIRST, limit_key="a")
-    assert answer == NeedsSlot(replace(bound, weights={"a": 2.0}))
-
-
-async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=1))
-    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
-    answer = await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1")))
-    assert isinstance(answer, Permitted)
-    assert not answer.in_share
-
-
-async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=8))
-    stage.shared.is_down = True
-    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
-
-
-@dataclass
-class Signals:
-    """A task hub that takes signals, or none."""
-
-    is_down: bool = False
-    sent: list[tuple[Any, ...]] = field(default_factory=list)
-
-    async def signal_entity(self, _entity: Any, operation: str, message: dict[str, Any]) -> None:
-        if self.is_down:
-            raise TaskHubUnavailableError("away")
-        self.sent.append((operation, message))
-
-
-@pytest.mark.parametrize(
-    ("permitted", "ahead", "since", "leaves"),
-    [
-        (Permitted(1, in_share=True), 0, NOON, True),
-        (Permitted(1, in_share=True), None, None, False),
-        (Permitted(1, in_share=True), 0, None, False),
-        (Permitted(1), 0, NOON, False),
-        (NeedsSlot(LimitSettings(4)), 0, NOON, False),
-    ],
-    ids=["waited and is in the share", "never waited", "waited in place", "has a slot", "waits on"],
-)
-@pytest.mark.parametrize("is_down", [False, True])
-async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the_share(
-    permitted: Any,
-    ahead: int | None,
-    since: datetime | None,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    leaves: bool,
-    is_down: bool,
-) -> None:
-    async def enter(*_given: Any, **_more: Any) -> Any:
-        return permitted
-
-    stage, hub, operation = Copies(), Signals(is_down), an_operation()
-    monkeypatch.setattr(CircuitCache, "enter", enter)
-    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
-    given: Any = hub
-    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead, slot_since=since)
-    assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
-    expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
-    assert hub.sent == expected
-
-
 async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
     stage = Copies(FRAGILE)
     assert stage.copy.pause("op-1", stage.moment.now()) is None
@@ -665,85 +545,3 @@ async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
     assert off.copy.pause("op-1", NOON) is None
     for copy in (stage.copy, other):
         copy.reporting.close()
-
-
-async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
-    stage = Copies(limits=LimitSettings(rate_per_second=5))
-    slot = replace(FIRST, slot=Slot("op-1:1", NOON))
-    for seconds, kind in ((-2.1, NeedsSlot), (-2, Permitted)):
-        turn_at = stage.moment.now() + timedelta(seconds=seconds)
-        assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
-
-
-async def test_a_turn_is_all_that_a_rate_asks_for_also_of_a_worker_that_nobody_knows() -> None:
-    """It would ask the limiter once more, and start late: turns would come together."""
-    turn = replace(FIRST, turn_at=NOON)
-    for limits, kind in (
-        (LimitSettings(rate_per_second=5), Permitted),
-        (LimitSettings(1, 5), NeedsSlot),
-        (LimitSettings(0, 5, KeyLimits(0, 2)), Permitted),
-        (LimitSettings(0, 5, KeyLimits(1)), NeedsSlot),
-    ):
-        assert isinstance(await ask(Copies(limits=limits), admission=turn), kind), limits
-
-
-async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
-    stage, slept = Copies(limits=LimitSettings(rate_per_second=5)), list[float]()
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        stage.moment.pass_(seconds)
-
-    stage.copy.sleep = sleep
-    for turn_seconds, waits in ((0.7, [0.7]), (1.7, [1.0, 0.7]), (-1.0, [])):
-        turn_at = stage.moment.now() + timedelta(seconds=turn_seconds)
-        assert isinstance(await ask(stage, admission=replace(FIRST, turn_at=turn_at)), Permitted)
-        assert stage.moment.now() >= turn_at
-        assert slept == pytest.approx(waits)
-        slept.clear()
-
-
-async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate() -> None:
-    stage, slept = Copies(limits=LimitSettings(rate_per_second=1)), list[float]()
-    stage.shared.reads_may_go = asyncio.Event()
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        stage.moment.pass_(seconds)
-
-    stage.copy.sleep = sleep
-    turn = replace(FIRST, turn_at=stage.moment.now() - timedelta(seconds=1))
-    asking = [asyncio.create_task(ask(stage, f"op-{number}", turn)) for number in range(4)]
-    await asyncio.sleep(0)
-    stage.shared.reads_may_go.set()
-    answers = await asyncio.gather(*asking)
-    assert {type(answer) for answer in answers} == {Permitted}
-    assert slept == pytest.approx([1.0]), "two start in a second"
-
-
-async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=16))
-    await known(stage)
-    stage.copy.share.running, stage.copy.share.full_at = 7, None
-    first = await ask(stage)
-    assert isinstance(first, Permitted)
-    assert first.in_share
-    waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert len(stage.copy.share.door) == 1
-    await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
-    second = await waiting
-    assert isinstance(second, Permitted)
-    assert second.in_share
-
-
-async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cache, "DOOR_SECONDS", 0.01)
-    stage = Copies(limits=LimitSettings(max_concurrency=16))
-    await known(stage)
-    stage.copy.share.running = 8
-    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
-    assert not stage.copy.share.door

@@ -16,7 +16,6 @@ from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.runtime import clock
@@ -31,12 +30,11 @@ HUB = TaskHub("{}")
 class Keys:
     """The circuits of a dependency and of its limit keys in memory."""
 
-    limits: LimitSettings = field(default_factory=LimitSettings)
     whole: Copies = field(init=False)
     shared: dict[str, CircuitInMemory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.whole = Copies(FRAGILE, limits=self.limits)
+        self.whole = Copies(FRAGILE)
 
     @property
     def moment(self) -> Moment:
@@ -125,23 +123,6 @@ async def test_a_dependency_that_lets_everything_through_does_so_for_every_key()
     fresh = keys.key("fresh")
     keys.shared["fresh"].is_down = True
     assert await ask(fresh) == Permitted(0)
-
-
-async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
-    keys = Keys(LimitSettings(max_concurrency=16))
-    first, second = keys.key("a"), keys.key("b")
-    assert isinstance(await ask(first), NeedsSlot)  # the others do not know of this process yet
-    keys.moment.pass_(1.1)
-    await keys.whole.copy.reporting.flush()
-    keys.moment.pass_(1.1)
-    await ask(first)
-    keys.moment.pass_(1.1)
-    running = [await ask(first) for _ in range(8)][-1]
-    assert isinstance(running, Permitted)
-    assert isinstance(await ask(second), NeedsSlot)
-    await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)
-    keys.moment.pass_(1.1)
-    assert isinstance(await ask(second), Permitted)
 
 
 async def test_the_circuit_of_a_healthy_key_is_read_once_in_half_a_minute() -> None:

@@ -4,8 +4,8 @@ from azure.durable_functions.testing import execute_entity
 
 from durable_retry.app import harden_runtime
 from durable_retry.base.json_forms import to_ms
-from durable_retry.rules.limits.messages import SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.rules.retry.slots import SlotRequest
 from durable_retry.runtime import clock
 from entities.call_limiter import CallLimiter
 from tests.support.builders import NOON
@@ -20,7 +20,7 @@ def run(operation: str, request: dict[str, Any], state: Any = None) -> Any:
 
 
 def asking(lease_id: str) -> dict[str, Any]:
-    return SlotRequest(lease_id, 70.0, ONE_AT_ONCE, asked_at=NOON, due_at=NOON).to_json()
+    return SlotRequest(lease_id, 70.0, ONE_AT_ONCE.to_json(), asked_at=NOON, due_at=NOON).to_json()
 
 
 def test_a_slot_is_granted_once_until_it_is_given_back() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
+from durable_retry.app import harden_runtime
 from durable_retry.base.names import CIRCUIT_BREAKER, FORGET, KEY_CHANGED, MANUAL_CONTROL, REPORT
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
@@ -25,6 +26,7 @@ HOUR = 3_600
 
 
 def run(operation: str, message: dict[str, Any], state: Any, at: float, key: str) -> EntityTestResult:
+    harden_runtime()
     with clock.reading(lambda: after(at)):
         return execute_entity(
             CircuitBreaker, operation, message, state, entity_name=CIRCUIT_BREAKER, entity_key=key

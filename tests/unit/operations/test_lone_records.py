@@ -16,8 +16,10 @@ from durable_retry.operations.lone_records import (
     may_answer_alone,
 )
 from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import rounds, tables
 from tests.support.builders import NOON
+from tests.support.tables import TablesInMemory
 
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
@@ -52,11 +54,10 @@ class Reads:
         return await self._read(*keys)
 
 
-pytestmark = pytest.mark.usefixtures("tables_in_memory")
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     return Reads(monkeypatch)
 
 

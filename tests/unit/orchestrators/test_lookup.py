@@ -11,10 +11,10 @@ from durable_retry.base.names import Category
 from durable_retry.features.lookup.rules import Answer, Unclear
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import NeedsProbe
+from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import Activities, after, an_operation, failing
 from tests.support.stage import LATE, Stage
@@ -151,7 +151,7 @@ def test_the_deadline_leaves_it_unknown() -> None:
 
 def test_a_question_waits_for_the_circuit_and_asks_its_entities() -> None:
     refused = Refused(base=after(30), waiting=0, until=after(30), reason="open")
-    probe, slot = NeedsProbe(CircuitSettings()), NeedsSlot(LimitSettings(max_concurrency=1))
+    probe, slot = NeedsProbe(CircuitSettings()), NeedsSlot({"max_concurrency": 1})
     world = World(asking(), held(refused), held(probe), held(slot), found)
     status = world.stage.run_until_waiting()
     assert (status["status"], status["next_attempt_at"][:19]) == ("waiting_circuit", "2026-11-21T12:00:30")

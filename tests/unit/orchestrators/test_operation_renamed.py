@@ -6,16 +6,16 @@ import pytest
 
 from durable_retry.hub.turns import renamed_in
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.operations.operation import CONTENT_BYTES
 from durable_retry.rules.retry.loop import NeedsProbe
+from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.outbox import outbox
 from tests.support.builders import Activities, an_operation, failing, outcome
 from tests.support.cuts import PartStage
 from tests.support.stage import Stage
 from tests.unit.orchestrators.test_outbox import World, an_event
 
-SLOT = NeedsSlot(LimitSettings(max_concurrency=1))
+SLOT = NeedsSlot({"max_concurrency": 1})
 PROBE = NeedsProbe(CircuitSettings())
 
 

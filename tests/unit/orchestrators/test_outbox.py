@@ -10,8 +10,8 @@ from durable_retry.features.outbox.rules.outbox import StoredEvent, event_id_for
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.loop import NeedsProbe
+from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, after, outcome
 from tests.support.cuts import PartStage
@@ -168,7 +168,7 @@ def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
 
 def test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
-    world.answers["op-1.1"] = [{"stopped": NeedsSlot(LimitSettings(max_concurrency=1)).to_json()}]
+    world.answers["op-1.1"] = [{"stopped": NeedsSlot({"max_concurrency": 1}).to_json()}]
     stage = played(world)
     assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
     assert world.attempts == [("1", 1), ("1", 1)]

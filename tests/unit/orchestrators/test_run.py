@@ -14,11 +14,9 @@ from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.limits.limiter import Limiter, acquire
-from durable_retry.rules.limits.messages import SlotRequest
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
+from durable_retry.rules.retry.slots import NeedsSlot
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 
@@ -382,7 +380,7 @@ def test_a_step_that_another_dependency_refuses_is_let_past_that_circuit() -> No
 
 
 def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
-    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    slot = NeedsSlot({"max_concurrency": 1})
     stage = Stage(an_operation(handler="ship", request=None), at_step(PROBE, slot))
     assert stage.run()["status"] == "succeeded"
     steps = [given["step"] for name, given in stage.activities if name == "attempt" and "step" in given]
@@ -393,7 +391,7 @@ def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
 
 
 def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it_up() -> None:
-    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    slot = NeedsSlot({"max_concurrency": 1})
     answers, own = at_step(slot), iter([False, True, False])
 
     def answer(name: str, given: dict[str, Any]) -> Any:
@@ -408,10 +406,9 @@ def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it
 
 
 def test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_once_more() -> None:
-    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    slot = NeedsSlot({"max_concurrency": 1})
     stage = Stage(an_operation(handler="ship", request=None), at_step(slot))
-    request = SlotRequest("another:1", 5.0, slot.settings, asked_at=NOON, due_at=NOON)
-    stage.states["call_limiter"] = acquire(Limiter(), request, NOON)[0].to_json()
+    stage.lend("another", {"max_concurrency": 1})
     stage.run_until_waiting()
     stage.states["call_limiter"]["leases"] = {"texts": {}}
     stage.now += timedelta(seconds=0.5)

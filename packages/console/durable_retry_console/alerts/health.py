@@ -7,6 +7,7 @@ from typing import Final
 
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
@@ -142,7 +143,7 @@ def seconds_since(since: datetime | None, now: datetime) -> float:
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges; one that is not known has no value."""
-    limits = [(name, each.limits) for name, each in dependencies().dependencies.items()]
+    limits = [(name, each.bounds or Bounds()) for name, each in dependencies().dependencies.items()]
     lanes = health.blocked_lanes
     gauges.show_gauges(
         {

@@ -18,9 +18,11 @@ from durable_retry.rules.config.dependencies_file import Config, parse_config
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
+from durable_retry.storage import clients as storage_clients
 from tests.support.builders import NOON, after, an_operation
+from tests.support.tables import TablesInMemory
 
-pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
+pytestmark = pytest.mark.usefixtures("no_handlers")
 
 CONFIG = """
 [defaults]
@@ -49,7 +51,9 @@ AWAY = Route(
 
 
 @pytest.fixture(autouse=True)
-async def config() -> AsyncIterator[Config]:
+async def config(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Config]:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     config = parse_config(CONFIG, {})
     with using(config), clock.reading(lambda: NOON):
         known("payments", CircuitState.OPEN, retry_at=after(20), reason="5 of 5 calls failed")

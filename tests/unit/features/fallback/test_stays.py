@@ -15,6 +15,7 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
 from tests.support.builders import NOON, PAYMENTS, a_life, after, an_operation
 from tests.support.tables import TablesInMemory
@@ -29,7 +30,11 @@ AWAY = replace(
 )
 
 
-pytestmark = pytest.mark.usefixtures("tables_in_memory")
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+    return account
 
 
 async def test_whoever_has_left_begins_nothing() -> None:
@@ -151,9 +156,9 @@ async def test_one_that_comes_too_late_sends_nothing() -> None:
     assert (outcome.error, outcome.counted) == ("the operation has left payments", False)
 
 
-async def test_what_cannot_leave_any_more_notes_nothing(tables_in_memory: TablesInMemory) -> None:
+async def test_what_cannot_leave_any_more_notes_nothing(account: TablesInMemory) -> None:
     await attempted(acted_before=True)
-    assert tables_in_memory.rows("AttemptMarkers") == []
+    assert account.rows("AttemptMarkers") == []
 
 
 async def test_what_a_later_life_has_overtaken_sends_nothing() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from durable_retry.features.preview.rules import MAX_WAITS, PolicyLimits, limits_shown, preview
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.retry.policy import PRESETS, RetryPolicy, Timeouts
 
 
@@ -69,12 +69,24 @@ def test_long_lists_end_somewhere() -> None:
     assert preview(RetryPolicy(max_attempts=MAX_WAITS + 1), Timeouts()).waits_complete
 
 
+class TwoLimits(Bounds):
+    """Twenty attempts at once, and five a second."""
+
+    @property
+    def max_concurrency(self) -> int:
+        return 20
+
+    @property
+    def rate_per_second(self) -> float:
+        return 5.0
+
+
 def test_no_limit_is_null() -> None:
-    shown = limits_shown(LimitSettings(), 10.0)
+    shown = limits_shown(Bounds(), 10.0)
     assert shown == PolicyLimits(at_once=None, starts_per_second=None, slowest_per_second=None)
 
 
 def test_the_slower_of_two_limits_counts_when_attempts_take_their_whole_timeout() -> None:
-    limits = LimitSettings(max_concurrency=20, rate_per_second=5.0)
+    limits = TwoLimits()
     assert limits_shown(limits, 10.0).slowest_per_second == 2
     assert limits_shown(limits, 2.0).slowest_per_second == 5

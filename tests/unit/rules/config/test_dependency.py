@@ -8,8 +8,16 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from durable_retry.base.text import Secret
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.config.dependency import Auth, Dependency, Webhook
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.config.dependency import Auth, Bounds, Dependency, Webhook
+
+
+class Bounding(Bounds):
+    """Keys of a feature that bound attempts."""
+
+    @property
+    def is_on(self) -> bool:
+        return True
+
 
 OFF = Dependency(
     name="payments",
@@ -25,7 +33,8 @@ OFF = Dependency(
         (OFF, False),
         (replace(OFF, circuit=CircuitSettings()), True),
         (replace(OFF, retry_budget=RetryBudgetSettings()), True),
-        (replace(OFF, limits=LimitSettings(rate_per_second=1)), True),
+        (replace(OFF, of_features={"bounding": Bounding()}), True),
+        (replace(OFF, of_features={"bounding": Bounds()}), False),
     ],
 )
 def test_an_attempt_asks_for_admission_where_anything_could_hold_it_up(

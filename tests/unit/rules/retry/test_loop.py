@@ -12,8 +12,6 @@ from durable_retry.rules.circuit.messages import PermitMessage
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.limits.messages import Slot, SlotPostponed
-from durable_retry.rules.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait
 from durable_retry.rules.retry.history import (
@@ -42,6 +40,7 @@ from durable_retry.rules.retry.loop import (
     lease_expired,
     probe_message,
 )
+from durable_retry.rules.retry.slots import NeedsSlot, Slot, SlotPostponed
 from tests.support.builders import NOON, a_history, a_record, an_operation, an_outcome
 from tests.support.builders import after as later
 
@@ -77,7 +76,7 @@ def test_without_a_state_it_is_a_first_attempt() -> None:
         NeedsProbe(CircuitSettings(half_open_calls=3)),
         BudgetPostponed(NOON, reserved=True),
         BudgetPostponed(NOON, reserved=False),
-        NeedsSlot(LimitSettings(max_concurrency=3, rate_per_second=1.5)),
+        NeedsSlot({"max_concurrency": 3, "rate_per_second": 1.5}),
     ],
 )
 def test_what_blocks_an_attempt_survives_its_json(blocked: Blocked) -> None:
@@ -121,9 +120,7 @@ def test_a_probe_is_asked_for_the_time_of_an_attempt_and_some_room() -> None:
     assert PermitMessage.from_json(message.to_json()) == message
 
 
-@pytest.mark.parametrize(
-    "blocked", [NeedsProbe(CircuitSettings()), NeedsSlot(LimitSettings(max_concurrency=1))]
-)
+@pytest.mark.parametrize("blocked", [NeedsProbe(CircuitSettings()), NeedsSlot({"max_concurrency": 1})])
 def test_a_lease_has_room_for_the_queue_that_the_blocked_attempt_was_in(
     blocked: NeedsProbe | NeedsSlot,
 ) -> None:
@@ -351,7 +348,7 @@ def test_a_handler_that_a_step_holds_up_may_have_acted() -> None:
         (replace(REFUSED, throttled=True), WaitKind.THROTTLE),
         (NeedsProbe(CircuitSettings()), WaitKind.CIRCUIT),
         (BudgetPostponed(NOON, reserved=False), WaitKind.RETRY_BUDGET),
-        (NeedsSlot(LimitSettings()), WaitKind.LIMIT),
+        (NeedsSlot({}), WaitKind.LIMIT),
         (BlockedStep("other", REFUSED), WaitKind.CIRCUIT),
     ],
 )
@@ -418,7 +415,7 @@ def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
 
 
 def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
-    limits = LimitSettings(max_concurrency=3)
+    limits = {"max_concurrency": 3}
     state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.lease_id == f"{an_operation().run_id}:1"
@@ -437,7 +434,7 @@ def test_a_postponed_attempt_waits_and_keeps_its_turn_until_that_is_over() -> No
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
     assert "1 attempt per second" in action.reasons[0]
     assert state.admission.turn_at == NOON + in_seconds(3.5)
-    needed = NeedsSlot(LimitSettings(rate_per_second=1))
+    needed = NeedsSlot({"rate_per_second": 1})
     for seconds, is_reserved in ((5.5, True), (5.6, False)):
         _, action = after(an_operation(), state, needed, NOON + in_seconds(seconds))
         assert isinstance(action, RequestSlot)
@@ -493,7 +490,7 @@ def test_what_does_not_come_for_now_holds_nothing_and_keeps_its_age() -> None:
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     operation = replace(an_operation(), deadline_at=NOON + in_seconds(60))
-    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
+    _, action = after(operation, RetryState(), NeedsSlot({"rate_per_second": 1}), NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
     late = SlotPostponed(59.0, "1 attempt per second")
@@ -509,7 +506,7 @@ def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
 
 
 def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
-    needed, busy = NeedsSlot(LimitSettings(max_concurrency=1)), SlotPostponed(0.5, "1", ahead=0)
+    needed, busy = NeedsSlot({"max_concurrency": 1}), SlotPostponed(0.5, "1", ahead=0)
     state, first = after(an_operation(), RetryState(), needed, NOON)
     state, _ = after(an_operation(), state, busy, NOON + in_seconds(20))
     _, second = after(an_operation(), state, needed, NOON + in_seconds(21))
@@ -521,7 +518,7 @@ def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
 
 @pytest.mark.parametrize("result", [WorkerFailed("gone"), an_outcome(Category.TRANSIENT, counted=False)])
 def test_an_attempt_that_never_left_keeps_its_age(result: LapResult) -> None:
-    needed = NeedsSlot(LimitSettings(max_concurrency=1))
+    needed = NeedsSlot({"max_concurrency": 1})
     state, _ = after(an_operation(), RetryState(), needed, NOON)
     state, _ = after(an_operation(), state, result, NOON + in_seconds(20))
     _, again = after(an_operation(), state, needed, NOON + in_seconds(22))

@@ -12,6 +12,7 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.hub.task_hub import InstancePage, Selection, TaskHub
 from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
 from durable_retry.storage.rounds import Round, write_round
 from durable_retry_console.index import reconcile
 from durable_retry_console.index.reconcile import LOST_AFTER, add_lost
@@ -96,9 +97,11 @@ def _is_between(wanted: Selection, instant: datetime) -> bool:
 
 
 @pytest.fixture
-def account(tables_in_memory: TablesInMemory, monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: NOON)
-    return tables_in_memory
+    return account
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History
 from durable_retry.runtime import clock
+from durable_retry.storage import clients as storage_clients
 from durable_retry.upkeep.removal import Past
 from durable_retry_console.index import removal
 from durable_retry_console.index.removal import PARTS_OF_OPERATIONS, remove_old
@@ -35,9 +36,11 @@ def entry(operation_id: str, age: timedelta, **more: Any) -> OperationEntry:
 
 
 @pytest.fixture
-def account(tables_in_memory: TablesInMemory, monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: NOON)
-    return tables_in_memory
+    return account
 
 
 async def listed(kind: OperationList = OperationList.ALL) -> list[str]:

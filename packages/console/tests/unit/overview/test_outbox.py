@@ -10,18 +10,19 @@ from durable_retry.features.outbox.event_store import find_event, mark_failed, m
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.overview import outbox
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
 from tests.support.builders import NOON, a_success
+from tests.support.tables import TablesInMemory
 
 EVENT = {"type": "order.placed", "queue": "order-events", "data": {"order": 1}}
 
 
-pytestmark = pytest.mark.usefixtures("tables_in_memory")
-
-
 @pytest.fixture(autouse=True)
 def few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(outbox, "_LISTED", 2)
     with using(parse_config("", {})):
         yield

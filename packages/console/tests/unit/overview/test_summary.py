@@ -14,12 +14,14 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
+from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.overview import summary as overview
 from durable_retry_console.overview.summary import operation_summary
 from tests.support.builders import NOON
+from tests.support.tables import TablesInMemory
 
 CONFIG = """
 [dependencies.payments]
@@ -71,12 +73,10 @@ def entry(operation_id: str, created_at: datetime, **more: Any) -> OperationEntr
     return OperationEntry(operation_id=operation_id, created_at=created_at, **(given | more))
 
 
-pytestmark = pytest.mark.usefixtures("tables_in_memory")
-
-
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    stage = Index()
+    stage, account = Index(), TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: stage.now)
     monkeypatch.setattr(clock, "monotonic_seconds", stage.seconds)
     monkeypatch.setattr(TaskHub, "read_instance", stage.find)

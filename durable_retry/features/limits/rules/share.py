@@ -7,21 +7,14 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.features.limits.rules.settings import LimitSettings
 
 WINDOW: Final = timedelta(seconds=1)
 CROWDED_FOR: Final = timedelta(seconds=5)
 """So long after an attempt was here that waits for a rate, a worker starts none of its own accord: the entity
 grants the whole rate meanwhile. It must be longer than the entity's own `CROWDED_FOR`."""
-TURN_LASTS: Final = timedelta(seconds=2)
-"""A turn that is over for longer is void: its attempt asks again."""
 BURST: Final = 1.125
 """A worker starts no more than this many times the rate in a second: turns that were late come together."""
-
-
-def is_valid(turn_at: datetime | None, now: datetime) -> bool:
-    """Whether a turn is not over; None is none."""
-    return turn_at is not None and now <= turn_at + TURN_LASTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Its state has a lease per attempt under way, the instant of the latest start, and the places of those who
 wait, by how long each has waited since it was first due, which counts more with a higher priority
-(`base.names`), and by fair shares of the limit keys (`rules.limits.fair`).
+(`base.names`), and by fair shares of the limit keys (`fair.py`).
 
     acquire ──> Slot: it may start, in `turn_seconds` where there is a rate
             └─> SlotPostponed: it has a place, and asks again when its turn should come
@@ -30,7 +30,7 @@ from typing import Final
 
 from durable_retry.base.json_forms import JsonShape, from_ms, to_ms
 from durable_retry.base.text import counted
-from durable_retry.rules.limits.fair import (
+from durable_retry.features.limits.rules.fair import (
     KEPT_PLACES,
     NO_SHARES,
     FairShares,
@@ -40,7 +40,7 @@ from durable_retry.rules.limits.fair import (
     kept_within,
     place_bytes,
 )
-from durable_retry.rules.limits.leases import (
+from durable_retry.features.limits.rules.leases import (
     LOOKED_AT,
     NO_LEASES,
     Lease,
@@ -50,12 +50,17 @@ from durable_retry.rules.limits.leases import (
     was_answered,
     with_answered,
 )
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
-from durable_retry.rules.limits.told import Told, with_told, with_told_again, without_told
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.told import Told, with_told, with_told_again, without_told
+from durable_retry.rules.retry.slots import (
+    DOOR_SECONDS,
+    Leaving,
+    Slot,
+    SlotAnswer,
+    SlotPostponed,
+    SlotRequest,
+)
 
-LEASE_MARGIN_SECONDS: Final = 60.0
-"""Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
 LEAST_ASK_SECONDS: Final = 0.02
 LONGEST_ASK_SECONDS: Final = 30.0
 """Bounds of the wait of one that has a place before it asks again."""
@@ -94,10 +99,8 @@ RESERVED_SECONDS: Final = 2.5
 """No turn of a rate is reserved further ahead: long enough for late timers."""
 LEAD_PART: Final = 0.8
 """An attempt asks for its turn this part of so long before that is expected."""
-DOOR_SECONDS: Final = 1.0
 MOST_AT_DOOR: Final = 8.0
-"""An attempt comes to its worker so long before its turn and waits there, where that is exact; of a fast rate
-for less, so that no more than so many wait there."""
+"""No more than so many wait at their worker: of a fast rate they come for less than `DOOR_SECONDS`."""
 FIRST_ASK_SECONDS: Final = 5.0
 FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
@@ -258,6 +261,7 @@ class _Asking:
 
     limiter: Limiter
     request: SlotRequest
+    settings: LimitSettings
     now: datetime
     own: Place
     before: list[Place]  # of those who wait, those that go before it, in their order
@@ -271,9 +275,10 @@ class _Asking:
         before = next((place for place in live if place.name == name), None)
         now_ms, due_ms = to_ms(now), to_ms(request.due_at)
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
-        weight = request.settings.weight_of(key)
+        settings = LimitSettings.from_json(request.settings)
+        weight = settings.weight_of(key)
         # Where workers or a rate let attempts start, a slot that is given back is not all that is waited for.
-        is_only_lent = request.settings.shared_concurrency == 0 and request.settings.rate_per_second <= 0
+        is_only_lent = settings.shared_concurrency == 0 and settings.rate_per_second <= 0
         waiter = request.waiter if is_only_lent else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
@@ -282,10 +287,11 @@ class _Asking:
         is_called = before is not None and before.is_called is True
         # While others are called, who asks by itself takes what they leave.
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
-        is_bound = request.settings.per_key is not None
+        is_bound = settings.per_key is not None
         return cls(
             replace(limiter, places=others).without_waiter(own.waiter),
             request,
+            settings,
             now,
             own,
             ordered[:at],
@@ -293,10 +299,6 @@ class _Asking:
             is_due or is_called,
             limiter.leases.by_mark() if is_bound else Counter(),
         )
-
-    @property
-    def settings(self) -> LimitSettings:
-        return self.request.settings
 
     @property
     def mean_seconds(self) -> float:

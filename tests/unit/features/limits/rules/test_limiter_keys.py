@@ -7,10 +7,8 @@ import pytest
 
 from durable_retry.base.json_forms import to_ms
 from durable_retry.base.names import Priority
-from durable_retry.base.validation import validated
-from durable_retry.rules.config.dependency import TABLES
-from durable_retry.rules.limits.document import SHOWN_KEYS, limits_view
-from durable_retry.rules.limits.fair import (
+from durable_retry.features.limits.rules.document import SHOWN_KEYS, limits_view
+from durable_retry.features.limits.rules.fair import (
     CREDIT,
     KEPT_BYTES,
     KEPT_PLACES,
@@ -20,16 +18,16 @@ from durable_retry.rules.limits.fair import (
     Place,
     counted_wait_ms,
 )
-from durable_retry.rules.limits.limiter import (
+from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
     Limiter,
     acquire,
     give_back,
     leave,
 )
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings, limits_from
-from durable_retry.rules.limits.share import ALONE, WorkerShare
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings
+from durable_retry.features.limits.rules.share import ALONE, WorkerShare
+from durable_retry.rules.retry.slots import Leaving, Slot, SlotPostponed, SlotRequest
 from tests.support.builders import NOON, after
 
 ONE = LimitSettings(max_concurrency=1)
@@ -38,7 +36,9 @@ ONE_A_SECOND = LimitSettings(rate_per_second=1.0)
 
 def asking(number: int, key: str | None, settings: LimitSettings = ONE, at: float = 0.0) -> SlotRequest:
     due_at = after(number / 100)
-    return SlotRequest(f"op-{number}:1", 70.0, settings.of_key(key), after(at), due_at, limit_key=key)
+    return SlotRequest(
+        f"op-{number}:1", 70.0, settings.of_key(key).to_json(), after(at), due_at, limit_key=key
+    )
 
 
 def waiting(limiter: Limiter, number: int, key: str | None, settings: LimitSettings = ONE) -> Limiter:
@@ -185,7 +185,7 @@ def test_an_attempt_takes_the_weight_of_its_key_with_it_and_no_other() -> None:
 
 def test_a_table_of_limits_has_the_bounds_of_each_key() -> None:
     def read(table: dict[str, object]) -> LimitSettings:
-        return limits_from(validated(TABLES["limits"], table).written())
+        return LimitKeys.model_validate({"limits": table}).settings
 
     assert read({}) == read({"per_key": {}, "weights": {}}) == LimitSettings()
     assert read({"per_key": {"max_concurrency": 2}}) == LimitSettings(per_key=KeyLimits(2))

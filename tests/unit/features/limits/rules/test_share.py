@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from durable_retry.rules.limits.limiter import CROWDED_FOR as ENTITY_CROWDED_FOR
-from durable_retry.rules.limits.limiter import Limiter, acquire
-from durable_retry.rules.limits.messages import Slot, SlotRequest
-from durable_retry.rules.limits.settings import LEAST_SHARED, KeyLimits, LimitSettings
-from durable_retry.rules.limits.share import ALONE, CROWDED_FOR, Part, WorkerShare, is_valid
+from durable_retry.features.limits.rules.limiter import CROWDED_FOR as ENTITY_CROWDED_FOR
+from durable_retry.features.limits.rules.limiter import Limiter, acquire
+from durable_retry.features.limits.rules.settings import LEAST_SHARED, KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.share import ALONE, CROWDED_FOR, Part, WorkerShare
+from durable_retry.rules.retry.slots import Slot, SlotRequest, is_valid
 from tests.support.builders import NOON, after
 
 OF_TWO, OF_FOUR = Part(2, 0), Part(4, 0)
@@ -133,6 +133,8 @@ def test_shares_and_grants_together_are_the_limit(workers: int, most: int) -> No
     )
     limiter = Limiter()
     for number in range(most + 1):
-        limiter, answer = acquire(limiter, SlotRequest(f"op-{number}:1", 70.0, settings, NOON, NOON), NOON)
+        limiter, answer = acquire(
+            limiter, SlotRequest(f"op-{number}:1", 70.0, settings.to_json(), NOON, NOON), NOON
+        )
         started += isinstance(answer, Slot)
     assert started == most

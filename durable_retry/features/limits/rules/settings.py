@@ -1,28 +1,27 @@
 """Limits of one dependency, kept by the whole fleet: attempts under way at once, and starts per second.
 
 Half of a limit, rounded down, is shared out evenly among the workers: an attempt within its worker's share
-starts without asking. The rest is granted by the entity `call_limiter` (`rules.limits.limiter`), which the
+starts without asking. The rest is granted by the entity `call_limiter` (`limiter.py`), which the
 operation's orchestration calls: that costs one entity call for each attempt beyond the shares. A limit too
 small to share is kept by the entity alone.
-
-    attempt ── within the worker's share ──> starts
-            └─ NeedsSlot ──> entity ──> Slot ──> starts, then gives it back
-                                    └─> SlotPostponed ──> waits ──> asks again, or starts in its turn
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal
+from functools import cached_property
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, create_model, field_validator
 
 from durable_retry.base.answers import Answer
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.validation import Label
+from durable_retry.base.validation import Label, Strict, table_of, validated
+from durable_retry.rules.config.dependency import Bounds, Dependency
 
-type MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
-type MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
-type Weight = Annotated[float, Field(ge=0.001, le=1_000)]
+# Aliases in the sense of Python would be schemas of their own, which the OpenAPI document has no use for.
+MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
+MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
+Weight = Annotated[float, Field(ge=0.001, le=1_000)]
 
 LEAST_SHARED: Final = 16
 """Where fewer go at once nothing is shared out: a worker would have one or two of them, free while those
@@ -111,12 +110,45 @@ def limits_from(table: Mapping[str, Any]) -> LimitSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsSlot(JsonShape):
-    """The worker's share is used up; only the entity grants more. What it needs goes with the request."""
+class _Keys(Bounds):
+    """What the feature adds to a dependency.
 
-    settings: LimitSettings
-    kind: Literal["needs_slot"] = "needs_slot"
+    Attributes:
+        limits: How many attempts the whole fleet may make at once, and start per second.
+    """
+
+    @field_validator("limits", check_fields=False)
+    @classmethod
+    def _without_what_is_empty(cls, table: Strict) -> Strict:
+        return validated(type(table), limits_from(table.model_dump()).to_json())
+
+    @cached_property
+    def settings(self) -> LimitSettings:
+        return limits_from(self.model_dump()["limits"])
+
+    @property
+    def max_concurrency(self) -> int:
+        return self.settings.max_concurrency
+
+    @property
+    def rate_per_second(self) -> float:
+        return self.settings.rate_per_second
+
+    @property
+    def is_on(self) -> bool:
+        return self.settings.is_on
+
+
+_Table = table_of(LimitSettings)
+
+LimitKeys: Final[type[_Keys]] = create_model(
+    "LimitKeys", __base__=_Keys, __doc__=_Keys.__doc__, limits=(_Table, Field(default_factory=_Table))
+)
+
+
+def limits_of(dependency: Dependency) -> LimitSettings:
+    """Return the limits of a dependency."""
+    return dependency.keys_of("limits", LimitKeys).settings
 
 
 class LimitsSummary(Answer):

@@ -1,13 +1,40 @@
-"""What attempts ask the entity `call_limiter`, and what it answers."""
+"""Slots: what an attempt may need beside its circuit, which an entity of the fleet grants.
 
+A feature bounds the attempts at a dependency (`Plugin.limits`) and says what one needs, which goes to its
+entity as it is.
+
+    attempt ── its worker may start it ──> starts
+            └─ NeedsSlot ──> entity ──> Slot ──> starts, then gives it back
+                                    └─> SlotPostponed ──> waits ──> asks again, or starts in its turn
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Annotated, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal
 
 from durable_retry.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.base.names import Priority
-from durable_retry.rules.limits.settings import LimitSettings
-from durable_retry.rules.limits.share import TURN_LASTS
+
+LEASE_MARGIN_SECONDS: Final = 60.0
+"""Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
+DOOR_SECONDS: Final = 1.0
+"""An attempt comes to its worker so long before its turn and waits there, where that is exact."""
+TURN_LASTS: Final = timedelta(seconds=2)
+"""A turn that is over for longer is void: its attempt asks again."""
+
+
+def is_valid(turn_at: datetime | None, now: datetime) -> bool:
+    """Whether a turn is not over; None is none."""
+    return turn_at is not None and now <= turn_at + TURN_LASTS
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSlot(JsonShape):
+    """The worker may start no more of its own accord; only the entity grants more."""
+
+    settings: Mapping[str, Any]  # what bounds it, which goes with the request
+    kind: Literal["needs_slot"] = "needs_slot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +76,7 @@ class SlotRequest(JsonShape):
 
     lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
     lease_seconds: float  # after that the slot is free again, whatever became of the attempt
-    settings: LimitSettings
+    settings: Mapping[str, Any]  # as in `NeedsSlot`
     # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
     # delivered again (`base.asks`).
     asked_at: MsInstant

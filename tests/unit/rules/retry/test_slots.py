@@ -2,11 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.rules.limits.messages import Slot, SlotPostponed, SlotRequest, as_heard
-from durable_retry.rules.limits.settings import LimitSettings
+from durable_retry.rules.retry.slots import Slot, SlotPostponed, SlotRequest, as_heard
 from tests.support.builders import NOON, after
 
-REQUEST = SlotRequest("op-1:1", 60.0, LimitSettings(rate_per_second=5), asked_at=NOON, due_at=NOON)
+REQUEST = SlotRequest("op-1:1", 60.0, {"rate_per_second": 5.0}, asked_at=NOON, due_at=NOON)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import pytest
 
 from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import Priority
-from durable_retry.rules.limits.document import limits_view
-from durable_retry.rules.limits.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
-from durable_retry.rules.limits.leases import Lease, Leases, name_of
-from durable_retry.rules.limits.limiter import (
-    DOOR_SECONDS,
+from durable_retry.features.limits.rules.document import limits_view
+from durable_retry.features.limits.rules.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
+from durable_retry.features.limits.rules.leases import Lease, Leases, name_of
+from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
     GUARD_SPACING_SECONDS,
     KEPT_LINE,
@@ -30,8 +29,15 @@ from durable_retry.rules.limits.limiter import (
     leave,
     reset,
 )
-from durable_retry.rules.limits.messages import Leaving, Slot, SlotAnswer, SlotPostponed, SlotRequest
-from durable_retry.rules.limits.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.rules.retry.slots import (
+    DOOR_SECONDS,
+    Leaving,
+    Slot,
+    SlotAnswer,
+    SlotPostponed,
+    SlotRequest,
+)
 from tests.support.builders import NOON, after
 
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
@@ -44,7 +50,7 @@ def asking(
     number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0, due: float | None = None
 ) -> SlotRequest:
     due_at = after(at if due is None else due)
-    return SlotRequest(f"op-{number}:1", 70.0, settings, asked_at=after(at), due_at=due_at)
+    return SlotRequest(f"op-{number}:1", 70.0, settings.to_json(), asked_at=after(at), due_at=due_at)
 
 
 def again(

@@ -5,7 +5,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from durable_retry.base.asks import KEPT_ASKS
-from durable_retry.rules.limits.leases import Lease, Leases, mark_of, name_of, was_answered, with_answered
+from durable_retry.features.limits.rules.leases import (
+    Lease,
+    Leases,
+    mark_of,
+    name_of,
+    was_answered,
+    with_answered,
+)
 from tests.support.builders import NOON, after
 
 A, B = mark_of("a"), mark_of("b")

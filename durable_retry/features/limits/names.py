@@ -1,0 +1,6 @@
+"""What is seen of the feature outside of its folder."""
+
+from typing import Final
+
+LIMITS: Final = "limits"
+"""The feature, and its key of a dependency."""

@@ -1,0 +1,133 @@
+"""What one worker makes of the limits of a dependency: its share of them, and who asks for a slot."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.names import LEAVE
+from durable_retry.circuit.cache import CircuitCache
+from durable_retry.features.limits.rules import limiter
+from durable_retry.features.limits.rules.settings import LimitKeys, LimitSettings
+from durable_retry.features.limits.rules.share import ALONE, Part, WorkerShare
+from durable_retry.features.limits.store import read_limiter
+from durable_retry.hub.entity_ids import limiter_id
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.facts import LimitsRead
+from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import lease_id_of
+from durable_retry.rules.retry.slots import (
+    DOOR_SECONDS,
+    Leaving,
+    NeedsSlot,
+    SlotAnswer,
+    SlotRequest,
+    is_valid,
+)
+from durable_retry.telemetry.facts import report
+
+
+@dataclass(slots=True)
+class WorkerLimits:
+    """The limits of one dependency in this process, see `circuit.cache.WorkerLimits`."""
+
+    circuit: CircuitCache  # the dependency's own
+    keys: LimitKeys
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
+    share: WorkerShare = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.share = WorkerShare(self.keys.settings)
+        self.circuit.buffer.holds_share = self.share.holds_slots
+
+    async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
+        """Wait until an attempt has its turn, or for a moment for a slot here, with its circuit read."""
+        if admission.turn_at is not None:
+            await self._wait_for_turn(circuit, admission.turn_at)
+        await circuit.refresh_snapshot()
+        limit = self.share.settings.max_concurrency
+        if limit and admission.slot is None and self.share.may_wait(_part_of(circuit), admission.ahead):
+            await self._wait_at_door()
+
+    def admit(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
+    ) -> Permitted | NeedsSlot:
+        """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
+
+        A probe needs none, since all other attempts wait; nor does one that has a slot, in its turn.
+        """
+        limits = self.keys.settings.of_key(limit_key)
+        if permitted.lease_id is not None or not limits.is_on:
+            return permitted
+        if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
+            self.share.note_start(now, has_waited=admission.slot is None)
+            return permitted
+        if admission.slot is not None and limits.rate_per_second <= 0:
+            return permitted
+        dependency = self.circuit.settings.dependency
+        report(LimitsRead(dependency, limits.max_concurrency, limits.rate_per_second))
+        if self._take_share(limits, admission, now):
+            return replace(permitted, in_share=True)
+        return NeedsSlot(limits.to_json())
+
+    async def begun(
+        self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
+    ) -> None:
+        """Leave the place of an attempt that starts within the share."""
+        if admission.has_place and admission.slot_since is not None:
+            # Else the limiter would keep a slot for it; where the message is lost it does, for three seconds.
+            leaving = Leaving(lease_id_of(operation, attempt)).to_json()
+            with suppress(TaskHubUnavailableError):
+                await hub.signal_entity(limiter_id(self.circuit.settings.dependency), LEAVE, leaving)
+
+    def ended(self) -> None:
+        """Note the end of an attempt that started within the share."""
+        self.share.ended()
+
+    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
+        """Start an attempt within this worker's share, once the others know of this worker."""
+        circuit, snapshot = self.circuit, self.circuit.snapshot
+        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
+            return False
+        if not circuit.buffer.is_known(now):
+            circuit.buffer.announce(now)
+            return False
+        self.share.settings = limits
+        return self.share.take(now, _part_of(circuit), ahead=admission.ahead)
+
+    async def _wait_at_door(self) -> None:
+        """Wait for a moment until an attempt within the share ends here."""
+        opened = asyncio.Event()
+        self.share.door.append(opened.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DOOR_SECONDS):
+                await opened.wait()
+        if not opened.is_set():
+            self.share.door.remove(opened.set)
+
+    async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime) -> None:
+        """Wait until an attempt has its turn, and this worker may start one more, with the circuit read.
+
+        Those that are late may wait for the same read: so each looks after it whether it still may start.
+        """
+        while is_valid(turn_at, now := circuit.now()):
+            if (seconds := self.share.seconds_until(turn_at, now)) > 0:
+                await self.sleep(seconds)
+            elif circuit.is_fresh():
+                return
+            else:
+                await circuit.refresh_snapshot()
+
+
+def _part_of(circuit: CircuitCache) -> Part:
+    budget = None if circuit.snapshot is None else circuit.snapshot.budget
+    return ALONE if budget is None else Part(budget.workers, budget.rank)
+
+
+async def answer_to(hub: TaskHub, dependency: str, request: SlotRequest, now: datetime) -> SlotAnswer | None:
+    """Return the answer to a request that was signalled; None while there is none."""
+    return limiter.answer_to(await read_limiter(hub, dependency), request, now)

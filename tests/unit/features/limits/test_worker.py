@@ -1,0 +1,270 @@
+"""The limits of a dependency in one process: its share, turns and the way to the limiter."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit import cache
+from durable_retry.circuit.cache import CircuitCache, enter_circuit
+from durable_retry.circuit.key_circuit import KeyCircuit
+from durable_retry.features.limits import worker
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings
+from durable_retry.features.limits.worker import WorkerLimits
+from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.reporters import ReportBuffer
+from durable_retry.rules.circuit.snapshot import Permitted
+from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.facts import LimitsRead
+from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.loop import Blocked
+from durable_retry.rules.retry.slots import NeedsSlot, Slot
+from durable_retry.telemetry.facts import subscribe
+from tests.support.builders import NOON, an_operation
+from tests.support.shared_circuit import CircuitInMemory, Copies
+
+FIRST = AdmissionState()
+
+
+def limited(limits: LimitSettings, circuit: CircuitSettings | None = None) -> tuple[Copies, WorkerLimits]:
+    """Return a circuit with limits, and these in its process."""
+    stage = Copies(
+        circuit or CircuitSettings(), bounds=LimitKeys.model_validate({"limits": limits.to_json()})
+    )
+    of_worker = stage.copy.limits
+    assert isinstance(of_worker, WorkerLimits)
+    return stage, of_worker
+
+
+def key_circuit(stage: Copies, limit_key: str) -> KeyCircuit:
+    """Return the circuit of a limit key."""
+    return KeyCircuit(
+        replace(stage.copy.settings, limit_key=limit_key, bounds=None),
+        CircuitInMemory(now=stage.moment.now, whole=stage.shared),
+        ReportBuffer("w1", stage.circuit),
+        stage.moment.now,
+        whole=stage.copy,
+    )
+
+
+async def ask(
+    stage: Copies, operation_id: str = "op-1", admission: AdmissionState = FIRST
+) -> Permitted | Blocked:
+    return await stage.copy.enter(operation_id, 1, admission)
+
+
+async def known(stage: Copies) -> None:
+    """Let the others know of the worker, which takes two snapshots a second apart."""
+    await ask(stage)
+    for _ in range(4):
+        stage.moment.pass_(1.1)
+        await stage.copy.reporting.flush()
+        await ask(stage, admission=FIRST)
+
+
+async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
+    stage, limits = limited(LimitSettings(max_concurrency=4))
+    assert await ask(stage, admission=FIRST) == NeedsSlot(limits.keys.settings.to_json())
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.sent_reports, "it announces itself, to be counted"
+
+
+async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks() -> None:
+    found: list[LimitsRead] = []
+    subscribe(LimitsRead, found.append)
+    stage, _ = limited(LimitSettings(max_concurrency=4))
+    await ask(stage, admission=FIRST)
+    assert found == [LimitsRead("payments", 4, 0.0)]
+    found.clear()
+    await ask(Copies(), admission=FIRST)
+    assert not found, "without limits there is nothing to report"
+    stage.copy.reporting.close()
+
+
+async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
+    stage, limits = limited(LimitSettings(max_concurrency=16))
+    await known(stage)
+    running = limits.share.running
+    answers = [await ask(stage, admission=FIRST) for _ in range(9 - running)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (8 - running) + [False]
+    assert isinstance(answers[-1], NeedsSlot)
+    last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
+    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
+
+
+async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_needs_no_slot() -> None:
+    bound = LimitSettings(per_key=KeyLimits(max_concurrency=2), weights={"a": 2.0, "b": 3.0})
+    stage, _ = limited(bound)
+    await known(stage)
+    assert isinstance(await ask(stage, admission=FIRST), Permitted)
+    answer = await stage.copy.enter("op-1", 1, FIRST, limit_key="a")
+    assert answer == NeedsSlot(replace(bound, weights={"a": 2.0}).to_json())
+
+
+async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
+    stage, _ = limited(LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
+    answer = await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1")))
+    assert isinstance(answer, Permitted)
+    assert not answer.in_share
+
+
+async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
+    stage, _ = limited(LimitSettings(max_concurrency=8))
+    stage.shared.is_down = True
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
+
+
+@dataclass
+class Signals:
+    """A task hub that takes signals, or none."""
+
+    is_down: bool = False
+    sent: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def signal_entity(self, _entity: Any, operation: str, message: dict[str, Any]) -> None:
+        if self.is_down:
+            raise TaskHubUnavailableError("away")
+        self.sent.append((operation, message))
+
+
+@pytest.mark.parametrize(
+    ("permitted", "ahead", "since", "leaves"),
+    [
+        (Permitted(1, in_share=True), 0, NOON, True),
+        (Permitted(1, in_share=True), None, None, False),
+        (Permitted(1, in_share=True), 0, None, False),
+        (Permitted(1), 0, NOON, False),
+        (NeedsSlot({}), 0, NOON, False),
+    ],
+    ids=["waited and is in the share", "never waited", "waited in place", "has a slot", "waits on"],
+)
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the_share(
+    permitted: Any,
+    ahead: int | None,
+    since: datetime | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    leaves: bool,
+    is_down: bool,
+) -> None:
+    async def enter(*_given: Any, **_more: Any) -> Any:
+        return permitted
+
+    (stage, _), hub, operation = limited(LimitSettings(16)), Signals(is_down), an_operation()
+    monkeypatch.setattr(CircuitCache, "enter", enter)
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead, slot_since=since)
+    assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
+    expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
+    assert hub.sent == expected
+
+
+async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
+    stage, _ = limited(LimitSettings(rate_per_second=5))
+    slot = replace(FIRST, slot=Slot("op-1:1", NOON))
+    for seconds, kind in ((-2.1, NeedsSlot), (-2, Permitted)):
+        turn_at = stage.moment.now() + timedelta(seconds=seconds)
+        assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
+
+
+async def test_a_turn_is_all_that_a_rate_asks_for_also_of_a_worker_that_nobody_knows() -> None:
+    """It would ask the limiter once more, and start late: turns would come together."""
+    turn = replace(FIRST, turn_at=NOON)
+    for limits, kind in (
+        (LimitSettings(rate_per_second=5), Permitted),
+        (LimitSettings(1, 5), NeedsSlot),
+        (LimitSettings(0, 5, KeyLimits(0, 2)), Permitted),
+        (LimitSettings(0, 5, KeyLimits(1)), NeedsSlot),
+    ):
+        assert isinstance(await ask(limited(limits)[0], admission=turn), kind), limits
+
+
+async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
+    (stage, limits), slept = limited(LimitSettings(rate_per_second=5)), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stage.moment.pass_(seconds)
+
+    limits.sleep = sleep
+    for turn_seconds, waits in ((0.7, [0.7]), (1.7, [1.0, 0.7]), (-1.0, [])):
+        turn_at = stage.moment.now() + timedelta(seconds=turn_seconds)
+        assert isinstance(await ask(stage, admission=replace(FIRST, turn_at=turn_at)), Permitted)
+        assert stage.moment.now() >= turn_at
+        assert slept == pytest.approx(waits)
+        slept.clear()
+
+
+async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate() -> None:
+    (stage, limits), slept = limited(LimitSettings(rate_per_second=1)), list[float]()
+    stage.shared.reads_may_go = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stage.moment.pass_(seconds)
+
+    limits.sleep = sleep
+    turn = replace(FIRST, turn_at=stage.moment.now() - timedelta(seconds=1))
+    asking = [asyncio.create_task(ask(stage, f"op-{number}", turn)) for number in range(4)]
+    await asyncio.sleep(0)
+    stage.shared.reads_may_go.set()
+    answers = await asyncio.gather(*asking)
+    assert {type(answer) for answer in answers} == {Permitted}
+    assert slept == pytest.approx([1.0]), "two start in a second"
+
+
+async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
+    stage, limits = limited(LimitSettings(max_concurrency=16))
+    await known(stage)
+    limits.share.running, limits.share.full_at = 7, None
+    first = await ask(stage)
+    assert isinstance(first, Permitted)
+    assert first.in_share
+    waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(limits.share.door) == 1
+    await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
+    second = await waiting
+    assert isinstance(second, Permitted)
+    assert second.in_share
+
+
+async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "DOOR_SECONDS", 0.01)
+    stage, limits = limited(LimitSettings(max_concurrency=16))
+    await known(stage)
+    limits.share.running = 8
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
+    assert not limits.share.door
+
+
+async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
+    stage, _ = limited(LimitSettings(max_concurrency=16), CircuitSettings(by="limit_key"))
+    first, second = key_circuit(stage, "a"), key_circuit(stage, "b")
+    assert isinstance(
+        await first.enter("op-1", 1, FIRST), NeedsSlot
+    )  # the others do not know of this process yet
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    stage.moment.pass_(1.1)
+    await first.enter("op-1", 1, FIRST)
+    stage.moment.pass_(1.1)
+    running = [await first.enter("op-1", 1, FIRST) for _ in range(8)][-1]
+    assert isinstance(running, Permitted)
+    assert isinstance(await second.enter("op-1", 1, FIRST), NeedsSlot)
+    await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)
+    stage.moment.pass_(1.1)
+    assert isinstance(await second.enter("op-1", 1, FIRST), Permitted)
