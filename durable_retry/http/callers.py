@@ -6,7 +6,8 @@ let in cannot be told here. So a request has one key, or is refused. Who has it,
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -28,16 +29,22 @@ _JOINS: Final = ","
 """Stands between the values of a header or parameter that was sent twice; no key has it."""
 
 
+def _count_none(_limit_key: str, _now: datetime) -> None:
+    """Count nothing: nobody knows whose it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who sent a request.
 
     Attributes:
         known_name: The name of the person or the key; None when it is not known.
+        note_limit_key: Counts the limit key of a submission; raises `OverloadedError` for one too many.
     """
 
     known_name: str | None = None
     role: Role = Role.OPERATOR
+    note_limit_key: Callable[[str, datetime], None] = field(default=_count_none, compare=False)
 
     @property
     def name(self) -> str:

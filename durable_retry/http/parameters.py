@@ -1,7 +1,7 @@
 """Query parameters: each is declared once, reads its value, and describes itself in OpenAPI."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -125,14 +125,7 @@ CREATED_BEFORE: Final = instant("created_before", "Created before this instant."
 
 
 def _header_parameter(name: str, description: str) -> Parameter[str | None]:
-    return Parameter(
-        name=name,
-        schema={"type": "string"},
-        description=description,
-        read=str,
-        default=None,
-        place="header",
-    )
+    return replace(text(name, description), place="header")
 
 
 KEY: Final = _header_parameter(

@@ -31,7 +31,6 @@ from durable_retry.base.validation import InvalidInputError
 from durable_retry.dead_letters.records import keep_message
 from durable_retry.hub.platform_retries import is_last_run, note_retry
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.intake.limit_keys import LimitKeysOfCallers
 from durable_retry.operations.actions import KeyReused, Started, SubmitResult, end_within, submit
 from durable_retry.operations.status import document_of
 from durable_retry.rules.config.dependency import UnknownTargetError
@@ -149,7 +148,6 @@ class HttpAdmission:
     limit: int
     most_waiting: int
     monitor: BackpressureMonitor
-    limit_keys: LimitKeysOfCallers = field(default_factory=lambda: LimitKeysOfCallers(0))
     under_way: int = 0
     waiting: int = 0
 
@@ -413,8 +411,7 @@ def http_admission() -> HttpAdmission:
     """Return this process's admission of submissions over HTTP, made at first use."""
     settings = intake_settings()
     monitor = BackpressureMonitor(settings.http_lag, pause_seconds=0.0)
-    limit_keys = LimitKeysOfCallers(settings.http_limit_keys)
-    return HttpAdmission(settings.http_concurrency, settings.http_waits, monitor, limit_keys)
+    return HttpAdmission(settings.http_concurrency, settings.http_waits, monitor)
 
 
 def _lines_by_partition(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:

@@ -107,7 +107,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
 
     operation = read_body(req, read_posted)
     if operation.limit_key is not None:
-        http_admission().limit_keys.note(who.known_name, operation.limit_key, now)
+        who.note_limit_key(operation.limit_key, now)
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     result = await http_admission().submit(hub, operation)

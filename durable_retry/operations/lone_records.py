@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.base.answers import read_or
-from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.base.json_forms import JsonShape
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.storage import rounds, tables
@@ -42,18 +42,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _Alone(JsonShape):
     """The row: `until` when records may answer alone, and since when it says so."""
 
     until: datetime
     since: datetime
-
-    @classmethod
-    def of_row(cls, row: tables.Row) -> "_Alone":
-        return cls(from_rfc3339(row["until"]), from_rfc3339(row["since"]))
-
-    def to_row(self) -> tables.Row:
-        return {"until": to_rfc3339(self.until), "since": to_rfc3339(self.since)}
 
     def covers(self, until: datetime, now: datetime) -> bool:
         return until <= self.until and self.since <= now - KNOWN_TO_ALL_AFTER
@@ -63,7 +56,7 @@ _NONE: Final = _Alone(_NEVER, _NEVER)
 
 
 def _read_or_none(row: tables.Row) -> _Alone:
-    return read_or(partial(_Alone.of_row, row), lambda _: _NONE)
+    return read_or(partial(_Alone.from_json, row), lambda _: _NONE)
 
 
 @dataclass(slots=True)
@@ -93,7 +86,7 @@ def may_answer_alone(now: datetime) -> bool:
 async def _read(known: _Known, at: float) -> None:
     try:
         row = await tables.read(rounds.TABLE, *_KEYS.values())
-        known.row = _NONE if row is None else _Alone.of_row(row)
+        known.row = _NONE if row is None else _Alone.from_json(row)
     except Exception as error:  # noqa: BLE001 - no submission fails for it: it looks for a record
         _log.warning("it is not known whether records answer without histories: %s", type(error).__name__)
     else:
@@ -113,6 +106,6 @@ async def let_answer_alone(until: datetime, now: datetime) -> bool:
         return _Alone(until + _FURTHER, row.since if row is not None and is_looked_for else now)
 
     known.row = await tables.change_row(
-        rounds.TABLE, _KEYS, extended, read=_read_or_none, write=_Alone.to_row
+        rounds.TABLE, _KEYS, extended, read=_read_or_none, write=_Alone.to_json
     )
     return known.row.covers(until, now)

@@ -75,12 +75,6 @@ class IntakeSettings(SettingsGroup):
         200,
         least=0,
     )
-    http_limit_keys: int = setting(
-        "Limit keys that one caller of `CALLER_KEYS`, or a person, may use within a minute over HTTP, in one "
-        "process; a submission with a further one is answered 503; 0 = no limit.",
-        1000,
-        least=0,
-    )
     http_task_hub_lag_seconds: float = seconds(
         "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.", 300.0
     )

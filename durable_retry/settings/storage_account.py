@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from durable_retry.base.validation import UNRESOLVED, UNRESOLVED_DETAIL, Problem
 from durable_retry.settings.group import SettingsError, SettingsGroup, setting
@@ -83,10 +83,8 @@ class StorageSettings(SettingsGroup):
             yield from _identity_problems(settings)
 
     @property
-    def identity(self) -> "Identity":
-        if not self.credential:
-            return SurroundingIdentity()
-        return ManagedIdentity(self.client_id, self.resource_id)
+    def identity(self) -> "ManagedIdentity | None":
+        return ManagedIdentity(self.client_id, self.resource_id) if self.credential else None
 
 
 def _documented_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -113,20 +111,13 @@ class ManagedIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class SurroundingIdentity:
-    """DefaultAzureCredential: in Azure a managed identity, elsewhere the signed-in developer."""
-
-
-type Identity = ManagedIdentity | SurroundingIdentity
-
-
-@dataclass(frozen=True, slots=True)
 class IdentityAccount:
     """An account accessed with an identity."""
 
     tables_url: str  # https URL of its tables
     queues_url: str  # https URL of its queues
-    identity: Identity
+    # None is DefaultAzureCredential: in Azure a managed identity, elsewhere the signed-in developer.
+    identity: ManagedIdentity | None
 
 
 type StorageAccount = ConnectionString | IdentityAccount
@@ -158,21 +149,17 @@ def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
         StorageSettings.read(values)
 
 
-def make_credential(identity: Identity) -> "ManagedIdentityCredential | DefaultAzureCredential":
-    """Return a new credential of an identity; it caches its tokens."""
+def make_credential(
+    identity: ManagedIdentity | None,
+) -> "ManagedIdentityCredential | DefaultAzureCredential":
+    """Return a new credential of an identity, None as in `IdentityAccount`; it caches its tokens."""
     from azure.identity import DefaultAzureCredential, ManagedIdentityCredential  # noqa: PLC0415 - a third of a second, not needed with a connection string
 
-    match identity:
-        case SurroundingIdentity():
-            return DefaultAzureCredential()
-        case ManagedIdentity(client_id="", resource_id=""):
-            return ManagedIdentityCredential()
-        case ManagedIdentity(client_id="", resource_id=resource_id):
-            return ManagedIdentityCredential(identity_config={"resource_id": resource_id})
-        case ManagedIdentity(client_id=client_id):
-            return ManagedIdentityCredential(client_id=client_id)
-        case _ as never:
-            assert_never(never)
+    if identity is None:
+        return DefaultAzureCredential()
+    if identity.resource_id:
+        return ManagedIdentityCredential(identity_config={"resource_id": identity.resource_id})
+    return ManagedIdentityCredential(client_id=identity.client_id or None)
 
 
 credential_of: Final = cache(make_credential)

@@ -5,7 +5,7 @@ Recording does nothing without the SDK.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -37,46 +37,37 @@ type _Record = Callable[[float, Mapping[str, Any]], None]
 
 def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
     """Record one value of a counter or a histogram; a label that does not apply is left out."""
-    _instruments.recorder(metric)(value, labels)
+    recorder = _recorders.get(metric.name)
+    if recorder is None:
+        recorder = _recorders[metric.name] = _new_recorder(metric)
+    recorder(value, labels)
 
 
 def meter() -> Meter:
     """Return what makes the instruments; it is another one inside of `using`."""
-    return _instruments.meter
+    return _meter
 
 
-@dataclass(slots=True)
-class _Instruments:
-    """The instruments of a meter, each from its first value on."""
-
-    meter: Meter
-    recorders: dict[str, _Record] = field(default_factory=dict)
-
-    def recorder(self, metric: Metric) -> _Record:
-        """Return what records a counter or a histogram; it is made for the first value."""
-        recorder = self.recorders.get(metric.name)
-        if recorder is None:
-            recorder = self.recorders[metric.name] = self._new_recorder(metric)
-        return recorder
-
-    def _new_recorder(self, metric: Metric) -> _Record:
-        if metric.kind is MetricKind.COUNTER:
-            return self.meter.create_counter(metric.name, metric.unit, metric.description).add
-        return self.meter.create_histogram(
-            metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
-        ).record
+def _new_recorder(metric: Metric) -> _Record:
+    if metric.kind is MetricKind.COUNTER:
+        return _meter.create_counter(metric.name, metric.unit, metric.description).add
+    return _meter.create_histogram(
+        metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
+    ).record
 
 
-_instruments = _Instruments(get_meter(SCOPE))
+_meter = get_meter(SCOPE)
+_recorders: dict[str, _Record] = {}
+"""What records each metric of the meter, from its first value on."""
 
 
 @contextmanager
 def using(provider: MeterProvider) -> Iterator[None]:
     """Use another provider inside the block; for tests."""
-    global _instruments  # noqa: PLW0603 - the process's one set of instruments
-    previous = _instruments
-    _instruments = _Instruments(provider.get_meter(SCOPE))
+    global _meter, _recorders
+    previous = _meter, _recorders
+    _meter, _recorders = provider.get_meter(SCOPE), {}
     try:
         yield
     finally:
-        _instruments = previous
+        _meter, _recorders = previous

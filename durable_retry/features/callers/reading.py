@@ -20,6 +20,7 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry.base.names import Role
+from durable_retry.features.callers.limit_keys import LimitKeysOfCallers
 from durable_retry.features.callers.settings import CallerSettings
 from durable_retry.http.answers import UnauthorizedError
 from durable_retry.http.callers import ANYBODY, Caller, ReadCaller
@@ -41,15 +42,24 @@ def caller_reader() -> ReadCaller | None:
     It is None where they say nothing about any caller.
     """
     settings = CallerSettings.read(os.environ)
-    return partial(read_caller, settings) if settings.say_something else None
+    limit_keys = LimitKeysOfCallers(settings.http_limit_keys)
+    return partial(read_caller, settings, limit_keys) if settings.say_something else None
 
 
-def read_caller(settings: CallerSettings, request: func.HttpRequest, key: str | None) -> Caller:
+def read_caller(
+    settings: CallerSettings, limit_keys: LimitKeysOfCallers, request: func.HttpRequest, key: str | None
+) -> Caller:
     """Return who sent a request with a function key; UnauthorizedError where the key is nobody's."""
     person = _signed_in_person(request, settings)
     by_key = _caller_by_key(settings, key, is_person=person is not None)
     # A person with a key that only reads does not change anything either.
-    return by_key if person is None else Caller(person.known_name, role_within(person.role, by_key.role))
+    role = by_key.role if person is None else role_within(person.role, by_key.role)
+    return known_caller((person or by_key).known_name, role, limit_keys)
+
+
+def known_caller(name: str | None, role: Role, limit_keys: LimitKeysOfCallers) -> Caller:
+    """Return a caller whose limit keys are counted, where the name is known."""
+    return Caller(name, role) if name is None else Caller(name, role, partial(limit_keys.note, name))
 
 
 def role_within(role: Role, other: Role) -> Role:

@@ -70,6 +70,12 @@ class CallerSettings(SettingsGroup):
         "key is an operator's.",
         {},
     )
+    http_limit_keys: int = setting(
+        "Limit keys that one caller of `CALLER_KEYS`, or a person, may use within a minute over HTTP, in one "
+        "process; a submission with a further one is answered 503; 0 = no limit.",
+        1000,
+        least=0,
+    )
     website_auth_enabled: str = setting(
         "Whether App Service authentication is on; Azure sets it. Only then are its headers trusted."
     )

@@ -27,7 +27,7 @@ from durable_retry.features.credentials.tokens import Token, bearer
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.classify import classify_status
 from durable_retry.runtime import clock
-from durable_retry.settings.storage_account import ManagedIdentity, SurroundingIdentity, make_credential
+from durable_retry.settings.storage_account import ManagedIdentity, make_credential
 from durable_retry.storage.clients import run_in_pool
 
 _LIMIT_BYTES: Final = 64 * 1024
@@ -128,7 +128,7 @@ async def fetch_by_identity(scope: str, client_id: str, seconds: float) -> Token
         SignInError: There is none at present.
     """
     in_azure = "IDENTITY_ENDPOINT" in os.environ
-    identity = ManagedIdentity(client_id) if in_azure else SurroundingIdentity()
+    identity = ManagedIdentity(client_id) if in_azure else None
     now, fetched_at = clock.now().timestamp(), clock.monotonic_seconds()
 
     def get_token() -> tuple[str, float]:

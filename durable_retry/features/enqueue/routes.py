@@ -59,7 +59,7 @@ async def enqueue_operation(req: func.HttpRequest, who: Caller) -> func.HttpResp
         with http_admission().place():
             submission, now = read_submission(req), clock.now()
             if submission.request.limit_key is not None:
-                http_admission().limit_keys.note(who.known_name, submission.request.limit_key, now)
+                who.note_limit_key(submission.request.limit_key, now)
             operation = await enqueue(submission, now)
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)

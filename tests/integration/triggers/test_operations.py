@@ -6,13 +6,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from durable_retry.base.names import Role
+from durable_retry.features.callers.limit_keys import LimitKeysOfCallers
+from durable_retry.features.callers.reading import known_caller
 from durable_retry.features.enqueue import enqueuing
 from durable_retry.features.enqueue.routes import enqueue_operation
 from durable_retry.http import routes
-from durable_retry.http.callers import Caller
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import http_admission
-from durable_retry.intake.limit_keys import LimitKeysOfCallers
 from durable_retry.intake.routes import submit_operation
 from durable_retry.operations.routes import cancel_operation, get_operation, retry_operation_now
 from durable_retry.rules.operations.operation import OperationInput
@@ -145,10 +146,9 @@ async def test_a_submission_beyond_the_limit_is_503_starts_nothing_and_is_accept
 async def test_a_caller_with_too_many_limit_keys_is_refused_alone_and_accepted_later(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, route: Any
 ) -> None:
-    names = iter(["shop", "shop", "billing"])
-    monkeypatch.setattr(routes, "caller_of", lambda *_: Caller(next(names)))
+    names, limit_keys = iter(["shop", "shop", "billing"]), LimitKeysOfCallers(1)
+    monkeypatch.setattr(routes, "caller_of", lambda *_: known_caller(next(names), Role.OPERATOR, limit_keys))
     monkeypatch.setattr(enqueuing, "send_message", AsyncMock())
-    monkeypatch.setattr(http_admission(), "limit_keys", LimitKeysOfCallers(1))
     answers = [
         await call(route, hub.binding, CALL | {"key": key}, headers={"Limit-Key": key})
         for key in ("a", "b", "c")

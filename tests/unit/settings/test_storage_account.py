@@ -8,11 +8,9 @@ from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.storage_account import (
     ConnectionString,
-    Identity,
     IdentityAccount,
     ManagedIdentity,
     StorageAccount,
-    SurroundingIdentity,
     check_storage_account,
     credential_of,
     storage_account,
@@ -28,7 +26,7 @@ URLS = {
 }
 
 
-def named(identity: Identity) -> IdentityAccount:
+def named(identity: ManagedIdentity | None) -> IdentityAccount:
     """The account of `ACCOUNT`."""
     return IdentityAccount(
         "https://retries.table.core.windows.net", "https://retries.queue.core.windows.net", identity
@@ -43,7 +41,7 @@ def named(identity: Identity) -> IdentityAccount:
             ConnectionString("UseDevelopmentStorage=true"),
         ),
         ({"AzureWebJobsStorage": "X=1", **ACCOUNT, **MANAGED}, ConnectionString("X=1")),
-        ({"AzureWebJobsStorage": "", **ACCOUNT}, named(SurroundingIdentity())),
+        ({"AzureWebJobsStorage": "", **ACCOUNT}, named(None)),
         (ACCOUNT | MANAGED, named(ManagedIdentity())),
         (ACCOUNT | {f"{PREFIX}credential": "ManagedIdentity"}, named(ManagedIdentity())),
         (ACCOUNT | MANAGED | {f"{PREFIX}clientId": "c"}, named(ManagedIdentity(client_id="c"))),
@@ -54,16 +52,12 @@ def named(identity: Identity) -> IdentityAccount:
         ({name.upper(): value for name, value in (ACCOUNT | MANAGED).items()}, named(ManagedIdentity())),
         (
             ACCOUNT | {f"{PREFIX}tableServiceUri": "HTTPS://t.example"},
-            IdentityAccount(
-                "HTTPS://t.example", "https://retries.queue.core.windows.net", SurroundingIdentity()
-            ),
+            IdentityAccount("HTTPS://t.example", "https://retries.queue.core.windows.net", None),
         ),
-        (URLS, IdentityAccount("https://t.example", "https://q.example", SurroundingIdentity())),
+        (URLS, IdentityAccount("https://t.example", "https://q.example", None)),
         (
             ACCOUNT | {f"{PREFIX}tableServiceUri": "https://t.example"},
-            IdentityAccount(
-                "https://t.example", "https://retries.queue.core.windows.net", SurroundingIdentity()
-            ),
+            IdentityAccount("https://t.example", "https://retries.queue.core.windows.net", None),
         ),
     ],
 )
@@ -157,13 +151,13 @@ def test_loading_refuses_half_an_account_and_minds_no_missing_one() -> None:
 @pytest.mark.parametrize(
     ("identity", "kind"),
     [
-        (SurroundingIdentity(), DefaultAzureCredential),
+        (None, DefaultAzureCredential),
         (ManagedIdentity(), ManagedIdentityCredential),
         (ManagedIdentity(client_id="c"), ManagedIdentityCredential),
         (ManagedIdentity(resource_id="/r"), ManagedIdentityCredential),
     ],
 )
-def test_an_identity_has_one_credential(identity: Identity, kind: type) -> None:
+def test_an_identity_has_one_credential(identity: ManagedIdentity | None, kind: type) -> None:
     credential = credential_of(identity)
     assert isinstance(credential, kind)
     assert credential_of(identity) is credential

@@ -36,7 +36,7 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock
-from durable_retry.settings.storage_account import ManagedIdentity, SurroundingIdentity
+from durable_retry.settings.storage_account import ManagedIdentity
 from tests.support.builders import NOON, an_operation
 from tests.support.certificates import make_self_signed
 
@@ -358,7 +358,7 @@ async def test_elsewhere_who_is_signed_in_there(world: World, identities: Identi
     await attempt(dependency)
     world.seconds += 601
     await attempt(dependency)
-    assert identities.asked == [(SurroundingIdentity(), "api://payments/.default")] * 2
+    assert identities.asked == [(None, "api://payments/.default")] * 2
 
 
 def _refuse() -> Any:

@@ -18,13 +18,13 @@ class LimitKeysOfCallers:
     # By caller, who came last at the end; of each the key that was used last.
     _used: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
-    def note(self, caller: str | None, limit_key: str, now: datetime) -> None:
-        """Count the key of a submission; a caller that nobody knows does not count.
+    def note(self, caller: str, limit_key: str, now: datetime) -> None:
+        """Count the key of a submission.
 
         Raises:
             OverloadedError: It is one too many.
         """
-        if caller is None or self.most == 0:
+        if self.most == 0:
             return
         self._forget_idle(now)
         used = self._used[caller] = self._used.pop(caller, {})

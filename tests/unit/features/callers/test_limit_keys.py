@@ -3,7 +3,9 @@
 import pytest
 
 from durable_retry.base.errors import OverloadedError
-from durable_retry.intake.limit_keys import LimitKeysOfCallers
+from durable_retry.base.names import Role
+from durable_retry.features.callers.limit_keys import LimitKeysOfCallers
+from durable_retry.features.callers.reading import known_caller
 from tests.support.builders import NOON, after
 
 
@@ -17,11 +19,11 @@ def test_a_caller_uses_so_many_limit_keys_within_a_minute_each_as_often_as_it_li
     keys.note("billing", "d", after(63))
 
 
-@pytest.mark.parametrize(("most", "caller"), [(0, "shop"), (1, None)])
-def test_whoever_has_no_bound_or_no_name_is_not_counted(most: int, caller: str | None) -> None:
-    keys = LimitKeysOfCallers(most)
+@pytest.mark.parametrize(("most", "name"), [(0, "shop"), (1, None)])
+def test_whoever_has_no_bound_or_no_name_is_not_counted(most: int, name: str | None) -> None:
+    caller = known_caller(name, Role.OPERATOR, LimitKeysOfCallers(most))
     for number in range(3):
-        keys.note(caller, f"key-{number}", NOON)
+        caller.note_limit_key(f"key-{number}", NOON)
 
 
 def test_callers_that_come_no_more_are_forgotten() -> None:
