@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from azure.core.exceptions import ResourceExistsError
-from azure.storage.queue import QueueClient
 
 from scripts.processes import running
 from tests.support.app import HOSTED_URL, HostedSystem, System, SystemWithStorage
@@ -21,7 +20,7 @@ def storage(azurites: Callable[[str], Storage]) -> Account:
     for name in ("operations", "operations-poison"):
         # A host makes none of them for its triggers.
         with (
-            QueueClient.from_connection_string(account.connection_string, name) as queue,
+            account.queue(name) as queue,
             suppress(ResourceExistsError),
         ):
             queue.create_queue()

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from azure.storage.queue import QueueClient
-
 from scripts.processes import eventually
 from tests.support.app import System, shown
 from tests.support.azurite import Storage
@@ -56,7 +54,7 @@ def test_an_ambiguous_request_is_sent_again_only_because_a_person_says_so(system
 
 
 def test_a_poison_message_is_kept_with_its_text(system: System, storage: Storage, key: str) -> None:
-    with QueueClient.from_connection_string(storage.connection_string, "operations-poison") as queue:
+    with storage.queue("operations-poison") as queue:
         queue.send_message(json.dumps({"key": key}))
     letter = eventually(
         lambda: next((one for one in listed(system, reason="PoisonMessage") if key in one["message"]), None),

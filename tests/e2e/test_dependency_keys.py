@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
@@ -123,7 +122,7 @@ def test_a_request_that_does_not_fit_the_schema_is_refused_before_it_is_accepted
     app.until(app.accepted(key, "/echo", dependency="checked"), "succeeded")
 
     message = operation(f"{key}-message", "/echo", dependency="checked", request=wrong)
-    with QueueClient.from_connection_string(own_storage.connection_string, "operations") as queue:
+    with own_storage.queue("operations") as queue:
         queue.send_message(json.dumps(message))
     (letter,) = eventually(lambda: refused_messages(app), "the dead letter of the message")
     assert "/request/json/amount" in letter["detail"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
+from azure.storage.queue import QueueClient
 
 from durable_retry_client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
@@ -343,19 +343,9 @@ def charges() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def emails(azurites: Callable[[str], Storage]) -> QueueClient:
-    queue = queue_of(azurites("written"), "emails")
+    queue = azurites("written").base64_queue("emails")
     queue.create_queue()
     return queue
-
-
-def queue_of(storage: Storage, name: str) -> QueueClient:
-    """A queue whose messages are base64, as host.json has it by default."""
-    return QueueClient.from_connection_string(
-        storage.connection_string,
-        name,
-        message_encode_policy=TextBase64EncodePolicy(),
-        message_decode_policy=TextBase64DecodePolicy(),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +356,7 @@ def coming_from(
     azurites: Callable[[str], Storage],
 ) -> Iterator[httpx.Client]:
     """The page's app."""
-    with queue_of(azurites("written"), "orders") as orders:
+    with azurites("written").base64_queue("orders") as orders:
         orders.create_queue()
     storage = azurites("written").connection_string
     settings = {"PAYMENTS_URL": charges.url, "AzureWebJobsStorage": storage}
@@ -409,7 +399,7 @@ def output_of(app: httpx.Client, orchestrator: str) -> Any:
 def test_what_the_page_has_after_takes_an_order_from_the_queue(
     coming_from: httpx.Client, emails: QueueClient, azurites: Callable[[str], Storage]
 ) -> None:
-    with queue_of(azurites("written"), "orders") as orders:
+    with azurites("written").base64_queue("orders") as orders:
         key = orders.send_message(json.dumps(ORDER)).id
     assert mailed(emails) == [ORDER]
     (found,) = coming_from.get("/api/operations", params={"key": key}).json()["items"]
@@ -423,7 +413,7 @@ def test_what_the_page_has_after_takes_an_order_from_the_queue(
 def test_what_the_page_has_after_keeps_a_message_that_is_wrong(
     coming_from: httpx.Client, azurites: Callable[[str], Storage], text: str, reason: str
 ) -> None:
-    with queue_of(azurites("written"), "orders") as orders:
+    with azurites("written").base64_queue("orders") as orders:
         orders.send_message(text)
     query = {"reason": reason}
     (letter,) = eventually(

@@ -1,11 +1,9 @@
 """Follow-up messages: sent after success, each under one id for ever, none held up by another's target."""
 
-import json
 from typing import Any
 
 import pytest
 from azure.data.tables import TableClient
-from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
 from tests.support.app import RUN, System
@@ -18,13 +16,6 @@ def queue_event(queue: str, **data: Any) -> dict[str, Any]:
 
 def webhook(path: str, dependency: str = "flaky") -> dict[str, Any]:
     return {"type": "charge.announced", "dependency": dependency, "path": path, "data": {"order": 42}}
-
-
-def received(storage: Storage, queue: str) -> list[dict[str, Any]]:
-    """What a queue holds, left there."""
-    client = QueueClient.from_connection_string(storage.connection_string, queue)
-    with client:
-        return [json.loads(message.content) for message in client.peek_messages(32)]
 
 
 def ended(system: System, operation_id: str, *states: str) -> dict[str, Any]:
@@ -68,7 +59,7 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     until_listed(system, "sent", operation_id, *ids_in(document))
     found = system.client.get("/api/outbox", params={"status": "sent", "key": key}).json()["items"]
     assert sorted(event["event_id"] for event in found) == ids_in(document)
-    messages = received(storage, queue)
+    messages = storage.peeked(queue)
     assert [message["data"]["number"] for message in messages] == [0, 1, 2, 3, 4]
     assert [message["id"] for message in messages] == ids_in(document)
     first = messages[0]
@@ -88,7 +79,7 @@ def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes
     document = ended(system, operation_id, "failed", "sent", "sent")
     assert document["status"] == "succeeded"
     absent, queued, sent = ids_in(document)
-    assert [message["id"] for message in received(storage, queue)] == [queued]
+    assert [message["id"] for message in storage.peeked(queue)] == [queued]
     [failed] = until_listed(system, "failed", operation_id, absent)
     assert "dead letter dl-" in failed["detail"]
     assert listed(system, "pending", operation_id) == []
@@ -107,7 +98,7 @@ def test_a_dead_letter_is_told_and_so_is_the_success_of_its_replay(
     assert answer.status_code == 202
     system.until_replayed({"operation_id": operation_id}, "succeeded")
     ended(system, operation_id, "sent")
-    first, second = eventually(lambda: both if len(both := received(storage, queue)) == 2 else None, "both")
+    first, second = eventually(lambda: both if len(both := storage.peeked(queue)) == 2 else None, "both")
     assert (first["type"], first["data"]["dead_letter"]["id"]) == ("charge.failed", letter["id"])
     assert first["data"]["dead_letter"]["reason"] == "RetriesExhausted"
     assert second["type"] == "charge.recovered"
@@ -120,8 +111,8 @@ def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storag
     answer = system.client.post(f"/api/outbox/{event_id}/resend")
     assert (answer.status_code, answer.json()["state"]) == (202, "pending")
     # The orchestration of the first time may be about to end, and see the event as well.
-    eventually(lambda: len(received(storage, queue)) >= 2, "it was sent again")
-    assert {message["id"] for message in received(storage, queue)} == {event_id}
+    eventually(lambda: len(storage.peeked(queue)) >= 2, "it was sent again")
+    assert {message["id"] for message in storage.peeked(queue)} == {event_id}
     ended(system, operation_id, "sent")
     until_listed(system, "sent", operation_id, event_id)
 
@@ -160,7 +151,7 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
     swept = system.client.post("/admin/functions/watch", json={"input": ""})
     assert swept.status_code == 202, swept.text
     ended(system, operation_id, "sent", "sent")
-    assert len(received(storage, queue)) == 1
+    assert len(storage.peeked(queue)) == 1
 
 
 def test_an_event_shows_its_data_its_attempts_the_next_one_and_why_it_is_not_sent(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +21,9 @@ UNREACHABLE_HUB = Path(__file__).with_name("apps") / "unreachable_hub"
 
 
 def queue(storage: Storage, name: str) -> QueueClient:
-    client = QueueClient.from_connection_string(storage.connection_string, name)
-    try:
+    client = storage.queue(name)
+    with suppress(ResourceExistsError):
         client.create_queue()
-    except ResourceExistsError:
-        return client
     return client
 
 

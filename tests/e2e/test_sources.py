@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.storage.queue import QueueClient
 
 from durable_retry.rules.operations.keys import (
     EXPLICIT_SCOPE,
@@ -78,7 +77,7 @@ class Sources:
         assert answer.status_code == 202, answer.text
 
     def put(self, document: Any) -> None:
-        with QueueClient.from_connection_string(self.storage.connection_string, "operations") as queue:
+        with self.storage.queue("operations") as queue:
             queue.send_message(json.dumps(document))
 
     def event_grid(self, *events: Any) -> int:

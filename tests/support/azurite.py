@@ -1,11 +1,13 @@
 """An Azurite of the tests' own, so that they can reach the queues of the app they test."""
 
+import json
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import queues
@@ -22,6 +24,23 @@ class Account:
 
     def __init__(self, connection_string: str) -> None:
         self.connection_string = connection_string
+
+    def queue(self, name: str) -> QueueClient:
+        """A queue whose messages are read and written as they are."""
+        return QueueClient.from_connection_string(self.connection_string, name)
+
+    def base64_queue(self, name: str) -> QueueClient:
+        """A queue whose messages are base64, as host.json has it by default."""
+        policies: Any = {
+            "message_encode_policy": TextBase64EncodePolicy(),
+            "message_decode_policy": TextBase64DecodePolicy(),
+        }
+        return QueueClient.from_connection_string(self.connection_string, name, **policies)
+
+    def peeked(self, queue: str) -> list[dict[str, Any]]:
+        """The documents that are in a queue, which stay there."""
+        with self.queue(queue) as client:
+            return [json.loads(message.content) for message in client.peek_messages(32)]
 
 
 class Storage(Account):

@@ -4,7 +4,6 @@ Whatever the step, at the end: one end state, one key at the target, one event u
 key answers for ever after, and an unsafe request that may have been sent is never sent again.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.storage.queue import QueueClient
 
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from scripts.processes import eventually
@@ -118,9 +116,7 @@ def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator
 
 def events_of(storage: Storage, cut: Cut) -> set[str]:
     """The ids under which the events of one operation arrived."""
-    with QueueClient.from_connection_string(storage.connection_string, QUEUE) as queue:
-        bodies: list[dict[str, Any]] = [json.loads(message.content) for message in queue.peek_messages(32)]
-    return {body["id"] for body in bodies if body["data"] == {"key": cut.key}}
+    return {body["id"] for body in storage.peeked(QUEUE) if body["data"] == {"key": cut.key}}
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.key)

@@ -9,11 +9,9 @@ Whatever happens, at the end:
 """
 
 import asyncio
-import json
 from typing import Any, Literal
 
 import pytest
-from azure.storage.queue import QueueClient
 
 from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
@@ -70,11 +68,6 @@ def played(cuts: Cuts, run_id: str, queue: str, *, place: Place = "own", twice: 
         stage.run()
 
 
-def ids_in(storage: Storage, queue: str) -> list[str]:
-    with QueueClient.from_connection_string(storage.connection_string, queue) as client:
-        return [json.loads(message.content)["id"] for message in client.peek_messages(32)]
-
-
 async def ended(state: EventState) -> list[OutboxEvent]:
     items, cursor = await list_ended(state, 200, None)
     while cursor is not None:
@@ -114,7 +107,7 @@ def check(storage: Storage, run_id: str, queue: str) -> None:
         "note": None,
         "dead letters": ["OutboxUndeliverable"],
     }, run_id
-    arrived = ids_in(storage, queue)
+    arrived = [body["id"] for body in storage.peeked(queue)]
     assert set(arrived) == {f"{run_id}.1", f"{run_id}.3"}, arrived
     assert arrived == sorted(arrived), "the order holds, also among duplicates"
 

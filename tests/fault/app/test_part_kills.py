@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.storage.queue import QueueClient
 
 from durable_retry.attempt import results
 from durable_retry.dead_letters.index import read_summary
@@ -192,6 +191,6 @@ async def test_no_dead_letter_is_missing_or_doubled(aftermath: Aftermath) -> Non
 
 
 def ids_in(storage: Storage) -> Iterator[str]:
-    with QueueClient.from_connection_string(storage.connection_string, QUEUE) as queue:
+    with storage.queue(QUEUE) as queue:
         for message in queue.receive_messages(messages_per_page=32, visibility_timeout=600):
             yield json.loads(message.content)["id"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from azure.storage.queue import QueueClient
 
 from durable_retry.base.names import Category, EventState
 from durable_retry.base.signatures import signature, signing_key
@@ -123,7 +122,7 @@ async def test_a_webhook_after_its_deadline_is_not_sent(target: Target, key: str
 async def test_a_message_is_a_cloud_event_as_host_json_wants_it_encoded(storage: Storage, key: str) -> None:
     event = an_event(key, queue="delivered")
     assert (await delivered(event)).category is None
-    with QueueClient.from_connection_string(storage.connection_string, "delivered") as client:
+    with storage.queue("delivered") as client:
         [message] = client.receive_messages()
         client.delete_message(message)
     assert not encodes_queue_messages()
@@ -136,7 +135,7 @@ async def test_a_message_in_base64_is_what_a_default_trigger_reads(
     monkeypatch.setattr("durable_retry.storage.queues.encodes_queue_messages", lambda: True)
     event = an_event(key, queue="encoded")
     await delivered(event)
-    with QueueClient.from_connection_string(storage.connection_string, "encoded") as client:
+    with storage.queue("encoded") as client:
         [message] = client.receive_messages()
     assert json.loads(base64.b64decode(message.content)) == envelope_of(event)
 
@@ -145,7 +144,7 @@ async def test_a_message_with_what_xml_cannot_carry_can_be_received(storage: Sto
     event = an_event(key, queue="unfit")
     odd = replace(event, event={**event.event, "data": "a\uffff\ufffe\x7f\x85\U0001f600b"})
     await delivered(odd)
-    with QueueClient.from_connection_string(storage.connection_string, "unfit") as client:
+    with storage.queue("unfit") as client:
         [message] = client.receive_messages()
     assert json.loads(message.content) == envelope_of(odd)
 

@@ -29,7 +29,7 @@ def queue(own_tables: Storage, key: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(operations_queue, "POISON_QUEUE", name)
     intake_settings.cache_clear()
     intake.cache_clear()
-    client = QueueClient.from_connection_string(own_tables.connection_string, name)
+    client = own_tables.queue(name)
     client.create_queue()
     yield client
     client.close()

@@ -5,7 +5,6 @@ from typing import Any
 
 import azure.functions as func
 import pytest
-from azure.storage.queue import QueueClient
 
 from durable_retry.features.enqueue.routes import enqueue_operation
 from durable_retry.intake.routes import submit_operation
@@ -81,7 +80,7 @@ async def test_what_is_wrong_with_an_event_is_pointed_at(
 async def test_what_is_put_on_the_queue_gets_the_name_of_the_answer(
     storage: Storage, body: Any, headers: dict[str, str]
 ) -> None:
-    with QueueClient.from_connection_string(storage.connection_string, "operations") as queue:
+    with storage.queue("operations") as queue:
         answer = await enqueued(body, headers)
         assert answer.status == 202, answer.body
         assert answer.body["status_url"].endswith(f"/api/operations/{answer.body['operation_id']}")

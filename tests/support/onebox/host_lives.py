@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
-from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from scripts.processes import PLAIN_HTTP, ServerDidNotStartError, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
@@ -38,9 +37,9 @@ class Lives:
         )
         self._command = [sys.executable, "-m", "tests.support.onebox.host_child"]
         self._arguments = [str(APP), str(folder / "data"), str(port)]
-        self._jobs = _queue(storage, "jobs")
+        self._jobs = storage.base64_queue("jobs")
         self._jobs.create_queue()  # before any life: the first one serves before its listener has made it
-        self._poison = _queue(storage, "jobs-poison")
+        self._poison = storage.base64_queue("jobs-poison")
         self.jobs: list[str] = []
         self.accepted: list[str] = []
         self.refused: list[str] = []
@@ -124,12 +123,3 @@ class Lives:
             queue.delete_queue()
             queue.close()
         return code
-
-
-def _queue(storage: Storage, name: str) -> QueueClient:
-    return QueueClient.from_connection_string(
-        storage.connection_string,
-        name,
-        message_encode_policy=TextBase64EncodePolicy(),
-        message_decode_policy=TextBase64DecodePolicy(),
-    )
