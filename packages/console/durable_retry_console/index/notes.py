@@ -56,7 +56,7 @@ type _Place = tuple[OperationList, tuple[datetime, str]]
 
 @dataclass(slots=True)
 class _Writer:
-    """What one event loop has collected."""
+    """What one event loop has collected; its methods run there."""
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     # Entries that are not written yet, the first noted first: one for each place in a list.
@@ -79,6 +79,96 @@ class _Writer:
         known = self.held.get((kind, entry.position))
         if known is None or known.rank <= entry.rank:
             self.held[kind, entry.position] = entry
+
+    def note(self, kind: OperationList, entry: OperationEntry) -> None:
+        """Hold an entry, and plan its write."""
+        self.hold(kind, entry)
+        now = asyncio.get_running_loop().time()
+        if self.timer is not None and self.timer.when() <= now + self.pause_seconds:
+            return
+        wait = max(_SOON_SECONDS, self.last_write + self.pause_seconds - now)
+        self._plan(wait)
+        if wait > _SOON_SECONDS and self.renewed is None:
+            self._run(self._announce())
+
+    def _plan(self, seconds: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self.timer = None
+        if self.lock.locked():  # A write of slow storage: those behind it would only be more and more.
+            self._plan(self.pause_seconds)
+        else:
+            self._run(self.write())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def write(self) -> None:
+        """Write what is held; never raises."""
+        async with self.lock:
+            held, self.held = self.held, {}
+            if held:
+                self.last_write = asyncio.get_running_loop().time()
+            try:
+                self.written += 1
+                await write_entries(f"{self.name}-{self.written}", _listed(held))
+                await self._renew(is_idle=not held)
+            except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
+                self._hold_again(held)
+                self.pause_seconds = min(2 * self.pause_seconds, _MOST_PAUSE_SECONDS)
+                self.failing_since = self.failing_since or clock.now()
+                self._warn(error)
+            else:
+                self.pause_seconds, self.failing_since = _PAUSE_SECONDS, None
+        if self.timer is None and (self.held or self.renewed is not None):
+            self._plan(self.pause_seconds if self.held else _RENEWED_SECONDS)
+
+    def _hold_again(self, held: dict[_Place, OperationEntry]) -> None:
+        later, self.held = self.held, held
+        for kind, entry in _listed(later):
+            self.hold(kind, entry)
+        dropped = list(self.held)[:-_MOST_HELD]
+        for place in dropped:
+            del self.held[place]
+        if dropped and self.dropped_since is None:
+            self.dropped_since = clock.now() - _DROPPED_WITHIN
+
+    def _warn(self, error: Exception) -> None:
+        words = "the index of operations cannot be written: %s; entries that wait: %d"
+        _log.warning(words, type(error).__name__, len(self.held))
+
+    async def _announce(self) -> None:
+        async with self.lock:
+            try:
+                await self._write_row()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._warn(error)
+
+    async def _renew(self, *, is_idle: bool) -> None:
+        """Renew the writer's row while it is busy; delete it when nothing came for a while."""
+        if self.dropped_since is not None:
+            await write_since(f"{self.name}-{self.written}", self.dropped_since)
+            self.dropped_since = None
+        if self.renewed is None:
+            return
+        if is_idle:
+            self.renewed = None
+            await close_gap(self.name)
+        elif asyncio.get_running_loop().time() - self.renewed >= _RENEWED_SECONDS:
+            await self._write_row()
+
+    async def _write_row(self) -> None:
+        await write_since(self.name, clock.now() - _DROPPED_WITHIN)
+        self.renewed = asyncio.get_running_loop().time()
+
+
+def _listed(held: Mapping[_Place, OperationEntry]) -> list[tuple[OperationList, OperationEntry]]:
+    return [(kind, entry) for (kind, _), entry in held.items()]
 
 
 _writers: Final = LoopOwned(_Writer)
@@ -227,21 +317,14 @@ def _entry_of_operation(operation: OperationInput, **more: Any) -> OperationEntr
 
 def _note_entry(kind: OperationList, entry: OperationEntry) -> None:
     try:
-        loop = asyncio.get_running_loop()
+        writer = _writers.get()
     except RuntimeError:
         # Entities run in threads without a loop of their own.
         _note_on_some_loop(kind, entry)
         return
-    writer = _writers.get()
     while _without_loop:
         writer.hold(*_without_loop.popleft())
-    writer.hold(kind, entry)
-    wait = max(_SOON_SECONDS, writer.last_write + writer.pause_seconds - loop.time())
-    if writer.timer is not None and writer.timer.when() <= loop.time() + writer.pause_seconds:
-        return
-    _plan_write(writer, loop, wait)
-    if wait > _SOON_SECONDS and writer.renewed is None:
-        _run_in_background(writer, _announce_writer(writer, loop))
+    writer.note(kind, entry)
 
 
 def _note_on_some_loop(kind: OperationList, entry: OperationEntry) -> None:
@@ -253,31 +336,11 @@ def _note_on_some_loop(kind: OperationList, entry: OperationEntry) -> None:
         loop.call_soon_threadsafe(_note_entry, kind, entry)
 
 
-def _plan_write(writer: _Writer, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-    if writer.timer is not None:
-        writer.timer.cancel()
-
-    def begin() -> None:
-        writer.timer = None
-        if writer.lock.locked():  # A write of slow storage: those behind it would only be more and more.
-            _plan_write(writer, loop, writer.pause_seconds)
-        else:
-            _run_in_background(writer, _write_held(writer, loop))
-
-    writer.timer = loop.call_later(seconds, begin)
-
-
-def _run_in_background(writer: _Writer, work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    writer.tasks.add(task)
-    task.add_done_callback(writer.tasks.discard)
-
-
 async def write_noted() -> None:
     """Write what this event loop has noted, so that a list that is read next shows it; never raises."""
     writer = _writers.known()
     if writer is not None and (writer.held or writer.lock.locked()):
-        await _write_held(writer, asyncio.get_running_loop())
+        await writer.write()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +354,15 @@ class Unwritten:
 def unwritten() -> Unwritten | None:
     """Return what waits for storage that fails; None while it takes what is written."""
     failing = [
-        Unwritten(len(writer.held), writer.failing_since)
-        for loop, writer in list(_writers.values.items())
-        if writer.failing_since is not None and not loop.is_closed()
+        (each.failing_since, len(each.held)) for each in _open_writers() if each.failing_since is not None
     ]
     if not failing:
         return None
-    return Unwritten(sum(failed.entries for failed in failing), min(failed.since for failed in failing))
+    return Unwritten(sum(count for _, count in failing), min(since for since, _ in failing))
+
+
+def _open_writers() -> list[_Writer]:
+    return [writer for loop, writer in list(_writers.values.items()) if not loop.is_closed()]
 
 
 def write_at_end() -> None:
@@ -305,8 +370,7 @@ def write_at_end() -> None:
     homeless = _Writer()
     while _without_loop:
         homeless.hold(*_without_loop.popleft())
-    open_writers = [writer for loop, writer in list(_writers.values.items()) if not loop.is_closed()]
-    for writer in (homeless, *open_writers):
+    for writer in (homeless, *_open_writers()):
         held, writer.held = writer.held, {}
         try:
             if held:
@@ -316,71 +380,3 @@ def write_at_end() -> None:
 
 
 atexit.register(write_at_end)
-
-
-async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
-    async with writer.lock:
-        held, writer.held = writer.held, {}
-        if held:
-            writer.last_write = loop.time()
-        try:
-            writer.written += 1
-            await write_entries(f"{writer.name}-{writer.written}", _listed(held))
-            await _renew_writer(writer, loop, is_idle=not held)
-        except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
-            _hold_again(writer, held)
-            writer.pause_seconds = min(2 * writer.pause_seconds, _MOST_PAUSE_SECONDS)
-            writer.failing_since = writer.failing_since or clock.now()
-            _warn_of_failure(writer, error)
-        else:
-            writer.pause_seconds, writer.failing_since = _PAUSE_SECONDS, None
-    if writer.timer is None and (writer.held or writer.renewed is not None):
-        _plan_write(writer, loop, writer.pause_seconds if writer.held else _RENEWED_SECONDS)
-
-
-def _listed(held: Mapping[_Place, OperationEntry]) -> list[tuple[OperationList, OperationEntry]]:
-    return [(kind, entry) for (kind, _), entry in held.items()]
-
-
-def _hold_again(writer: _Writer, held: dict[_Place, OperationEntry]) -> None:
-    later, writer.held = writer.held, held
-    for kind, entry in _listed(later):
-        writer.hold(kind, entry)
-    dropped = list(writer.held)[:-_MOST_HELD]
-    for place in dropped:
-        del writer.held[place]
-    if dropped and writer.dropped_since is None:
-        writer.dropped_since = clock.now() - _DROPPED_WITHIN
-
-
-async def _announce_writer(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
-    async with writer.lock:
-        try:
-            await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
-        except Exception as error:  # noqa: BLE001 - as above
-            _warn_of_failure(writer, error)
-        else:
-            writer.renewed = loop.time()
-
-
-def _warn_of_failure(writer: _Writer, error: Exception) -> None:
-    _log.warning(
-        "the index of operations cannot be written: %s; entries that wait: %d",
-        type(error).__name__,
-        len(writer.held),
-    )
-
-
-async def _renew_writer(writer: _Writer, loop: asyncio.AbstractEventLoop, *, is_idle: bool) -> None:
-    """Renew the writer's row while it is busy; delete it when nothing came for a while."""
-    if writer.dropped_since is not None:
-        await write_since(f"{writer.name}-{writer.written}", writer.dropped_since)
-        writer.dropped_since = None
-    if writer.renewed is None:
-        return
-    if is_idle:
-        writer.renewed = None
-        await close_gap(writer.name)
-    elif loop.time() - writer.renewed >= _RENEWED_SECONDS:
-        await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
-        writer.renewed = loop.time()

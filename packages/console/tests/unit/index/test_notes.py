@@ -301,7 +301,7 @@ async def test_what_waits_for_storage_is_announced_and_written_later(storage: St
     storage.is_away = False
     await write_noted()
     assert {one.operation_id for one in await listed()} == {"op-1", "op-2"}
-    await operation_notes._write_held(operation_notes._writers.get(), loop())  # Nothing came for a while.
+    await operation_notes._writers.get().write()  # Nothing came for a while.
     assert storage.rows("writer") == []
 
 
@@ -363,7 +363,7 @@ async def test_storage_that_is_away_is_asked_less_and_less_often(
     for _ in range(7):
         planned(writer).cancel()
         writer.timer = None  # As when it has fired.
-        await operation_notes._write_held(writer, loop())
+        await writer.write()
         pauses.append(planned(writer).when() - loop().time())
         note_accepted(an_operation())
     assert pauses == pytest.approx([2, 4, 8, 16, 30, 30, 30], abs=0.5)
