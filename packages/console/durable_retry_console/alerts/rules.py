@@ -215,10 +215,6 @@ class Alert(JsonShape):
         ended = replace(delivery, state=state, detail=None if failure is None else failure.detail)
         return replace(self, deliveries={**self.deliveries, receiver: ended})
 
-    def clearing_deliveries(self) -> dict[str, AlertDelivery]:
-        """Return the deliveries of the clearing message: to each receiver that may have got the first one."""
-        return {name: AlertDelivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -271,7 +267,9 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
     if metric.is_exceeded or last is None:
         return raised
     ended = replace(raised, is_raised=False, raised_at=last.raised_at, names=last.names)
-    return replace(ended, deliveries=last.clearing_deliveries())
+    # The clearing message goes to each receiver that may have got the first one.
+    told = (receiver for receiver, delivery in last.deliveries.items() if delivery.tries > 0)
+    return replace(ended, deliveries={receiver: AlertDelivery() for receiver in told})
 
 
 _NAMED: Final = 5

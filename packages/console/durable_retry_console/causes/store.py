@@ -24,13 +24,13 @@ async def change_cause(group: str, rule: Callable[[Cause], Cause]) -> Cause:
     """Change what is known of a cause by a rule, and return it."""
     keys = {"PartitionKey": _PARTITION, "RowKey": group}
     return await tables.change_row(
-        TABLE, keys, lambda cause: rule(cause or Cause(group=group)), read=_cause_of_row, write=_row_of_cause
+        TABLE,
+        keys,
+        lambda cause: rule(cause or Cause(group=group)),
+        read=_cause_of_row,
+        write=lambda cause: contents.packed("cause", json.dumps(cause.to_json())),
     )
 
 
 def _cause_of_row(row: tables.Row) -> Cause:
     return Cause.from_json_text(contents.unpacked("cause", row))
-
-
-def _row_of_cause(cause: Cause) -> tables.Row:
-    return contents.packed("cause", json.dumps(cause.to_json()))

@@ -89,14 +89,13 @@ def why_waiting(document: Mapping[str, Any]) -> str | None:
     status = OperationState(document["status"])
     if status is OperationState.PAUSED:
         pauses = [action for action in document.get("actions", ()) if action["action"] == PAUSE_EVENT]
-        return _pause_by_person(PastAction.from_json(pauses[-1])) if pauses else None
+        if not pauses:
+            return None
+        pause = PastAction.from_json(pauses[-1])
+        by = f" by {pause.by}" if pause.by else ""
+        return f"paused{by}: {pause.reason}" if pause.reason else f"paused{by}"
     waits = document.get("waits") if status in WAITING else None
     return waits[-1]["delay_reasons"][0] if waits else None
-
-
-def _pause_by_person(action: PastAction) -> str:
-    by = f" by {action.by}" if action.by else ""
-    return f"paused{by}: {action.reason}" if action.reason else f"paused{by}"
 
 
 def _error_of(document: Mapping[str, Any]) -> str | None:

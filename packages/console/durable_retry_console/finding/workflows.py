@@ -32,7 +32,12 @@ async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: s
     key, most = question.key, min(limit, INSTANCES_READ)
     page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key))
     return [
-        FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
+        FoundItem.taken_from(
+            saga,
+            type=FoundType.SAGA,
+            id=saga.saga_id,
+            error=f"{saga.reason}: {saga.error}" if saga.reason else None,
+        )
         for saga in page.items
         if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
     ], page.next_cursor
@@ -42,7 +47,3 @@ def _saga_names(saga: SagaDocument) -> list[str | None]:
     parts = [part for step in saga.steps for part in (step.compensation, step) if part is not None]
     names = [text for part in parts for text in (part.key, part.operation_id, part.error)]
     return [*(step.name for step in saga.steps), *names]
-
-
-def _saga_error(saga: SagaDocument) -> str | None:
-    return f"{saga.reason}: {saga.error}" if saga.reason else None

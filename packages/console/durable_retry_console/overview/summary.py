@@ -132,8 +132,10 @@ async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSumma
     """
 
     async def count() -> OperationSummary:
-        found, unfinished = await asyncio.gather(recent_metrics(window_seconds), _refreshed_unfinished(hub))
-        return _summary_of_metrics(found, unfinished)
+        known = _known.get()[hub]
+        refreshed = shared(("unfinished", hub), partial(known.refresh, hub))
+        found, _ = await asyncio.gather(recent_metrics(window_seconds), refreshed)
+        return _summary_of_metrics(found, known)
 
     return await shared(("operations", hub, window_seconds), count, older_seconds=OLDER_SECONDS)
 
@@ -395,9 +397,3 @@ class _Unfinished:
 
 
 _known: Final = LoopOwned[defaultdict[TaskHub, _Unfinished]](partial(defaultdict, _Unfinished))
-
-
-async def _refreshed_unfinished(hub: TaskHub) -> _Unfinished:
-    known = _known.get()[hub]
-    await shared(("unfinished", hub), partial(known.refresh, hub))
-    return known
