@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.features.openapi.routes import described
 from retryctl.commands import Ask, Command, Listing, Watch
-from retryctl.options import OPTIONS, OneOf, Option, options_of
+from retryctl.options import OPTIONS, Option, options_of
 from retryctl.parser import COMMANDS
 
 API: Final = described()
@@ -72,7 +72,7 @@ def taken_by(route: str) -> dict[str, Any]:
 
 def options(command: Command) -> Iterator[tuple[str, Option]]:
     for each in options_of(command.takes):
-        for option in each.options if isinstance(each, OneOf) else (each,):
+        for option in each if isinstance(each, tuple) else (each,):
             yield option.dest, option
 
 

@@ -28,17 +28,12 @@ def main(
     err: TextIO | None = None,
     transport: httpx.BaseTransport | None = None,
 ) -> int:
-    """Run a command; errors of the API and the network never show a stack trace.
+    """Run a command, and return its exit code; errors of the API and the network never show a stack trace.
 
     Args:
-        argv: Arguments without the program's name; None takes the process's own.
+        argv: Without the program's name.
         environ: Variables, see `retryctl.api`.
-        out: For answers; None takes standard output.
-        err: For errors and notes; None takes standard error.
-        transport: Replaces the network in tests; None takes the network.
-
-    Returns:
-        The exit code, see `retryctl.errors`.
+        transport: Replaces the network in tests.
     """
     given = vars(build_parser().parse_args(argv))
     run: Run = given.pop("run")

@@ -15,7 +15,7 @@ from retryctl import __version__, bulk, dead_letters, dependencies, doctor, erro
 from retryctl.api import Api
 from retryctl.commands import Command, Given, run_command
 from retryctl.errors import CommandError, UsageError
-from retryctl.options import OneOf, Option, options_of
+from retryctl.options import Option, options_of
 from retryctl.output import Screen, printable
 
 _WIDTH: Final = 200
@@ -66,7 +66,7 @@ class Tool:
         members: dict[str, Any] = {}
         required: list[str] = []
         for each in options_of(self.takes):
-            option = each.options[0] if isinstance(each, OneOf) else each
+            option = each[0] if isinstance(each, tuple) else each
             members[option.dest] = _member(option)
             if option.more.get("required", not option.name.startswith("-") and "nargs" not in option.more):
                 required.append(option.dest)

@@ -24,11 +24,8 @@ class Option:
         return str(self.more.get("dest") or self.name.removeprefix("--").replace("-", "_"))
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Options of which one can be given."""
-
-    options: tuple[Option, ...]
+type OneOf = tuple[Option, ...]
+"""Options of which one can be given."""
 
 
 def read_document(name: str) -> Any:
@@ -132,7 +129,7 @@ def _pairs(name: str, words: str, metavar: str, read: Callable[[str], Any], **mo
 
 def _limit(default: int) -> OneOf:
     most = _option("--limit", f"most items (default: {default})", "N")
-    return OneOf((most, _flag("--all", "list every item", value=None, dest="limit")))
+    return most, _flag("--all", "list every item", value=None, dest="limit")
 
 
 _STATUSES: Final = (
@@ -205,14 +202,12 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
         "--retry", "of the policy, such as max_attempts=3", "NAME=VALUE", _pair("=", _json_or_text)
     ),
     "deadline": _option("--deadline-seconds", "for the whole operation, waits included", "SECONDS"),
-    "begin": OneOf(
-        (
-            _option("--start-at", f"begin at this instant, {_INSTANT}", "INSTANT"),
-            _option("--delay-seconds", "begin after this long", "SECONDS"),
-            _option(
-                "--debounce-seconds", "wait this long for a later one with the same --debounce-key", "SECONDS"
-            ),
-        )
+    "begin": (
+        _option("--start-at", f"begin at this instant, {_INSTANT}", "INSTANT"),
+        _option("--delay-seconds", "begin after this long", "SECONDS"),
+        _option(
+            "--debounce-seconds", "wait this long for a later one with the same --debounce-key", "SECONDS"
+        ),
     ),
     "order": "own_order_key on_failure priority own_limit_key own_debounce_key debounce_max",
     "own_order_key": _option("--order-key", "run one after the other with those of the same KEY", "KEY"),
@@ -250,13 +245,9 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "message": _option("--message", "in place of a message that became no operation", "TEXT"),
     "text": _option("text", "of the note"),
     "pace": "edit rate dry_run watch",
-    "proof": OneOf(
-        (
-            _flag(
-                "--no-probe", "send all at the rate, in place of 1, 5 and the rest", value=False, dest="probe"
-            ),
-            _option("--stop-at-failed", "stop where more of the last 20 fail again (default: 0.5)", "SHARE"),
-        )
+    "proof": (
+        _flag("--no-probe", "send all at the rate, in place of 1, 5 and the rest", value=False, dest="probe"),
+        _option("--stop-at-failed", "stop where more of the last 20 fail again (default: 0.5)", "SHARE"),
     ),
     "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
     "dry_run": _flag("--dry-run", "only count what matches, and preview a change"),
@@ -281,11 +272,9 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "master_key": _option("--master-key", "of the Functions host, which shows its version by /admin", "KEY"),
     "part_seconds": _option("--part-seconds", "how long to wait for each part (default: 60)", "SECONDS"),
     "app_folder": _option("--app", "folder of the function app (default: this one)", "DIR", dest="app"),
-    "histories_or_save": OneOf(
-        (
-            _option("--histories", "replay those that were saved here, without a running app", "DIR"),
-            _option("--save", "keep what is downloaded here", "DIR"),
-        )
+    "histories_or_save": (
+        _option("--histories", "replay those that were saved here, without a running app", "DIR"),
+        _option("--save", "keep what is downloaded here", "DIR"),
     ),
     "completed": _flag("--completed", "also what has completed", value="true"),
     "shell": _choice("shell", "bash zsh fish"),

@@ -122,8 +122,8 @@ def build_parser() -> ArgumentParser:
 
 def _add(parser: _ActionsContainer, options: Iterable[Option | OneOf]) -> None:
     for each in options:
-        if isinstance(each, OneOf):
-            _add(parser.add_mutually_exclusive_group(), each.options)
+        if isinstance(each, tuple):
+            _add(parser.add_mutually_exclusive_group(), each)
             continue
         action = parser.add_argument(each.name, **each.more)
         if each.name == "file":

@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from retryctl.mcp import ASKING, CHANGING, MOST_CHARACTERS, Tool
-from retryctl.options import OneOf, options_of
+from retryctl.options import options_of
 from tests.support.retryctl import STATUS, Run, refuses
 
 type Asked = tuple[str, str, Any]
@@ -169,7 +169,7 @@ def test_a_tool_takes_options_of_its_command(tool: Tool) -> None:
         return {
             option.dest
             for each in options_of(names)
-            for option in (each.options if isinstance(each, OneOf) else (each,))
+            for option in (each if isinstance(each, tuple) else (each,))
         }
 
     assert taken(tool.takes) | tool.fixed.keys() <= taken(tool.command.takes)
