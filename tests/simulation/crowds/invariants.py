@@ -84,20 +84,24 @@ def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[s
 def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
     """While a dependency has asked for a pause nobody calls it, whatever is done to its circuit."""
     calls = story.app.targets[story.shape.limited].calls
-    for throttled in calls:
-        if throttled.status != httpx.codes.TOO_MANY_REQUESTS or throttled.ended_at is None:
-            continue
-        most = throttled.operation.policy.max_retry_after_seconds
-        until = throttled.ended_at + timedelta(seconds=min(throttled.retry_after_seconds, most))
-        until -= _SECOND * (not story.shape.is_quick)
+    for throttled, since, until in _pauses(story):
+        least = until - _SECOND * (not story.shape.is_quick)
         early = [
             call
             for call in calls
-            if throttled.ended_at + _SEEN_WITHIN < call.at < until and _shares_circuit(story, call, throttled)
+            if since + _SEEN_WITHIN < call.at < least and _shares_circuit(story, call, throttled)
         ]
         if early:
-            yield f"{len(early)} calls began before {_at(until)}, the first at {_at(early[0].at)}"
+            yield f"{len(early)} calls began before {_at(least)}, the first at {_at(early[0].at)}"
             return
+
+
+def _pauses(story: CrowdStory) -> Iterator[tuple[Call, datetime, datetime]]:
+    """Give what the dependency asked for: the call that heard of it, and from when until when."""
+    for call in story.app.targets[story.shape.limited].calls:
+        if call.status == httpx.codes.TOO_MANY_REQUESTS and call.ended_at is not None:
+            seconds = min(call.retry_after_seconds, call.operation.policy.max_retry_after_seconds)
+            yield call, call.ended_at, call.ended_at + timedelta(seconds=seconds)
 
 
 def _shares_circuit(story: CrowdStory, one: Call, other: Call) -> bool:
@@ -159,7 +163,9 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         calls = _calls_of(story, wave)
         if not calls:
             continue
-        took = (max(call.at for call in calls) - wave.due_at).total_seconds()
+        # Handlers that gave up may end before the pause that they waited for.
+        begin = max([wave.due_at, *(until for _, _, until in _pauses(story))])
+        took = (max(call.at for call in calls) - begin).total_seconds()
         seconds = mean((_ended_at(story, call) - call.at).total_seconds() for call in calls)
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
         if (
