@@ -3,15 +3,25 @@
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """
 
+import uuid
 from typing import Any
 
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
 from durable_retry.base.names import CALL_LIMITER
-from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave, reset
+from durable_retry.features.limits.names import CALL_NEXT
+from durable_retry.features.limits.rules.limiter import (
+    Limiter,
+    acquire,
+    give_back,
+    leave,
+    reset,
+)
+from durable_retry.features.limits.rules.successor import with_successor
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
 
@@ -27,15 +37,29 @@ class CallLimiter(DurableEntity):
 
     def give_back(self, request: dict[str, Any]) -> None:
         """Free a slot. Input: the `Slot` that was granted."""
-        self.set_state(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()).to_json())
+        self._call_next(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()))
 
     def leave(self, request: dict[str, Any]) -> None:
         """Free the place of an attempt that waits no more. Input: `Leaving`."""
-        self.set_state(leave(self._stored_limiter(), Leaving.from_json(request), clock.now()).to_json())
+        limiter = leave(self._stored_limiter(), Leaving.from_json(request), clock.now())
+        if limiter.leases:  # Whoever gives one of them back comes yet.
+            self.set_state(limiter.to_json())
+        else:
+            self._call_next(limiter)
 
     def reset(self, _message: dict[str, Any]) -> None:
         """Forget who waits."""
         self.set_state(reset(self._stored_limiter()).to_json())
+
+    def _call_next(self, limiter: Limiter) -> None:
+        limiter, waiter = with_successor(limiter)
+        self.set_state(limiter.to_json())
+        if waiter is not None:
+            # An entity sends no event itself.
+            given = {"waiter": waiter, "dependency": self.entity_context.entity_id.key}
+            self.entity_context.schedule_new_orchestration(
+                function_name(CALL_NEXT), given, instance_id=f"next-{uuid.uuid4().hex}"
+            )
 
     def _stored_limiter(self) -> Limiter:
         return Limiter.from_json(self.get_state(dict) or {})

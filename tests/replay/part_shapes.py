@@ -23,6 +23,7 @@ from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import COUNT_FROZEN, FREEZE, KEEP_FROZEN
 from durable_retry.features.freeze.rules import Crowd, Release, Seen, Thaw, Wave
 from durable_retry.features.in_process.names import CALL, LOOK_AT_CALL, START_CALL
+from durable_retry.features.limits.names import CALL_NEXT
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules.outbox import StoredEvent, event_id_for
@@ -76,6 +77,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         DIAGNOSIS: _diagnoses(),
         QUEUE_CHECK: _queue_checks(),
         PASS_TURN: _turns(),
+        CALL_NEXT: _next_calls(),
         FREEZE: _freezes(),
     }
 
@@ -86,6 +88,14 @@ def _turns() -> dict[str, Shape]:
         return Shape("turn-1", given, lambda _name, _given: None)
 
     return {"first_run": told(1_763_719_200_000), "replay": told(1_763_719_260_000)}
+
+
+def _next_calls() -> dict[str, Shape]:
+    def told(waiter: str) -> Shape:
+        given = {"waiter": waiter, "dependency": "payments"}
+        return Shape("next-1", given, lambda _name, _given: None)
+
+    return {"operation": told("op-1"), "outbox": told("outbox-op-1")}
 
 
 def _calls() -> dict[str, Shape]:

@@ -20,6 +20,7 @@ from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import FREEZE
 from durable_retry.features.histories.replay import Difference, replayed
 from durable_retry.features.in_process.names import CALL
+from durable_retry.features.limits.names import CALL_NEXT
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
 from durable_retry.features.standstill.names import QUEUE_CHECK
@@ -31,6 +32,7 @@ from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators import (
     batch,
     call,
+    call_limiter,
     diagnosis,
     freeze,
     operation,
@@ -56,6 +58,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     DIAGNOSIS: diagnosis.diagnosis,
     QUEUE_CHECK: queue_check.queue_check,
     PASS_TURN: order_lane.pass_turn,
+    CALL_NEXT: call_limiter.call_next,
     FREEZE: freeze.freeze,
 }
 

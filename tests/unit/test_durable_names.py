@@ -141,6 +141,7 @@ DURABLE = {
     "pass_queue": "activityTrigger",
     "order_lane": "entityTrigger",
     "pass_turn": "orchestrationTrigger",
+    "call_next": "orchestrationTrigger",
     "look_at_lane": "activityTrigger",
     "remove_past": "activityTrigger",
     "watch": "timerTrigger",

@@ -4,3 +4,6 @@ from typing import Final
 
 LIMITS: Final = "limits"
 """The feature, and its key of a dependency."""
+
+CALL_NEXT: Final = "call_next"
+"""The orchestration that tells one that waits of a free slot."""

@@ -30,6 +30,7 @@ from durable_retry.base.names import (
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.in_process.names import CALL
+from durable_retry.features.limits.names import CALL_NEXT
 from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
@@ -526,5 +527,11 @@ async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
 
 
-def test_each_orchestration_but_four_is_watched() -> None:
-    assert {PASS_TURN, DIAGNOSIS, RETENTION, QUEUE_CHECK} == orchestrations().keys() - watched_names()
+def test_each_orchestration_but_five_is_watched() -> None:
+    assert {
+        PASS_TURN,
+        CALL_NEXT,
+        DIAGNOSIS,
+        RETENTION,
+        QUEUE_CHECK,
+    } == orchestrations().keys() - watched_names()

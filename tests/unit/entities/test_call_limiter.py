@@ -46,3 +46,32 @@ def test_an_attempt_that_started_in_a_share_leaves_its_place_to_others() -> None
     second = run("acquire", asking("b:1"), first.get_state())
     left = run("leave", {"lease_id": "b:1"}, second.get_state())
     assert (len(second.get_state()["places"]), left.get_state()["places"]) == (1, [])
+
+
+def waiting(lease_id: str, state: Any) -> Any:
+    """Return the state when one waits for a slot to be told that it is free."""
+    request = asking(lease_id) | {"waiter": lease_id, "has_waited": True}
+    places = run("acquire", request, state).get_state()["places"]
+    return {**state, "places": [[*place[:2], to_ms(NOON) + 90_000, *place[3:]] for place in places]}
+
+
+def started(done: Any) -> list[Any]:
+    return [each.get_input() for each in done.actions]
+
+
+def test_where_nobody_will_come_for_a_slot_that_is_given_back_one_that_waits_is_told() -> None:
+    first = run("acquire", asking("a:1"))
+    state = waiting("b:1", first.get_state())
+    freed = run("give_back", first.get_result(), state)
+    assert started(freed) == [{"waiter": "b:1", "dependency": "payments"}]
+    assert started(run("give_back", first.get_result(), freed.get_state())) == [], "it is called by now"
+    assert started(run("leave", {"lease_id": "c:1", "is_gone": True}, state)) == [], "one is lent"
+
+
+def test_when_the_one_that_was_called_leaves_and_nothing_is_lent_the_next_one_is_told() -> None:
+    first = run("acquire", asking("a:1"))
+    state = waiting("c:1", waiting("b:1", first.get_state()))
+    freed = run("give_back", first.get_result(), state)
+    assert started(freed)[0]["waiter"] == "b:1"
+    left = run("leave", {"lease_id": "b:1", "is_gone": True, "waiter": "b:1"}, freed.get_state())
+    assert started(left) == [{"waiter": "c:1", "dependency": "payments"}]

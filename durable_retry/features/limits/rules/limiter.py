@@ -15,8 +15,9 @@ and every turn ends by itself when its holder is gone, and nothing stays free wh
 
 Where all slots are lent here, a slot comes with the names of those that are next (`Slot.calls`): whoever
 gives it back tells them that a slot is free, and they ask at once. So a crowd asks about three times each,
-however many wait, and its instants matter only where those that were told are gone: some ask by themselves,
-one after the other, and the first that finds a slot which nobody took has all others told in its turn.
+however many wait. Where all that were called have left, the entity has the next one told (`successor`);
+where they are gone without a word, some ask by themselves, one after the other, and the first that finds a
+slot which nobody took has all others told in its turn.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
