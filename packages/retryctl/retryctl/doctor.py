@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
-from retryctl import errors
+from retryctl import clock, errors
 from retryctl.api import Api
-from retryctl.clock import monotonic_seconds, now, pause
 from retryctl.commands import Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Rows, Screen, printable, span, state
@@ -125,12 +124,12 @@ def _late_operations(api: Api) -> Iterator[dict[str, Any]]:
             due_at = app.due_at(one)
             if missing := app.missing(one):
                 yield names | _row(one["operation_id"], datetime.fromisoformat(one["updated_at"]), missing)
-            elif due_at is not None and now() - due_at > LATE_AFTER:
+            elif due_at is not None and clock.now() - due_at > LATE_AFTER:
                 yield names | _row(one["operation_id"], due_at, _STUCK.get(status, _WAITS_TOO_LONG))
 
 
 def _row(instance_id: str, due_at: datetime, why: str) -> dict[str, Any]:
-    late, text = span((now() - due_at).total_seconds()), due_at.isoformat().replace("+00:00", "Z")
+    late, text = span((clock.now() - due_at).total_seconds()), due_at.isoformat().replace("+00:00", "Z")
     return {"instance_id": instance_id, "due_at": text, "late": late, "why": why}
 
 
@@ -241,7 +240,7 @@ def _host(api: Api, master_key: str | None) -> Part:
 
 def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tuple[dict[str, Any], Part]:
     """Look until a part works or fails, for so long."""
-    end, document = monotonic_seconds() + seconds, dict[str, Any]()
+    end, document = clock.monotonic_seconds() + seconds, dict[str, Any]()
     while True:
         try:
             document, trouble = api.ask("GET diagnoses/{id}", {"id": diagnosis_id}), ""
@@ -250,9 +249,9 @@ def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tu
         found = next((each for each in document.get("parts", ()) if each["name"] == name), None)
         if not trouble and found is not None and found["state"] != "waiting":
             return document, Part(name, ok=found["state"] == "ok", detail=found["detail"] or "")
-        if monotonic_seconds() >= end:
+        if clock.monotonic_seconds() >= end:
             return document, Part(name, ok=False, detail=f"not reached within {seconds:g} s{trouble}")
-        pause(_LOOK_EVERY_SECONDS)
+        clock.pause(_LOOK_EVERY_SECONDS)
 
 
 COMMANDS: Final = (

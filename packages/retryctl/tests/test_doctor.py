@@ -1,26 +1,17 @@
 """The command `doctor` on answers that are made up here; `tests/e2e/test_retryctl.py` runs it on the app."""
 
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
-from retryctl import doctor
-from retryctl.cli import main
+from retryctl import clock, doctor
+from tests.support.retryctl import Responder, Run
 
 NAMES = ("storage", "queues", "packages", "start", "entity", "timer", "activity", "index", "stuck")
-
-
-@pytest.fixture(autouse=True)
-def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock on which nothing takes time but pauses."""
-    seconds = [0.0]
-    monkeypatch.setattr(doctor, "monotonic_seconds", lambda: seconds[0])
-    monkeypatch.setattr(doctor, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
 
 
 def app(
@@ -30,7 +21,7 @@ def app(
     refusal: httpx.Response | None = None,
     waiting: Iterable[tuple[str, str, str, str | None]] = (),
     **more: Any,
-) -> Callable[[httpx.Request], httpx.Response]:
+) -> Responder:
     """An app whose parts work, but for those that are given with a state and a detail.
 
     Args:
@@ -67,16 +58,9 @@ def app(
     return answer
 
 
-def run(answer: Callable[[httpx.Request], httpx.Response], *argv: str) -> tuple[int, str]:
-    out, err = io.StringIO(), io.StringIO()
-    code = main(
-        ["doctor", "http://app.test", *argv],
-        environ={},
-        out=out,
-        err=err,
-        transport=httpx.MockTransport(answer),
-    )
-    return code, out.getvalue() + err.getvalue()
+def run(answer: Responder, *argv: str) -> tuple[int, str]:
+    run = Run(answer, "doctor", "http://app.test", *argv)
+    return run.code, run.out + run.err
 
 
 def lines(text: str) -> list[list[str]]:
@@ -192,12 +176,14 @@ def test_json_is_one_document() -> None:
     assert document["parts"][-1] == {"name": "timer", "ok": False, "detail": "late"}
 
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+@pytest.fixture(autouse=True)
+def at_noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: datetime(2026, 11, 21, 12, 0, tzinfo=UTC))
 
 
 def operations(
     *rows: tuple[str, str, str, str | None], given_up: Iterable[str] = (), **more: Any
-) -> Callable[[httpx.Request], httpx.Response]:
+) -> Responder:
     """An app with operations: their status, when they came and changed, and when they go on."""
     items = [
         {
@@ -245,9 +231,8 @@ def operations(
     ],
 )
 def test_what_should_have_gone_on_is_listed_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, row: tuple[str, str, str, str | None], why: str
+    row: tuple[str, str, str, str | None], why: str
 ) -> None:
-    monkeypatch.setattr(doctor, "now", lambda: NOW)
     code, text = run(operations(row), "--stuck", "--json")
     (item,) = json.loads(text)["items"]
     assert (code, item["instance_id"], item["status"]) == (1, "op-0", row[0])
@@ -264,10 +249,7 @@ def test_what_should_have_gone_on_is_listed_with_what_to_do(
         ("waiting_order", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", None),
     ],
 )
-def test_what_may_still_go_on_is_not_stuck(
-    monkeypatch: pytest.MonkeyPatch, row: tuple[str, str, str, str | None]
-) -> None:
-    monkeypatch.setattr(doctor, "now", lambda: NOW)
+def test_what_may_still_go_on_is_not_stuck(row: tuple[str, str, str, str | None]) -> None:
     assert run(operations(row), "--stuck") == (0, "nothing is stuck\n")
 
 
@@ -279,10 +261,7 @@ def test_what_may_still_go_on_is_not_stuck(
         ("waiting_order", {"waits": [{"until": "2026-11-21T11:57:00Z"}]}, True),
     ],
 )
-def test_a_turn_is_due_when_the_app_itself_says(
-    monkeypatch: pytest.MonkeyPatch, status: str, more: dict[str, Any], *, late: bool
-) -> None:
-    monkeypatch.setattr(doctor, "now", lambda: NOW)
+def test_a_turn_is_due_when_the_app_itself_says(status: str, more: dict[str, Any], *, late: bool) -> None:
     row = (status, "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None)
     assert run(operations(row, **more), "--stuck")[0] == late
 
@@ -295,9 +274,8 @@ def test_a_turn_is_due_when_the_app_itself_says(
     ],
 )
 def test_what_waits_for_something_that_the_app_does_not_have_is_named_though_it_is_not_late(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], why: str
+    more: dict[str, Any], why: str
 ) -> None:
-    monkeypatch.setattr(doctor, "now", lambda: NOW)
     row = ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z")
     code, text = run(operations(row, **more), "--stuck", "--json")
     (item,) = json.loads(text)["items"]
@@ -329,8 +307,7 @@ def test_what_waits_for_a_dependency_by_its_name_or_an_earlier_one_misses_nothin
     assert lines(text)[-3][:2] == ["needed", "ok"]
 
 
-def test_what_no_nudge_moves_is_listed_once_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "now", lambda: NOW)
+def test_what_no_nudge_moves_is_listed_once_whatever_it_is() -> None:
     row = ("running", "2026-11-21T11:00:00Z", "2026-11-21T11:57:00Z", None)
     code, text = run(operations(row, given_up=("op-0", "batch-1")), "--stuck", "--json")
     items = {each["instance_id"]: each for each in json.loads(text)["items"]}

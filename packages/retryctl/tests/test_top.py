@@ -3,15 +3,13 @@
 import copy
 import io
 import json
-from datetime import datetime
 from typing import Any, Final
 
 import httpx
 import pytest
 
 from retryctl import clock
-from retryctl.cli import main
-from tests.support.retryctl import Terminal
+from tests.support.retryctl import Run, Terminal
 
 WAITING: Final = {"pending": 1, "running": 2, "waiting_retry": 3, "waiting_circuit": 4}
 CIRCUIT: Final = {
@@ -117,11 +115,6 @@ AWAY: Final[dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat("2026-11-21T09:00:00Z"))
-
-
 def run(*answers: Any, out: io.StringIO, argv: tuple[str, ...] = (), **environ: str) -> int:
     """Let `top` see these answers one after the other, and end it with Ctrl-C after the last."""
     left = iter(answers)
@@ -132,7 +125,7 @@ def run(*answers: Any, out: io.StringIO, argv: tuple[str, ...] = (), **environ: 
             raise KeyboardInterrupt
         return httpx.Response(503) if document == "away" else httpx.Response(200, json=document)
 
-    return main(["top", "--utc", *argv], environ=environ, out=out, transport=httpx.MockTransport(respond))
+    return Run(respond, "top", "--utc", *argv, out=out, **environ).code
 
 
 def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
