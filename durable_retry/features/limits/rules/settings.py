@@ -16,6 +16,7 @@ from pydantic import Field, create_model, field_validator
 from durable_retry.base.answers import Answer
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.validation import Label, Strict, table_of, validated
+from durable_retry.features.limits.names import LIMITS
 from durable_retry.rules.config.dependency import Bounds, Dependency
 
 # Aliases in the sense of Python would be schemas of their own, which the OpenAPI document has no use for.
@@ -148,7 +149,7 @@ LimitKeys: Final[type[_Keys]] = create_model(
 
 def limits_of(dependency: Dependency) -> LimitSettings:
     """Return the limits of a dependency."""
-    return dependency.keys_of("limits", LimitKeys).settings
+    return dependency.keys_of(LIMITS, LimitKeys).settings
 
 
 class LimitsSummary(Answer):
