@@ -69,6 +69,13 @@ class OneboxProcess:
         """What it has written so far."""
         return self.server.log.read_text()
 
+    def says(self, word: str) -> bool:
+        """Whether its app answers with a word, see `write_app`."""
+        try:
+            return self.client.get("/api/word").text == word
+        except httpx.TransportError:
+            return False
+
     def close(self) -> int:
         """Ends it and what the tests opened; returns its exit code."""
         for queue in self._queues:

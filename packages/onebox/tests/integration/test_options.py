@@ -54,18 +54,12 @@ def test_with_reload_a_change_is_served_and_a_mistake_is_waited_out(tmp_path: Pa
     onebox = OneboxProcess(tmp_path, app, "--reload")
     onebox.server.start()
 
-    def says(word: str) -> bool:
-        try:
-            return onebox.client.get("/api/word").text == word
-        except httpx.TransportError:
-            return False
-
     try:
-        assert says("first")
+        assert onebox.says("first")
         (app / "function_app.py").write_text("import nothing_of_the_kind\n")
         onebox.until_logged("No module named 'nothing_of_the_kind'")
         write_app(app, word="second", level="ANONYMOUS")
-        eventually(lambda: says("second"), "the change is served")
+        eventually(lambda: onebox.says("second"), "the change is served")
         onebox.until_logged("function_app.py changed: starting again")
     finally:
         assert onebox.close() == 0

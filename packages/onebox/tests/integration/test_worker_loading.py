@@ -6,7 +6,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 
 from onebox import CannotStartError
@@ -96,17 +95,11 @@ def test_a_change_is_served_by_new_processes(tmp_path: Path) -> None:
     onebox = OneboxProcess(tmp_path, app, "--reload", FUNCTIONS_WORKER_PROCESS_COUNT="1")
     onebox.server.start()
 
-    def says(word: str) -> bool:
-        try:
-            return onebox.client.get("/api/word").text == word
-        except httpx.TransportError:
-            return False
-
     try:
-        assert says("first")
+        assert onebox.says("first")
         (pid,) = pids_of(onebox)
         write_app(app, word="second", level="ANONYMOUS")
-        eventually(lambda: says("second"), "the change is served")
+        eventually(lambda: onebox.says("second"), "the change is served")
         assert is_gone(pid)
     finally:
         assert onebox.close() == 0

@@ -16,7 +16,7 @@ from onebox.hub.invoker import InvocationLostError, TurnRequest
 from onebox.hub.model import Start, Status
 from onebox.hub.settings import AzureTerms
 from tests.support.onebox.backends import SDK_NOTICE, entity_state, running_hub, status_of
-from tests.support.onebox.durable_app import App, AppInvoker
+from tests.support.onebox.durable_app import App, WaitingInvoker
 
 pytestmark = SDK_NOTICE
 
@@ -65,7 +65,7 @@ def locks(ctx: task.OrchestrationContext, _: Any) -> Generator[task.Task[Any], A
         return "locked"
 
 
-class Dying(AppInvoker):
+class Dying(WaitingInvoker):
     """Its worker dies at the first run of each kind of function."""
 
     def __init__(self) -> None:
@@ -76,10 +76,6 @@ class Dying(AppInvoker):
         self.runs.append(kind)
         if self.runs.count(kind) == 1:
             raise InvocationLostError("the process at the other end ended")
-
-    @override
-    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
-        return False
 
     @override
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:

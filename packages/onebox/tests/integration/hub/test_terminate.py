@@ -14,23 +14,19 @@ from onebox.hub import Hub
 from onebox.hub.invoker import TurnRequest
 from onebox.hub.model import Start, Status, now_us
 from tests.support.onebox.backends import SDK_NOTICE
-from tests.support.onebox.durable_app import AppInvoker
+from tests.support.onebox.durable_app import WaitingInvoker
 from tests.support.onebox.sample_app import make_app
 
 pytestmark = SDK_NOTICE
 
 
-class HeldInvoker(AppInvoker):
+class HeldInvoker(WaitingInvoker):
     """Lets a turn begin when the test says so, and says when it waits for that."""
 
     def __init__(self) -> None:
         super().__init__(make_app())
         self.may_go_on = asyncio.Event()
         self.waits = asyncio.Event()
-
-    @override
-    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
-        return False
 
     @override
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
