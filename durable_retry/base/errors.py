@@ -1,25 +1,4 @@
-"""Refusals and failures that more than one layer meets, by what they are about.
-
-    the task hub, tables and queues
-    TaskHubUnavailableError      the task hub did not answer; it may succeed later
-    InstanceEndedError           the orchestration is over
-    StorageRefusedError          the same change would be refused again
-    MessageRefusedError          the same message would be refused again
-    ContendedError               others keep changing the same row
-
-    operations
-    NoSuchOperationError         LookupError
-    WrongOperationStateError     its state does not allow it
-
-    dead letters and their replay; beside rules.dead_letters.record.WrongStatusError and FullError
-    NoSuchDeadLetterError        LookupError
-    UnreadableDeadLetterError    nobody can read the row
-    StillRunningError            its operation is running
-    KeyTakenError                its key stands for another request
-    NothingToReplayError         LookupError
-
-    circuits
-    NoSuchDependencyError        LookupError
+"""Refusals and failures that more than one layer meets; those of the rules are beside what raises them.
 
 What is wrong with an input is an `base.validation.InvalidInputError`.
 

@@ -61,12 +61,12 @@ from durable_retry.rules.retry.policy import RetryOverride, RetryPolicy, Timeout
 from durable_retry.rules.retry.rules import Rules
 from durable_retry.runtime.deferred import imported
 
-Masked = Annotated[
+SecretText = Annotated[
     InstanceOf[Secret],
-    PlainSerializer(lambda _secret: MASK, return_type=str),
+    PlainSerializer(lambda _secret: MASK, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string"}),
 ]
-"""A secret that clients see as its mask; by itself a secret has no JSON form."""
+"""A secret: as JSON, which clients see, it is its mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Auth:
     """
 
     header: str
-    value: Masked | None
+    value: SecretText | None
 
 
 def _idempotency_header_problem(name: str) -> str | None:
@@ -112,7 +112,7 @@ class Webhook:
         secrets: The newest first; empty means unsigned.
     """
 
-    secrets: tuple[Masked, ...] = ()
+    secrets: tuple[SecretText, ...] = ()
 
 
 class Bounds(Strict):
@@ -167,7 +167,7 @@ class Dependency:
 
     name: str
     base_url: str = ""
-    headers: Mapping[str, str | Masked] = field(default_factory=dict)
+    headers: Mapping[str, str | SecretText] = field(default_factory=dict)
     fixed_headers: Annotated[frozenset[str], Field(exclude=True)] = frozenset()
     auth: Auth | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -347,14 +347,6 @@ type DependencyName = Annotated[
 type FailureName = Annotated[str, checked(_failure_name_problem)]
 
 type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
-
-
-SecretText = Annotated[
-    InstanceOf[Secret],
-    PlainSerializer(lambda _secret: MASK, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string"}),
-]
-"""A secret in a table: as JSON, which clients see, it is its mask."""
 
 
 def secret_text(problem_of: Callable[[str], str | None]) -> BeforeValidator:

@@ -36,7 +36,12 @@ _VARIABLE: Final = re.compile(
 
 
 def failure_group(
-    *, dependency: str | None, category: str, reason: str, status_code: int | None, error: str | None
+    *,
+    category: str,
+    reason: str,
+    error: str | None,
+    dependency: str | None = None,
+    status_code: int | None = None,
 ) -> str:
     """Return `g-` and 16 hexadecimal digits, equal for failures that differ in ids and numbers only."""
     parts = (dependency or "", category, reason, str(status_code or ""), _VARIABLE.sub("#", error or ""))
@@ -290,13 +295,7 @@ def of_message(
         category=Category.MALFORMED,
         reason=reason,
         detail=detail if deliveries is None else f"{detail}; {deliveries}",
-        group=failure_group(
-            dependency=None,
-            category=Category.MALFORMED.value,
-            reason=reason.value,
-            status_code=None,
-            error=f"{source} {detail}",
-        ),
+        group=failure_group(category=Category.MALFORMED, reason=reason, error=f"{source} {detail}"),
         created_at=now,
         first_failed_at=first_at or now,
         message=text[:MAX_MESSAGE_CHARS],
@@ -322,7 +321,7 @@ def unreadable_record(
         category=Category.MALFORMED,
         reason=readable,
         detail=detail,
-        group=failure_group(dependency=None, category="", reason=readable, status_code=None, error=detail),
+        group=failure_group(category="", reason=readable, error=detail),
         created_at=made_at,
         first_failed_at=made_at,
         status=read_or(lambda: Status(status), lambda _: Status.OPEN),
