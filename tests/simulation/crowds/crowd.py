@@ -112,7 +112,9 @@ class Crowd:
         """Draw a crowd of at most so many operations."""
         rng = Random(seed)  # noqa: S311 - chance, not secrets
         trouble = CROWD_TROUBLES[seed % len(CROWD_TROUBLES)]
-        bound = Bound.NONE if trouble is Trouble.DEPLOYED else rng.choice(tuple(Bound))
+        # How long retries wait is looked at where nothing else happens to them.
+        more = [Bound.BUDGET] * 2 if trouble is Trouble.NONE else []
+        bound = Bound.NONE if trouble is Trouble.DEPLOYED else rng.choice([*Bound, *more])
         dependency = rng.choice([SAFE, SAFE, UNSAFE, OF_HANDLER])
         if dependency == OF_HANDLER and bound is Bound.NONE and trouble is not Trouble.DEPLOYED:
             bound = Bound.RATE

@@ -8,12 +8,12 @@ from unittest.mock import patch
 from durable_retry.attempt import http_request
 from durable_retry.base.names import Category, DeadLetterReason
 from durable_retry.circuit import cache
-from durable_retry.circuit.cache import CircuitCache
 from durable_retry.features.limits.rules import limiter
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
 from durable_retry.features.standstill.stuck import StuckLook
-from durable_retry.rules.circuit.retry_budget import BudgetAllowed, budget_allows
+from durable_retry.rules.circuit import messages, retry_budget
+from durable_retry.rules.circuit.retry_budget import BudgetAllowed
 from durable_retry.rules.operations.waits import Pause
 from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.runtime import clock
@@ -31,11 +31,6 @@ async def _is_new(*_given: Any, **_more: Any) -> None:
 
 def _any_budget(*_given: Any, **_more: Any) -> BudgetAllowed:
     return BudgetAllowed()
-
-
-def _all_is_in_copies(*given: Any, **more: Any) -> Any:
-    """Promise as if a copy had the first attempts of its own worker, and all others."""
-    return budget_allows(*given, **{**more, "first_attempts_here": 0, "taken_as_newcomer": None})
 
 
 def _dead_all_the_same(run: Run, _result: Any) -> Any:
@@ -56,13 +51,13 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "starts_stay_within_the_rate": lambda: patch.object(WorkerLimits, "admit", _within_any),
     "calls_stay_within_the_limit": lambda: patch.object(WorkerLimits, "admit", _within_any),
     "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
-    "holds_are_kept": lambda: patch.object(CircuitCache, "freeze", lambda *_: None),
+    "holds_are_kept": lambda: patch.object(messages, "frozen", lambda snapshot, _: snapshot),
     "unsafe_requests_arrive_once": lambda: patch("durable_retry.attempt.attempt.insert_marker", _is_new),
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
     "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
-    "retries_go_when_paid_for": lambda: patch.object(cache, "budget_allows", _all_is_in_copies),
+    "retries_go_when_paid_for": lambda: patch.object(retry_budget, "ASK_AGAIN_SECONDS", 5.0),
     "neighbours_go_on": _all_is_lost,
     "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
     "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),
