@@ -270,12 +270,12 @@ def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
 
 def _limited_calls(story: CrowdStory) -> list[Call]:
     calls = story.app.targets[story.shape.limited].calls
-    begun_at, ended_at = story.unlimited or (START, START)
+    free_from, free_until = story.unlimited or (START, START)
+    seen_at = free_until + _SEEN_WITHIN * (free_from < free_until)
     return [
         call
         for call in calls
-        if call.operation.operation_id not in story.tried
-        and not begun_at <= call.at < ended_at + _SEEN_WITHIN
+        if call.operation.operation_id not in story.tried and not free_from <= call.at < seen_at
     ]
 
 
