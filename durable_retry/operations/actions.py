@@ -63,7 +63,8 @@ from durable_retry.rules.operations.keys import (
     run_id_for,
     source_scope,
 )
-from durable_retry.rules.operations.operation import OperationInput, content_of, fingerprint_of
+from durable_retry.rules.operations.operation import OperationInput, content_of
+from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.operations.submission import Naming
@@ -194,8 +195,10 @@ def _fingerprint_of_instance(instance: Instance) -> str | None:
     known: str | None = written.get("fingerprint")
     if known != "":
         return known
+    names = ("dependency", "request") if written.get("handler") is None else ("handler", "input")
+    request = parse_operation({name: written.get(name) for name in names})
     dependency = find_dependency(written["dependency"])
-    return fingerprint_of(written, () if dependency is None else dependency.idempotency.fingerprint)
+    return request.fingerprint(() if dependency is None else dependency.idempotency.fingerprint)
 
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:

@@ -17,7 +17,7 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -37,7 +37,6 @@ from durable_retry.rules.operations.keys import (
     Life,
     ScopedKey,
     apart_ms,
-    fingerprint,
     key_or_hash,
     operation_id_for,
     run_id_for,
@@ -338,28 +337,20 @@ def operation_from(
     start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
-    run, priority = run_number(now), _priority_of_request(request, dependency)
-    deadline_at = deadline_of(start_at or now, timeouts.deadline_seconds)
-    ttl_seconds = dependency.idempotency.ttl_seconds
-    keeps_record = not key_is_generated and _may_outlive(ttl_seconds, history_for)
+    fingerprint = "" if key_is_generated else request.fingerprint(dependency.idempotency.fingerprint)
     call = None if request.request is None else request.request.to_json()
-    given = {
-        "dependency": request.dependency,
-        "request": call,
-        "handler": request.handler,
-        "input": request.input,
-    }
+    ttl_seconds = dependency.idempotency.ttl_seconds
     return OperationInput(
         operation_id=operation_id_for(name.scope, name.key),
         key=name.key,
-        run=run,
+        run=run_number(now),
         source=source,
         dependency=dependency.name,
-        fingerprint="" if key_is_generated else fingerprint_of(given, dependency.idempotency.fingerprint),
+        fingerprint=fingerprint,
         policy=policy,
         timeouts=timeouts,
         created_at=now,
-        deadline_at=deadline_at,
+        deadline_at=deadline_of(start_at or now, timeouts.deadline_seconds),
         ttl_seconds=ttl_seconds,
         handler=request.handler,
         request=call,
@@ -368,22 +359,11 @@ def operation_from(
         trace=trace,
         start_at=start_at,
         parts={name: part.document for name, part in parts.items()} or None,
-        priority=priority,
+        priority=_priority_of_request(request, dependency),
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
-        keeps_record=keeps_record or None,
+        keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
     )
-
-
-def fingerprint_of(operation: Mapping[str, Any], pointers: Iterable[str]) -> str:
-    """Return the fingerprint of an operation's JSON form: the hash of its target and its content.
-
-    Args:
-        pointers: To the parts of a request that count; none for all of it.
-    """
-    if (handler := operation.get("handler")) is not None:
-        return fingerprint(f"handler {handler}", operation.get("input"))
-    return fingerprint(f"dependency {operation['dependency']}", operation.get("request"), pointers)
 
 
 def _priority_of_request(request: OperationRequest, dependency: Dependency) -> Priority | None:
