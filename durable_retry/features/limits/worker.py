@@ -58,10 +58,12 @@ class WorkerLimits:
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
 
-        A probe needs none, since all other attempts wait; nor does one that has a slot, in its turn.
+        A probe needs none where all other attempts wait: not in a circuit of its limit key. Nor does one that
+        has a slot, in its turn.
         """
-        limits = self.keys.settings.of_key(limit_key)
-        if permitted.lease_id is not None or not limits.is_on:
+        limits, is_of_key = self.keys.settings.of_key(limit_key), self.circuit.settings.circuit.is_by_key
+        is_alone = permitted.lease_id is not None and not (is_of_key and limit_key is not None)
+        if is_alone or not limits.is_on:
             return permitted
         if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
             self.share.note_start(now, has_waited=admission.slot is None)

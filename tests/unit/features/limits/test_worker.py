@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -24,7 +24,7 @@ from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked
 from durable_retry.rules.retry.slots import NeedsSlot, Slot
 from durable_retry.telemetry.facts import subscribe
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import CircuitInMemory, Copies
 
 FIRST = AdmissionState()
@@ -64,6 +64,19 @@ async def known(stage: Copies) -> None:
         stage.moment.pass_(1.1)
         await stage.copy.reporting.flush()
         await ask(stage, admission=FIRST)
+
+
+@pytest.mark.parametrize(
+    ("by", "limit_key", "is_alone"), [("", "a", True), ("limit_key", None, True), ("limit_key", "a", False)]
+)
+def test_a_probe_needs_no_slot_unless_others_go_on_beside_it(
+    by: Literal["", "limit_key"], limit_key: str | None, *, is_alone: bool
+) -> None:
+    """The circuit of a limit key holds up that key alone."""
+    _, limits = limited(LimitSettings(max_concurrency=4), CircuitSettings(by=by))
+    probe = Permitted(1, lease_id="op-1:1", lease_expires_at=after(60))
+    needs_none = isinstance(limits.admit(probe, FIRST, NOON, limit_key), Permitted)
+    assert needs_none is is_alone
 
 
 async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
