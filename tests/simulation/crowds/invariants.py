@@ -85,6 +85,8 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
     """While a dependency has asked for a pause nobody calls it, whatever is done to its circuit."""
     calls = story.app.targets[story.shape.limited].calls
     for throttled, since, until in _pauses(story):
+        if throttled.status != httpx.codes.TOO_MANY_REQUESTS:
+            continue
         least = until - _SECOND * (not story.shape.is_quick)
         early = [
             call
@@ -99,7 +101,7 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
 def _pauses(story: CrowdStory) -> Iterator[tuple[Call, datetime, datetime]]:
     """Give what the dependency asked for: the call that heard of it, and from when until when."""
     for call in story.app.targets[story.shape.limited].calls:
-        if call.status == httpx.codes.TOO_MANY_REQUESTS and call.ended_at is not None:
+        if call.status != httpx.codes.OK and call.retry_after_seconds and call.ended_at is not None:
             seconds = min(call.retry_after_seconds, call.operation.policy.max_retry_after_seconds)
             yield call, call.ended_at, call.ended_at + timedelta(seconds=seconds)
 
