@@ -231,11 +231,16 @@ type LapResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | Sl
 type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
 
-def _uncounted(state: RetryState, action: Action, now: datetime, unsent: str | None = None) -> AdmissionState:
+def _uncounted(
+    state: RetryState, action: Action, now: datetime, outcome: AttemptOutcome | None = None
+) -> AdmissionState:
     """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
     admission = state.admission
+    unsent = None if outcome is None else outcome.unsent
     slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
-    is_retry = state.history.next_attempt > 1
+    # The budget of what is missing was not asked for one.
+    has_asked = admission.promised_at is not None or outcome is None or not outcome.missing
+    is_retry = has_asked and state.history.next_attempt > 1
     return AdmissionState(
         waiting=_is_counted_waiting(admission),
         promised_at=(action.until if isinstance(action, Wait) else now) if is_retry else None,
@@ -313,7 +318,7 @@ def _after(
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
-                left = _uncounted(state, decision, now, result.unsent)
+                left = _uncounted(state, decision, now, result)
                 history = _with_wait(history, decision, now)
             return _state_with_decision(history, left, decision)
         case WorkerFailed():

@@ -1,7 +1,7 @@
 """The retry loop: admission, attempts, waits."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import pytest
@@ -274,6 +274,15 @@ def test_a_probe_that_failed_counts_among_those_who_wait_as_often_as_before(
     before = RetryState(admission=AdmissionState(waiting=waiting, permit=PROBE))
     state, _ = following(result, before)
     assert state.admission.waiting is waiting
+
+
+@pytest.mark.parametrize("promised_at", [None, NOON])
+def test_an_attempt_at_what_is_missing_keeps_the_token_that_it_has(promised_at: datetime | None) -> None:
+    """The budget of a dependency that is not there was not asked."""
+    before = RetryState(a_history(1), AdmissionState(promised_at=promised_at))
+    state, action = following(an_outcome(counted=False, missing=True), before)
+    assert isinstance(action, Wait)
+    assert state.admission.promised_at == (promised_at and action.until)
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])
