@@ -119,7 +119,8 @@ def register(
         with mistakes.gathered():
             group.read(os.environ)
     for name, text in os.environ.items():
-        if text and (absent := why_absent(name)):
+        # What is off asks for nothing; Azure itself sets WEBSITE_AUTH_ENABLED, mostly to False.
+        if text.lower() not in {"", "false"} and (absent := why_absent(name)):
             mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
     for handler in () if handler_module() else registered_handlers().values():

@@ -409,10 +409,16 @@ def test_the_sdk_has_no_line_for_each_turn_unless_the_app_wants_them(chosen: int
 def test_what_names_a_feature_that_was_taken_out_stops_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    absent = {"MAX_BATCH_BYTES": "workflows", "lookup": "lookup", "order_key": "order"}
+    absent = {
+        "MAX_BATCH_BYTES": "workflows",
+        "WEBSITE_AUTH_ENABLED": "callers",
+        "lookup": "lookup",
+        "order_key": "order",
+    }
     monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: absent)
     monkeypatch.setattr("durable_retry.rules.config.dependency.models_of_features", dict)
     monkeypatch.setenv("MAX_BATCH_BYTES", "1000")
+    monkeypatch.setenv("WEBSITE_AUTH_ENABLED", "False")  # what is off needs no feature
     monkeypatch.setenv("INTAKE_ORDER", "order_key")
     (tmp_path / "services.toml").write_text(f'{DEPENDENCIES}lookup = {{ path = "/charges" }}\n')
     dependency_table.cache_clear()
