@@ -116,7 +116,9 @@ class SlotWatch:
         if operated.operation == GIVE_BACK:
             if (slot := _asked_in(operated.given)) is not None:
                 self._given_back[slot] = self._messages
-            self._seen[key].moved_at = after.clock
+            assert after.clock is not None
+            if self._lent_in(before.at(after.clock)[0]) != self._lent_in(after):
+                self._seen[key].moved_at = after.clock  # The slot of a lease that was over was free before.
         elif operated.operation == LEAVE:
             self._seen[key].waiters.pop(operated.given["lease_id"], None)
         elif operated.operation == ACQUIRE:
