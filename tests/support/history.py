@@ -4,6 +4,7 @@ An action of a turn is an event of the history from then on. Worlds of thousands
 form; the platform's form is made for the turns that run in the SDK's own executor.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import override
@@ -158,8 +159,8 @@ class SetTimer(Event):
 
 
 @dataclass(slots=True)
-class CallEntity(Event):
-    """Run an operation of an entity and answer."""
+class _ToEntity(Event):
+    """A message that runs an operation of an entity."""
 
     number: int
     entity: str
@@ -167,35 +168,32 @@ class CallEntity(Event):
     input: str
     request_id: str
 
-    @override
-    def _encode(self) -> pb.HistoryEvent:
-        called = pb.EntityOperationCalledEvent(
+    def _message[M](self, kind: Callable[..., M]) -> M:
+        return kind(
             requestId=self.request_id,
             operation=self.operation,
             input=helpers.get_string_value(self.input),
             targetInstanceId=helpers.get_string_value(self.entity),
         )
+
+
+@dataclass(slots=True)
+class CallEntity(_ToEntity):
+    """Run an operation of an entity and answer."""
+
+    @override
+    def _encode(self) -> pb.HistoryEvent:
+        called = self._message(pb.EntityOperationCalledEvent)
         return pb.HistoryEvent(eventId=self.number, entityOperationCalled=called)
 
 
 @dataclass(slots=True)
-class SignalEntity(Event):
+class SignalEntity(_ToEntity):
     """Run an operation of an entity; nobody waits for it."""
-
-    number: int
-    entity: str
-    operation: str
-    input: str
-    request_id: str
 
     @override
     def _encode(self) -> pb.HistoryEvent:
-        signaled = pb.EntityOperationSignaledEvent(
-            requestId=self.request_id,
-            operation=self.operation,
-            input=helpers.get_string_value(self.input),
-            targetInstanceId=helpers.get_string_value(self.entity),
-        )
+        signaled = self._message(pb.EntityOperationSignaledEvent)
         return pb.HistoryEvent(eventId=self.number, entityOperationSignaled=signaled)
 
 
