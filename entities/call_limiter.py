@@ -3,7 +3,6 @@
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """
 
-import uuid
 from typing import Any
 
 import azure.durable_functions as df
@@ -11,17 +10,11 @@ from durabletask.entities import DurableEntity
 
 from durable_retry.base.names import CALL_LIMITER
 from durable_retry.features.limits.names import CALL_NEXT
-from durable_retry.features.limits.rules.limiter import (
-    Limiter,
-    acquire,
-    give_back,
-    leave,
-    reset,
-)
+from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave, reset
 from durable_retry.features.limits.rules.successor import with_successor
+from durable_retry.hub.orchestrations import start_from_entity
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
 
@@ -55,11 +48,8 @@ class CallLimiter(DurableEntity):
         limiter, waiter = with_successor(limiter)
         self.set_state(limiter.to_json())
         if waiter is not None:
-            # An entity sends no event itself.
             given = {"waiter": waiter, "dependency": self.entity_context.entity_id.key}
-            self.entity_context.schedule_new_orchestration(
-                function_name(CALL_NEXT), given, instance_id=f"next-{uuid.uuid4().hex}"
-            )
+            start_from_entity(self.entity_context, CALL_NEXT, given)
 
     def _stored_limiter(self) -> Limiter:
         return Limiter.from_json(self.get_state(dict) or {})

@@ -4,7 +4,6 @@
 runs it, which only says since when somebody is in front.
 """
 
-import uuid
 from typing import Any
 
 import azure.durable_functions as df
@@ -23,8 +22,8 @@ from durable_retry.features.order.rules.lane import (
     released,
     taken,
 )
+from durable_retry.hub.orchestrations import start_from_entity
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
 
@@ -71,11 +70,8 @@ class OrderLane(DurableEntity):
         self.set_state(lane.to_json() if lane.queue else None)
         following = passed_to(before, lane)
         if following is not None and following != told:
-            # An entity sends no event itself.
             given = {"operation_id": following.operation_id, "run": following.run}
-            self.entity_context.schedule_new_orchestration(
-                function_name(PASS_TURN), given, instance_id=f"turn-{uuid.uuid4().hex}"
-            )
+            start_from_entity(self.entity_context, PASS_TURN, given)
 
 
 blueprint.function_name(ORDER_LANE)(

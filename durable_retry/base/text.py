@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, override
 
@@ -38,6 +39,12 @@ def seconds_text(seconds: float) -> str:
 def counted(number: float, noun: str) -> str:
     """Return `1 attempt`, `2 attempts`, `0.5 attempts`."""
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+
+def names_text(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def outcome_text(status_code: int | None, error: str | None) -> str:

@@ -1,16 +1,16 @@
 """The orchestrators of this engine, and those of what plugs in, with what upkeep knows of their instances."""
 
+import uuid
 from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from durable_retry.base.names import (
-    OPERATION,
-    RETENTION,
-    STARTED_OPERATION,
-)
+from durabletask.entities import EntityContext
+
+from durable_retry.base.names import OPERATION, RETENTION, STARTED_OPERATION
 from durable_retry.hub.task_hub import ID_PREFIX
 from durable_retry.plugins import Orchestration, plugins
+from durable_retry.settings.configuration import function_name
 
 CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
@@ -37,3 +37,9 @@ def watched_names() -> frozenset[str]:
 def listed_names() -> tuple[str, ...]:
     """Return the names of those whose instances are in a list by time."""
     return tuple(sorted(each.name for each in orchestrations().values() if each.is_listed))
+
+
+def start_from_entity(entity: EntityContext, name: str, given: dict[str, Any]) -> None:
+    """Start an orchestration that tells somebody something for an entity, which sends no event itself."""
+    instance_id = f"{orchestrations()[name].prefix}{uuid.uuid4().hex}"
+    entity.schedule_new_orchestration(function_name(name), given, instance_id=instance_id)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from durable_retry.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.base.json_forms import JsonShape, is_none
-from durable_retry.base.text import counted, paused_text, time_text
+from durable_retry.base.text import counted, names_text, paused_text, time_text
 from durable_retry.rules.circuit.breaker import (
     FREE,
     AuditEntry,
@@ -336,9 +336,7 @@ def _kind_of(key: KeyFigures) -> str:
 
 
 def _kind_text(kind: str, limit_keys: Sequence[str]) -> str:
-    more = len(limit_keys) - _KEYS_NAMED
-    named = ", ".join(limit_keys[:_KEYS_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return f"{kind} for {counted(len(limit_keys), 'limit key')}: {named}"
+    return f"{kind} for {counted(len(limit_keys), 'limit key')}: {names_text(limit_keys, _KEYS_NAMED)}"
 
 
 _KEYS_NAMED: Final = 5

@@ -14,6 +14,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from durable_retry.base.text import names_text
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import TargetType
@@ -24,7 +25,6 @@ from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
 from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known
 from durable_retry_console.activity.watch import target_of
-from durable_retry_console.alerts.rules import names_text
 
 # The names that are spelled out of a change with many.
 _NAMED: Final = 10

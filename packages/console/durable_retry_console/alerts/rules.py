@@ -6,13 +6,14 @@ The clearing message closes the incident at the receiver. Each message is tried 
 Whom to wake, and when not to, is the receiver's part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
+from durable_retry.base.text import names_text
 
 DEAD_LETTERS: Final = "dead_letters"
 DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
@@ -273,12 +274,6 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
 
 
 _NAMED: Final = 5
-
-
-def names_text(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 # Dead letters of the last hour that are counted: a page of each status.

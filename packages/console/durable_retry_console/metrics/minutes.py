@@ -54,9 +54,8 @@ class Minutes:
         self._lock = threading.Lock()
         self._counts: dict[int, dict[str, Counts]] = {}  # by minute and dependency
         self._changed: set[int] = set()  # minutes that are not written as they are now
-        self.on_change: Callable[[], None] | None = (
-            None  # called at the first after each `take`, not to block
-        )
+        # Called at the first change after each `take`, not to block.
+        self.on_change: Callable[[], None] | None = None
 
     def count(self, dependency: str, counts: Counts) -> None:
         with self._lock:
