@@ -106,6 +106,15 @@ def _pauses(story: CrowdStory) -> Iterator[tuple[Call, datetime, datetime]]:
             yield call, call.ended_at, call.ended_at + timedelta(seconds=seconds)
 
 
+def _paused_within(story: CrowdStory, begin: datetime, end: datetime) -> timedelta:
+    """Return for how long of a time the dependency had asked for a pause."""
+    paused, at = timedelta(), begin
+    for since, until in sorted((since, until) for _, since, until in _pauses(story)):
+        paused += max(min(until, end) - max(since, at), timedelta())
+        at = max(at, until)
+    return paused
+
+
 def _shares_circuit(story: CrowdStory, one: Call, other: Call) -> bool:
     return not story.shape.has_key_circuits or one.operation.limit_key == other.operation.limit_key
 
@@ -166,8 +175,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         if not calls:
             continue
         # Handlers that gave up may end before the pause that they waited for.
-        begin = max([wave.due_at, *(until for _, _, until in _pauses(story))])
-        took = (max(call.at for call in calls) - begin).total_seconds()
+        last_at = max(call.at for call in calls)
+        took = (last_at - wave.due_at - _paused_within(story, wave.due_at, last_at)).total_seconds()
         seconds = mean((_ended_at(story, call) - call.at).total_seconds() for call in calls)
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
         if (
