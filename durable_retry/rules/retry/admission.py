@@ -100,18 +100,20 @@ class AdmissionState(JsonShape):
         """Return what it has reached when it may not start yet: nothing is counted for it twice."""
         match refusal:
             case Refused():
-                key = refusal.limit_key or self.circuit_key
                 # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
-                return replace(self, waiting=True, circuit_key=key, is_canary=None)
+                return replace(self._held_up(refusal), waiting=True, is_canary=None)
             case BudgetPostponed():
                 promised_at = refusal.until if refusal.reserved else None
-                return replace(
-                    self, promised_at=promised_at, circuit_key=refusal.limit_key or self.circuit_key
-                )
+                return replace(self._held_up(refusal), promised_at=promised_at)
             case SlotPostponed():
                 return replace(self._with_turn(refusal.turn_seconds, now), ahead=refusal.ahead)
             case _ as never:
                 assert_never(never)
+
+    def _held_up(self, refusal: Refused | BudgetPostponed) -> "AdmissionState":
+        # A turn that it cannot take is void: it would start beside those whose turns come next.
+        turn_at = self.turn_at if self.turn_at is not None and self.turn_at >= refusal.until else None
+        return replace(self, turn_at=turn_at, circuit_key=refusal.limit_key or self.circuit_key)
 
     def _with_turn(self, turn_seconds: float | None, now: datetime) -> "AdmissionState":
         if turn_seconds is None:

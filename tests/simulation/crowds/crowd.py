@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.config.dependencies_file import Config, parse_config
+from durable_retry.rules.retry.slots import DOOR_SECONDS
 
 NEIGHBOUR: Final = "payments"
 """It has no limits, and nothing ever happens to it."""
@@ -210,9 +211,10 @@ class Crowd:
     def late_turns(self) -> float:
         """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
         # Every handler has called `OF_HANDLER` before it asks for a turn.
-        wanted = self.rate_per_second * sum(self.call_seconds) / 2
+        # An attempt keeps its place while it waits for its turn, too.
+        wanted = self.rate_per_second * (sum(self.call_seconds) / 2 + DOOR_SECONDS)
         wanted = max(wanted, self.operations * (self.dependency == OF_HANDLER))
-        is_full = self.has_flood or self.workers * self.places < wanted
+        is_full = self.has_flood or self.workers * self.places <= wanted
         return 1.0 if self.is_quick and not is_full else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:

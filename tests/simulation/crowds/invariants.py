@@ -120,12 +120,10 @@ def _shares_circuit(story: CrowdStory, one: Call, other: Call) -> bool:
 
 
 def holds_are_kept(story: CrowdStory) -> Iterator[str]:
-    """While everything is held no attempt calls that has begun since."""
-    begun_at, ended_at = story.frozen or (START, START)
-    for name, target in story.app.targets.items():
-        early = [
-            call.at for call in target.calls if begun_at + _SEEN_WITHIN < call.execution.began_at < ended_at
-        ]
+    """While everything is held no attempt calls that has begun since its circuit has the hold."""
+    for name, held_at in story.held_at.items():
+        begins = (call.execution.began_at for call in story.app.targets[name].calls)
+        early = [at for at in begins if held_at + _SEEN_WITHIN < at < story.thawed_at]
         if early:
             yield f"{len(early)} calls of {name} began while it was held, the first at {_at(min(early))}"
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry.attempt.http_client import close_clients
+from durable_retry.base.names import FREEZE
 from durable_retry.circuit.cache import close_circuits
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import registry
@@ -21,11 +22,12 @@ from tests.simulation import virtual_loop
 from tests.simulation.app import App, Order, posted
 from tests.simulation.chances import CALM, Scale
 from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Crowd, Trouble
+from tests.simulation.entities import Operated
 from tests.simulation.people import People
 from tests.simulation.story import collector_at_rest
 from tests.simulation.targets import Mood
 from tests.simulation.upkeep import tidied
-from tests.simulation.world import Worker, World, acting
+from tests.simulation.world import START, Worker, World, acting
 
 MOST: Final = 50
 """Operations of a crowd, where no more are asked for."""
@@ -78,7 +80,8 @@ class CrowdStory:
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
         unlimited: From when until when the dependency had no limits; None without such a time.
-        frozen: From when until when everything was held; None without such a time.
+        held_at: When the circuit of each dependency had that everything is held; empty without such a time.
+        thawed_at: When everything was let go; before that nothing was.
         config: The dependencies of workers that come up; `configs` are those that each came up with.
     """
 
@@ -96,12 +99,18 @@ class CrowdStory:
     config: Config = field(init=False)
     configs: dict[str, Config] = field(default_factory=dict)
     unlimited: Span | None = None
-    frozen: Span | None = None
+    held_at: dict[str, datetime] = field(default_factory=dict)
+    thawed_at: datetime = START
 
     def __post_init__(self) -> None:
         self.config = self.shape.config()
         self.newcomers = Wave((), self.world.now())
         self.world.on_birth.append(self._introduce)
+        self.app.hub.on_entity = self._note_hold
+
+    def _note_hold(self, operated: Operated) -> None:
+        if operated.operation == FREEZE:
+            self.held_at.setdefault(operated.key, self.world.now())
 
     def _introduce(self, worker: Worker) -> None:
         self.configs[worker.name] = self.config
@@ -243,9 +252,8 @@ class CrowdStory:
 
     async def _freeze(self) -> None:
         await self.people.call("hold", {"reason": "a drill"})
-        begun_at = self.world.now()
         await asyncio.sleep(_FROZEN_SECONDS)
-        self.frozen = (begun_at, self.world.now())
+        self.thawed_at = self.world.now()
         await self.people.call("thaw", {"waves": [0.3, 1.0], "wave_seconds": 10.0})
 
     async def _hold(self) -> None:
