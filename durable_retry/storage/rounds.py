@@ -18,7 +18,7 @@ _PLACE: Final = "place"
 
 
 async def partitions_after(
-    table: str, after: str, *, limit: int, only: Sequence[str], before: str | None = None
+    table: str, after: str, *, limit: int, only: Sequence[str] | None = None, before: str | None = None
 ) -> tuple[list[tuple[str, list[Row]]], str]:
     """Return the partitions between two exclusive bounds, whole, in key order.
 

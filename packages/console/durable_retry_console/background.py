@@ -1,14 +1,22 @@
 """Writing to storage on a thread of its own, so that nothing that is counted or noted waits for storage."""
 
 import atexit
+import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import batched, groupby
+from operator import itemgetter, methodcaller
 from typing import Final
+
+from durable_retry.storage import tables
 
 # The longest pause between writes while storage is away.
 _MOST_PAUSE_SECONDS: Final = 60.0
 # How long the end of a process waits for a write that is under way.
 _LEAVE_SECONDS: Final = 3.0
+
+_log = logging.getLogger(__name__)
 
 
 class BackgroundWriter(ABC):
@@ -24,13 +32,19 @@ class BackgroundWriter(ABC):
         self._is_on = False
 
     @abstractmethod
-    def _write(self) -> bool:
-        """Write what is not written yet; False when storage did not take all of it."""
+    def _write(self) -> None:
+        """Write by `replace` what is not written yet; where that raises, all of it stays."""
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the process ends: the interpreter starts no thread any more."""
-        return self._ending.is_set()
+    def replace(self, table: str, rows: Iterable[tables.Row]) -> None:
+        """Write rows, those of one partition together while the process may start threads."""
+        if self._ending.is_set():
+            tables.replace_each(table, rows)
+            return
+        ordered = sorted(rows, key=itemgetter("PartitionKey"))
+        for _, of_partition in groupby(ordered, itemgetter("PartitionKey")):
+            for some in batched(of_partition, tables.MOST_CHANGES, strict=False):
+                changes = [("upsert", row, {"mode": tables.REPLACE}) for row in some]
+                tables.with_table(table, methodcaller("submit_transaction", changes))
 
     def begin(self) -> None:
         """Write from now on; the thread starts with the first change."""
@@ -49,7 +63,13 @@ class BackgroundWriter(ABC):
     def flush(self) -> bool:
         """Write now; False when storage did not take all of it."""
         with self._writing:
-            return self._write()
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001 - what is not written stays, and is written later
+                if not self.is_over(error):
+                    _log.warning("%s cannot be written: %s: %s", self._name, type(error).__name__, error)
+                return False
+            return True
 
     def end(self) -> None:
         """Write what is left and stop."""

@@ -7,7 +7,6 @@ What a process notes less than a second before it is killed is lost; nothing wai
 """
 
 import json
-import logging
 import threading
 import uuid
 from collections.abc import Mapping
@@ -35,8 +34,6 @@ _MAX_ROWS: Final = 2_000
 _ROWS_AT_ONCE: Final = 500
 _REMOVED_AT_ONCE: Final = 1_000
 
-_log = logging.getLogger(__name__)
-
 
 class ActivityWriter(BackgroundWriter):
     def __init__(self) -> None:
@@ -60,20 +57,12 @@ class ActivityWriter(BackgroundWriter):
         self.wake()
 
     @override
-    def _write(self) -> bool:
+    def _write(self) -> None:
         with self._lock:
-            rows, self._held = self._held, {}
-        try:
-            tables.replace_each(TABLE, list(rows.values()))
-        except Exception as error:  # noqa: BLE001 - the entries stay, and are written later
-            with self._lock:
-                self._held = rows | self._held
-            if not self.is_over(error):
-                _log.warning(
-                    "activity was not written: %s; entries that wait: %d", type(error).__name__, len(rows)
-                )
-            return False
-        return True
+            written = dict(self._held)
+        self.replace(TABLE, written.values())
+        with self._lock:
+            self._held = {key: row for key, row in self._held.items() if written.get(key) is not row}
 
 
 WRITER: Final = ActivityWriter()
@@ -115,8 +104,7 @@ async def remove_activity_before(instant: datetime) -> int:
     page = await tables.rows_between(
         TABLE, _ENTRY, after=f"{newest_first(instant)}.", limit=_REMOVED_AT_ONCE, only=tables.KEYS
     )
-    for row in page.rows:
-        await tables.delete(TABLE, _ENTRY, row["RowKey"])
+    await tables.delete_rows(TABLE, page.rows)
     return len(page.rows)
 
 

@@ -83,9 +83,8 @@ async def list_incidents() -> list[Alert]:
 
 async def remove_old_incidents() -> None:
     """Remove the incidents behind the latest."""
-    page = await tables.rows_between(TABLE, _INCIDENT, only=("PartitionKey", "RowKey"))
-    for row in page.rows[KEPT_INCIDENTS:]:
-        await tables.delete(TABLE, _INCIDENT, row["RowKey"])
+    page = await tables.rows_between(TABLE, _INCIDENT, only=tables.KEYS)
+    await tables.delete_rows(TABLE, page.rows[KEPT_INCIDENTS:])
 
 
 def _alert_of_row(row: tables.Row) -> Alert:

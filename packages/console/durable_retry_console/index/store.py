@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
-from itertools import batched, groupby
+from itertools import batched
 from typing import Annotated, Final
 
 from durable_retry.base.json_forms import (
@@ -41,6 +41,7 @@ from durable_retry.base.json_forms import (
 from durable_retry.base.names import FINISHED, OperationState, Priority
 from durable_retry.base.text import may_mention
 from durable_retry.storage import contents, tables
+from durable_retry.storage.rounds import partitions_after
 
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"
@@ -203,23 +204,16 @@ async def buckets(
 async def _partitions_before(
     kind: OperationList, before: datetime | None, since: datetime | None = None
 ) -> AsyncIterator[_Partition]:
-    prefix = f"{kind.value}-"
-    after = prefix if before is None else _partition_of_bucket(kind, _bucket_of(before) + 1)
-    end = None if since is None else _partition_of_bucket(kind, _bucket_of(since) - 1)
+    after = f"{kind.value}-" if before is None else _partition_of_bucket(kind, _bucket_of(before) + 1)
+    end = f"{kind.value}." if since is None else _partition_of_bucket(kind, _bucket_of(since) - 1)
     limit = _FEWEST_ROWS
-    while True:
-        rows = await tables.rows_after(TABLE, after, limit=limit, before=end)
-        found = [(name, list(group)) for name, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
-        is_end = len(rows) < limit
-        # The last partition may have more rows than were read: the next request begins with it.
-        whole = found if is_end or (len(found) == 1 and limit == _MOST_ROWS) else found[:-1]
-        for name, group in whole:
-            if not name.startswith(prefix):
-                return
-            yield name, group
-            after = name
-        if is_end:
-            return
+    while after:
+        partitions, following = await partitions_after(TABLE, after, limit=limit, before=end)
+        is_cut = limit < _MOST_ROWS and [len(rows) for _, rows in partitions] == [limit]
+        if not is_cut:
+            for partition in partitions:
+                yield partition
+            after = following
         limit = min(4 * limit, _MOST_ROWS)
 
 

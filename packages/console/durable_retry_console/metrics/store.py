@@ -7,13 +7,9 @@ A process writes both in the background, every few seconds while something happe
 """
 
 import asyncio
-import logging
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import batched, groupby
-from operator import methodcaller
 from typing import Final, override
 
 from durable_retry.storage import contents, tables
@@ -25,12 +21,8 @@ TABLE: Final = "RetryMetrics"
 
 FLUSH_SECONDS: Final = 5.0
 """What a process that is killed can lose."""
-# Changes in one transaction; the service takes 100.
-_AT_ONCE: Final = 90
 
 _DAY: Final = timedelta(days=1)
-
-_log = logging.getLogger(__name__)
 
 type Cell = tuple[datetime, dict[str, Counts]]
 """Beginning of a minute or of five, and what happened to each dependency in one process."""
@@ -44,31 +36,18 @@ class MetricsWriter(BackgroundWriter):
         minutes.on_change = self.wake
 
     @override
-    def _write(self) -> bool:
+    def _write(self) -> None:
         unsaved = self._minutes.take()
-        for day, of_day in groupby(
-            sorted(unsaved, key=lambda one: one.begin), lambda one: _day_key(_instant_of(one))
-        ):
-            for some in batched(of_day, _AT_ONCE, strict=False):
-                try:
-                    self._write_rows([self._row_of(day, one) for one in some])
-                except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
-                    if not self.is_over(error):
-                        _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
-                    self._minutes.put_back(unsaved)
-                    return False
-        return True
+        try:
+            self.replace(TABLE, map(self._row_of, unsaved))
+        except Exception:
+            self._minutes.put_back(unsaved)
+            raise
 
-    def _write_rows(self, rows: Sequence[tables.Row]) -> None:
-        if self.is_ending:
-            tables.replace_each(TABLE, rows)
-        else:
-            changes = [("upsert", row, {"mode": tables.REPLACE}) for row in rows]
-            tables.with_table(TABLE, methodcaller("submit_transaction", changes))
-
-    def _row_of(self, day: str, one: Unsaved) -> tables.Row:
-        row_key = f"{one.minutes}|{_instant_of(one):%H%M}|{self._worker}"
-        return {"PartitionKey": day, "RowKey": row_key, **contents.packed("counts", one.counts)}
+    def _row_of(self, one: Unsaved) -> tables.Row:
+        begin = datetime.fromtimestamp(one.begin * 60, UTC)
+        row_key = f"{one.minutes}|{begin:%H%M}|{self._worker}"
+        return {"PartitionKey": _day_key(begin), "RowKey": row_key, **contents.packed("counts", one.counts)}
 
 
 WRITER: Final = MetricsWriter(MINUTES)
@@ -107,15 +86,9 @@ async def remove_before(instant: datetime, limit: int) -> int:
     """Delete rows of days that ended before an instant, the oldest first; return how many."""
     found = await tables.rows_after(TABLE, "!~", limit=limit, only=tables.KEYS)
     old = [row for row in found if row["PartitionKey"] < _day_key(instant)]
-    for _, of_day in groupby(old, lambda row: str(row["PartitionKey"])):
-        for some in batched(of_day, _AT_ONCE, strict=False):
-            await tables.transact(TABLE, [("delete", tables.keys_of(row)) for row in some])
+    await tables.delete_rows(TABLE, old)
     return len(old)
 
 
 def _day_key(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d}"
-
-
-def _instant_of(unsaved: Unsaved) -> datetime:
-    return datetime.fromtimestamp(unsaved.begin * 60, UTC)

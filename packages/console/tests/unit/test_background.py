@@ -21,12 +21,11 @@ class Written(BackgroundWriter):
         self.succeeded = threading.Event()
 
     @override
-    def _write(self) -> bool:
+    def _write(self) -> None:
         self.count += 1
         if self.count <= self.failures:
-            return False
+            raise ValueError("storage is away")
         self.succeeded.set()
-        return True
 
 
 def test_nothing_is_written_before_it_begins() -> None:
