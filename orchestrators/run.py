@@ -32,7 +32,7 @@ from durable_retry.hub.turns import (
 )
 from durable_retry.rules.facts import WaitBegun, WaitEnded
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
-from durable_retry.rules.operations.operation import AttemptCall, OperationInput
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput, fingerprint_of
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.rules.operations.waits import Change, Pause
 from durable_retry.rules.retry.constraints import is_over
@@ -224,7 +224,8 @@ class Run:
 
     def go_on_as(self, operation: OperationInput) -> None:
         """Go on as an operation whose dependency has another name, or is another one."""
-        self.operation, self.input_id = operation, None
+        known = fingerprint_of(self.operation_json)
+        self.operation, self.input_id = replace(operation, fingerprint=known), None
         self.state = replace(self.state, admission=self.state.admission.at_another_name())
 
     def move_to(self, operation: OperationInput) -> None:

@@ -63,8 +63,7 @@ from durable_retry.rules.operations.keys import (
     run_id_for,
     source_scope,
 )
-from durable_retry.rules.operations.operation import OperationInput, content_of
-from durable_retry.rules.operations.request import parse_operation
+from durable_retry.rules.operations.operation import OperationInput, content_of, fingerprint_of
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
 from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.operations.submission import Naming
@@ -183,22 +182,10 @@ async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> 
 
 
 def _answer_of_instance(instance: Instance, operation: OperationInput) -> SubmitResult:
-    if _fingerprint_of_instance(instance) != operation.fingerprint:
+    if fingerprint_of(written_operation(instance.input)) != fingerprint_of(operation.to_json()):
         return KeyReused()
     document = document_of(instance)
     return Replayed(document, is_finished(document))
-
-
-def _fingerprint_of_instance(instance: Instance) -> str | None:
-    """Return the fingerprint of what an instance was started with, also where the app made its key."""
-    written = written_operation(instance.input)
-    known: str | None = written.get("fingerprint")
-    if known != "":
-        return known
-    names = ("dependency", "request") if written.get("handler") is None else ("handler", "input")
-    request = parse_operation({name: written.get(name) for name in names})
-    dependency = find_dependency(written["dependency"])
-    return request.fingerprint(() if dependency is None else dependency.idempotency.fingerprint)
 
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
@@ -226,7 +213,7 @@ async def _answer_of_record(hub: TaskHub, operation: OperationInput) -> SubmitRe
     instance = await hub.read_instance(operation.operation_id)
     if instance is not None:
         return _answer_of_instance(instance, operation)
-    if not record.stands_for(operation.fingerprint):
+    if not record.stands_for(fingerprint_of(operation.to_json())):
         return KeyReused()
     return Replayed(dict(record.document), finished=True)
 

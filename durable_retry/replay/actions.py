@@ -64,7 +64,7 @@ from durable_retry.rules.facts import SubmissionOutcome, Submitted
 from durable_retry.rules.intake import Arrival
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.keys import is_live
-from durable_retry.rules.operations.operation import OperationInput, without_credentials
+from durable_retry.rules.operations.operation import OperationInput, fingerprint_of, without_credentials
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import app_settings, masking_of, targets
@@ -203,12 +203,13 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
         return True
     if instance is not None:
         ended: Mapping[str, Any] = instance.output or {}
-        is_same = written_operation(instance.input).get("fingerprint") in {None, operation.fingerprint}
+        written = written_operation(instance.input)
+        is_same = not written or fingerprint_of(written) == fingerprint_of(operation.to_json())
     else:
         record = await read_record(hub, operation.operation_id)
         if record is None or not is_live(record, clock.now()):
             return False
-        ended, is_same = record.document, record.stands_for(operation.fingerprint)
+        ended, is_same = record.document, record.stands_for(fingerprint_of(operation.to_json()))
     if not is_same:
         raise KeyTakenError(operation.operation_id)
     return ended.get("status") in _ENDED_OTHERWISE

@@ -65,7 +65,7 @@ from durable_retry.rules.dead_letters.record import Status, WrongStatusError, de
 from durable_retry.rules.facts import SubmissionOutcome
 from durable_retry.rules.operations.completion import Completion, values_at, written_operation
 from durable_retry.rules.operations.keys import is_live
-from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.operation import OperationInput, fingerprint_of
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 
@@ -289,7 +289,9 @@ async def _look(
         raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
     # One whose key was taken never ran: what has its id is another request.
     document = (
-        None if fingerprint != operation.fingerprint else await find_status(hub, operation.operation_id)
+        await find_status(hub, operation.operation_id)
+        if fingerprint == fingerprint_of(operation.to_json())
+        else None
     )
     if document is None:
         return _Part(end, dead_letter_id=await _letter_of_refused(operation, end))
@@ -400,7 +402,6 @@ async def _fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
     """
     instance = await hub.read_instance(operation_id)
     if instance is not None:
-        written = written_operation(instance.input).get("fingerprint")
-        return written if isinstance(written, str) else None
+        return fingerprint_of(written_operation(instance.input))
     record = await read_record(hub, operation_id)
     return record.fingerprint or None if record is not None and is_live(record, clock.now()) else None

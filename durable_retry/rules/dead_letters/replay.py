@@ -316,7 +316,7 @@ def _parts_of(
     record: KeptDeadLetter, kept: OperationInput, dependency: Dependency
 ) -> Mapping[str, Mapping[str, Any]] | None:
     parts = parts_of_replay(kept.parts) if kept.parts else None
-    if not (record.is_unclear and dependency.of_features):
+    if not (dependency.of_features and record.is_unclear):
         return parts
     unclear = parts_of_unclear(dependency, record.created_at, record.latest_attempt)
     return {**(parts or {}), **unclear} or None

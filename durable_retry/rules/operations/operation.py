@@ -37,6 +37,7 @@ from durable_retry.rules.operations.keys import (
     Life,
     ScopedKey,
     apart_ms,
+    fingerprint,
     key_or_hash,
     operation_id_for,
     run_id_for,
@@ -99,12 +100,12 @@ class OperationInput(JsonShape):
     run: int  # which run of its key it is, see `run_number`
     source: str  # where it came from: `http`, `queue`, ...
     dependency: str  # the name in `dependencies.toml`; of a handler, the one that it names
-    # What makes two submissions under one key the same; "" where the app made the key, which
-    # hardly anybody sends again: it is a third of the work of a large submission.
-    fingerprint: str
     policy: RetryPolicy  # resolved at submit, so that editing the file never changes a running operation
     timeouts: Timeouts  # as `policy`; `deadline_seconds` is the operation's own
     created_at: datetime
+    # What makes two submissions under one key the same, see `fingerprint_of`; None for all of its present
+    # request or input.
+    fingerprint: str | None = None
     deadline_at: datetime | None = None  # after this nothing more is tried; None means no deadline
     ttl_seconds: float = 86_400.0  # how long the finished operation's record is kept
     handler: str | None = None  # the Python handler to run; None for an HTTP request
@@ -278,7 +279,7 @@ class OperationInput(JsonShape):
         """Return the end of this run, for the record of its key."""
         return KeyCompletion(
             run=self.run,
-            fingerprint=self.fingerprint,
+            fingerprint=fingerprint_of(self.to_json()),
             document=document,
             now=now,
             ttl_seconds=self.ttl_seconds,
@@ -337,7 +338,6 @@ def operation_from(
     start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
-    fingerprint = "" if key_is_generated else request.fingerprint(dependency.idempotency.fingerprint)
     call = None if request.request is None else request.request.to_json()
     ttl_seconds = dependency.idempotency.ttl_seconds
     return OperationInput(
@@ -346,7 +346,7 @@ def operation_from(
         run=run_number(now),
         source=source,
         dependency=dependency.name,
-        fingerprint=fingerprint,
+        fingerprint=_fingerprint_of_request(request, dependency),
         policy=policy,
         timeouts=timeouts,
         created_at=now,
@@ -364,6 +364,26 @@ def operation_from(
         key_is_generated=key_is_generated or None,
         keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
     )
+
+
+def fingerprint_of(operation: Mapping[str, Any]) -> str:
+    """Return what makes two submissions under one key the same, of an operation's JSON form.
+
+    Where all of the content counts it is made here, since few keys are sent again and it would be half of the
+    work of a large submission. Whoever changes the content or the dependency of an operation keeps it before.
+    """
+    if (known := operation.get("fingerprint")) is not None:
+        return str(known)
+    if (handler := operation.get("handler")) is not None:
+        return fingerprint(f"handler {handler}", operation.get("input"))
+    return fingerprint(f"dependency {operation.get('dependency')}", operation.get("request"))
+
+
+def _fingerprint_of_request(request: OperationRequest, dependency: Dependency) -> str | None:
+    pointers = dependency.idempotency.fingerprint
+    if request.request is None or not (pointers or request.dependency != dependency.name):
+        return None
+    return fingerprint(f"dependency {request.dependency}", request.request.to_json(), pointers)
 
 
 def _priority_of_request(request: OperationRequest, dependency: Dependency) -> Priority | None:
@@ -411,20 +431,25 @@ def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]
     """Return `request`, or `handler` and `input`, of an operation's JSON form, as people see it."""
     if operation.get("handler") is not None:
         return masking.shown({"handler": operation["handler"], "input": operation.get("input")})
-    return masking.shown({"request": without_credentials(operation)["request"]})
+    return masking.shown({"request": _without_values(operation["request"])})
 
 
 def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of an operation with the values of credential headers masked."""
-    request = operation.get("request")
+    """Return the JSON form of an operation with the values of credential headers masked.
+
+    It has the fingerprint, which nobody can make of what is masked.
+    """
+    kept = {**operation, "fingerprint": fingerprint_of(operation)}
     # A handler has no headers.
-    if request is None:
-        return dict(operation)
+    return kept if kept.get("request") is None else kept | {"request": _without_values(kept["request"])}
+
+
+def _without_values(request: Mapping[str, Any]) -> dict[str, Any]:
     headers = {
         name: MASK if name.lower() in _CREDENTIAL_HEADERS else value
         for name, value in request.get("headers", {}).items()
     }
-    return {**operation, "request": {**request, "headers": headers}}
+    return {**request, "headers": headers}
 
 
 def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:

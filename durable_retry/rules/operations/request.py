@@ -37,7 +37,6 @@ from durable_retry.base.validation import (
 )
 from durable_retry.plugins import plugins
 from durable_retry.rules.config.dependency import Dependency, Targets
-from durable_retry.rules.operations.keys import fingerprint
 from durable_retry.rules.retry.policy import RetryOverride
 from durable_retry.runtime.deferred import imported
 
@@ -326,12 +325,6 @@ class OperationRequest(Strict):
     def target(self) -> str:
         """What it is for: `handler` or `dependency` with its name."""
         return f"handler {self.handler}" if self.request is None else f"dependency {self.dependency}"
-
-    def fingerprint(self, pointers: Iterable[str]) -> str:
-        """Return the hash of the target and of the call, or those parts of it, or of the input."""
-        if self.request is None:
-            return fingerprint(self.target, self.input)
-        return fingerprint(self.target, self.request.to_json(), pointers)
 
 
 def parse_operation(document: Any) -> OperationRequest:

@@ -11,7 +11,7 @@ from durable_retry.base.names import ENDED_EVENT, Category, DeadLetterReason, Op
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import KeyReused, Replayed, Started, SubmitResult
 from durable_retry.rules.operations.completion import Completion
-from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.operations.operation import OperationInput, fingerprint_of
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History
 from tests.support.builders import NOON
@@ -49,7 +49,7 @@ class PartHub:
             self.most_running = max(self.most_running, len(self._running))
             self._maybe_cut()
             return Started()
-        if known.fingerprint != operation.fingerprint:
+        if fingerprint_of(known.to_json()) != fingerprint_of(operation.to_json()):
             return KeyReused()
         running = operation.operation_id in self._running
         return Replayed(

@@ -23,13 +23,10 @@ from durable_retry.operations.actions import (
     caller_naming,
     submit,
 )
-from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.facts import StartUnanswered
 from durable_retry.rules.operations.keys import KeyRecord
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.request import OperationRequest, parse_operation
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import using
 from tests.support.builders import an_operation
 from tests.support.feature_parts import in_order
 
@@ -168,33 +165,24 @@ async def test_of_two_equal_operations_one_is_started_and_one_is_a_replay() -> N
     assert await race("one", "one") == [Started, Replayed]
 
 
-def request_of(operation: OperationInput) -> OperationRequest:
-    return parse_operation({"dependency": operation.dependency, "request": operation.request})
-
-
 @pytest.mark.usefixtures("storage")
-@pytest.mark.parametrize("pointers", [(), ("/json/amount",)])
-async def test_who_sends_a_key_again_that_the_app_made_is_answered_by_the_request(
-    pointers: tuple[str, ...],
+@pytest.mark.parametrize("key_is_generated", [True, None])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"request": {"path": "/a", "json": 5}}, {"request": {"path": "/a", "json": 6}}),
+        ({"request": {"path": "/a"}}, {"request": {"path": "/a"}, "dependency": "others"}),
+        ({"handler": "ship", "input": 5, "request": None}, {"handler": "ship", "input": 6, "request": None}),
+        ({"handler": "ship", "input": 5, "request": None}, {"handler": "bill", "input": 5, "request": None}),
+    ],
+)
+async def test_who_sends_a_key_again_is_answered_by_all_of_the_content_where_nothing_else_counts(
+    first: dict[str, Any], second: dict[str, Any], *, key_is_generated: bool | None
 ) -> None:
-    amounts = parse_config(
-        f"[dependencies.payments]\nbase_url = 'https://a.b'\nidempotency.fingerprint = {list(pointers)}\n", {}
-    )
-    made = an_operation(fingerprint="")
-    again = replace(made, fingerprint=request_of(made).fingerprint(pointers))
-    with using(amounts):
-        assert await submit(ATOMIC, replace(made, key_is_generated=True)) == Started()
-        assert isinstance(await submit(ATOMIC, again), Replayed)
-        assert await submit(ATOMIC, replace(again, fingerprint="f2")) == KeyReused()
-
-
-@pytest.mark.usefixtures("storage")
-async def test_a_key_that_the_app_made_stays_that_of_a_handler_whose_dependency_is_gone() -> None:
-    made = an_operation(fingerprint="", handler="ship", request=None, input={"n": 1})
-    again = replace(made, fingerprint=parse_operation({"handler": "ship", "input": {"n": 1}}).fingerprint(()))
-    with using(parse_config("", {})):
-        assert await submit(ATOMIC, replace(made, key_is_generated=True)) == Started()
-        assert isinstance(await submit(ATOMIC, again), Replayed)
+    made, other = (an_operation(fingerprint=None, **content) for content in (first, second))
+    assert await submit(ATOMIC, replace(made, key_is_generated=key_is_generated)) == Started()
+    assert isinstance(await submit(ATOMIC, made), Replayed)
+    assert await submit(ATOMIC, other) == KeyReused()
 
 
 async def test_a_start_that_can_be_trusted_is_not_read_back(storage: AzureStorage) -> None:

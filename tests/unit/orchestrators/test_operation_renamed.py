@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.hub.turns import renamed_in
 from durable_retry.rules.circuit.states import CircuitSettings
-from durable_retry.rules.operations.operation import CONTENT_BYTES
+from durable_retry.rules.operations.operation import CONTENT_BYTES, fingerprint_of
 from durable_retry.rules.retry.loop import NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.outbox import outbox
@@ -49,13 +49,15 @@ def test_what_is_held_up_asks_the_entity_of_the_present_name(blocked: Any, entit
 
 def test_an_operation_goes_on_under_the_present_name() -> None:
     failed = outcome(1, category="transient", status_code=503, error="no")
-    stage = Stage(an_operation(dependency="payments"), renaming(failed))
+    submitted = an_operation(dependency="payments", fingerprint=None)
+    stage = Stage(submitted, renaming(failed))
     shown = stage.run_until_waiting()
     assert (shown["dependency"], shown["attempt_count"]) == ("pay", 1)
     document = stage.run()
     assert (document["status"], document["dependency"]) == ("succeeded", "pay")
     second = [given for name, given in stage.activities if name == "attempt"][1]
     assert second["operation"]["dependency"] == "pay"
+    assert second["operation"]["fingerprint"] == fingerprint_of(submitted.to_json())
 
 
 def test_a_large_operation_is_sent_along_once_its_dependency_has_another_name() -> None:

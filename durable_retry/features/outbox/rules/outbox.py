@@ -296,7 +296,6 @@ def delivery_of(
         run=run_number(since),
         source=SOURCE,
         dependency=lane_of(event),
-        fingerprint="",
         policy=PRESETS["critical"].policy if dependency is None else dependency.retry,
         timeouts=timeouts,
         created_at=since,
