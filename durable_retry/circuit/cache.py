@@ -144,11 +144,10 @@ class CircuitCache:
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
             now,
-            epoch=permitted.epoch,
+            permitted,
             duration_seconds=duration_seconds,
             throttled_until=throttled_until if is_on else None,
             throttled_by=throttled_by if is_on else None,
-            lease_id=permitted.lease_id,
             failure=failure,
         )
         await self.reporting.flush()
@@ -233,9 +232,7 @@ class CircuitCache:
         return None
 
     def _give_back(self, probe: Permitted, now: datetime) -> None:
-        self.buffer.ended(
-            CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
-        )
+        self.buffer.ended(CallHealth.SILENT, now, probe, duration_seconds=0.0)
 
     def at_begin(self, admission: AdmissionState, attempt_seconds: float) -> AdmissionState:
         """Return what an attempt that begins now has of its admission; a late probe is given back."""

@@ -251,7 +251,7 @@ def test_a_probes_request_that_comes_again_after_its_end_blocks_no_other_probe()
     circuit, answer = probing(1, 31, settings).apply(circuit, after(31))
     assert isinstance(answer, Permitted)
     assert answer.lease_id is not None
-    ended = ProbeResult(answer.lease_id, answer.epoch, CallHealth.SILENT)
+    ended = ProbeResult(answer.lease_id, answer.epoch, CallHealth.SILENT, answer.lease_expires_at)
     report = replace(Desk().report(32), reporter="w", probes=(ended,))
     circuit = ReportMessage(report, settings, RetryBudgetSettings()).apply(circuit, after(32))
     circuit, _ = probing(1, 31, settings).apply(circuit, after(33))

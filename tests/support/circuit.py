@@ -81,7 +81,10 @@ class Desk:
         self, at: float, health: CallHealth, operation_id: str = "op-1", epoch: int | None = None
     ) -> None:
         """Report the end of a probe."""
-        result = ProbeResult(f"{operation_id}:1", self.breaker.epoch if epoch is None else epoch, health)
+        lease_id = f"{operation_id}:1"
+        expires_at = next((one.expires_at for one in self.breaker.leases if one.lease_id == lease_id), None)
+        epoch = self.breaker.epoch if epoch is None else epoch
+        result = ProbeResult(lease_id, epoch, health, expires_at)
         self.hear(self.report(at, probes=(result,)))
 
     def control(

@@ -177,6 +177,8 @@ class ProbeResult(JsonRow):
     lease_id: str
     epoch: int  # in which it was permitted
     health: CallHealth  # SILENT returns the lease: the call never left, or was throttled
+    # The end of the lease that it had: an attempt that asks again after that has another one of the same id.
+    lease_expires_at: MsInstant | None
 
 
 ERROR_CHARACTERS = 160

@@ -20,7 +20,7 @@ from durable_retry.rules.circuit.calls import (
     Report,
     SlidingWindow,
 )
-from durable_retry.rules.circuit.snapshot import VALID, Snapshot, TakenHere, latest
+from durable_retry.rules.circuit.snapshot import VALID, Permitted, Snapshot, TakenHere, latest
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.trips import is_near_trip
 
@@ -243,12 +243,11 @@ class ReportBuffer:
         self,
         health: CallHealth,
         at: datetime,
+        permitted: Permitted,
         *,
-        epoch: int,
         duration_seconds: float,
         throttled_until: datetime | None = None,
         throttled_by: str | None = None,
-        lease_id: str | None = None,
         failure: str | None = None,
     ) -> None:
         """Count a call that ended, under the epoch of its permit.
@@ -267,12 +266,13 @@ class ReportBuffer:
                 throttled_until=latest(self.here.throttled_until, throttled_until),
                 throttled_by=throttled_by or self.here.throttled_by,
             )
-        if lease_id is not None:
+        if permitted.lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
-            sick = slow and health is CallHealth.SUCCESS
-            self._probes.append(ProbeResult(lease_id, epoch, CallHealth.FAILURE if sick else health))
-        elif health is not CallHealth.SILENT and epoch >= self.epoch:
-            self._enter_epoch(epoch)
+            shown = CallHealth.FAILURE if slow and health is CallHealth.SUCCESS else health
+            lease = permitted.lease_id, permitted.epoch, shown, permitted.lease_expires_at
+            self._probes.append(ProbeResult(*lease))
+        elif health is not CallHealth.SILENT and permitted.epoch >= self.epoch:
+            self._enter_epoch(permitted.epoch)
             self._count_call(at, health, slow=slow)
         self._note_oldest(at)
 

@@ -131,10 +131,11 @@ def _after_probe(
     unauthorized_by: str | None,
 ) -> Breaker:
     # A probe counts under its lease alone: after it expired, another operation may be probing.
-    is_live = any(lease.lease_id == probe.lease_id for lease in breaker.leases)
-    if breaker.state is not CircuitState.HALF_OPEN or probe.epoch != breaker.epoch or not is_live:
+    had = (probe.lease_id, probe.lease_expires_at)
+    ended = [lease for lease in breaker.leases if (lease.lease_id, lease.expires_at) == had]
+    if breaker.state is not CircuitState.HALF_OPEN or probe.epoch != breaker.epoch or not ended:
         return breaker
-    breaker = breaker.without_leases(lease for lease in breaker.leases if lease.lease_id == probe.lease_id)
+    breaker = breaker.without_leases(ended)
     if probe.health is CallHealth.SILENT:
         return breaker
     if probe.health.is_failure:

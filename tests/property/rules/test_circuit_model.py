@@ -120,8 +120,8 @@ class Reference:
         if self.state is C.CLOSED and (enough or self.in_a_row >= 5):
             self.open_for(30.0)
 
-    def hear_probe(self, name: str, epoch: int, verdict: CallHealth) -> None:
-        if self.state is not C.HALF_OPEN or epoch != self.epoch or name not in self.leases:
+    def hear_probe(self, name: str, epoch: int, verdict: CallHealth, expires_at: datetime | None) -> None:
+        if self.state is not C.HALF_OPEN or epoch != self.epoch or self.leases.get(name) != expires_at:
             return
         del self.leases[name]
         if verdict in {CallHealth.FAILURE, CallHealth.UNAUTHORIZED}:
@@ -225,7 +225,7 @@ class Lives(RuleBasedStateMachine):
         if report.throttled_until is not None and report.throttled_until + late > self.model.clock:
             self.model.throttled_until = max(self.model.throttled_until, report.throttled_until + late)
         for probe in report.probes:
-            self.model.hear_probe(probe.lease_id, probe.epoch, probe.health)
+            self.model.hear_probe(probe.lease_id, probe.epoch, probe.health, probe.lease_expires_at)
         if report.epoch == self.model.epoch and self.model.state in FREE:
             counts = report.window.everything()
             outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
@@ -266,7 +266,7 @@ class Lives(RuleBasedStateMachine):
     def a_probe_ends(self, grant: Grant, verdict: CallHealth) -> Report:
         """Its report may still be lost or late; an owner that dies never gets here."""
         grant.ended = True
-        result = ProbeResult(grant.name, grant.epoch, verdict)
+        result = ProbeResult(grant.name, grant.epoch, verdict, grant.expires_at)
         report = self.desk.report(self.now, probes=(result,), epoch=0)
         self.report_arrives(report)
         return report

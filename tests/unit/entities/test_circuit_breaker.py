@@ -52,7 +52,7 @@ class Entity:
 
     def conclude(self, at: float, answer: Permitted, verdict: CallHealth) -> None:
         assert answer.lease_id is not None
-        result = ProbeResult(answer.lease_id, answer.epoch, verdict)
+        result = ProbeResult(answer.lease_id, answer.epoch, verdict, answer.lease_expires_at)
         report = self.desk.report(at, probes=(result,))
         self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), at)
 

@@ -7,10 +7,12 @@ import pytest
 
 from durable_retry.rules.circuit.calls import CallHealth, Counts, ProbeResult, Report
 from durable_retry.rules.circuit.reporters import ReportBuffer
-from durable_retry.rules.circuit.snapshot import TakenHere
+from durable_retry.rules.circuit.snapshot import Permitted, TakenHere
 from durable_retry.rules.circuit.states import CircuitState
 from tests.support.builders import after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
+
+PROBE = Permitted(3, lease_id="op-1:1", lease_expires_at=after(10))
 
 
 def buffer(slow_call_seconds: float = 0) -> ReportBuffer:
@@ -21,11 +23,11 @@ def buffer(slow_call_seconds: float = 0) -> ReportBuffer:
 
 def succeed(saved: ReportBuffer, at: float, times: int = 1, epoch: int = 1) -> None:
     for _ in range(times):
-        saved.ended(CallHealth.SUCCESS, after(at), epoch=epoch, duration_seconds=0.1)
+        saved.ended(CallHealth.SUCCESS, after(at), Permitted(epoch), duration_seconds=0.1)
 
 
 def fail(saved: ReportBuffer, at: float, epoch: int = 1) -> None:
-    saved.ended(CallHealth.FAILURE, after(at), epoch=epoch, duration_seconds=0.1)
+    saved.ended(CallHealth.FAILURE, after(at), Permitted(epoch), duration_seconds=0.1)
 
 
 def heard_at_noon() -> tuple[ReportBuffer, Desk]:
@@ -104,7 +106,7 @@ def test_a_failure_goes_at_once_where_as_many_again_in_a_row_open_the_circuit(
 
 def test_a_refused_credential_goes_at_once() -> None:
     saved = buffer()
-    saved.ended(CallHealth.UNAUTHORIZED, after(0.3), epoch=1, duration_seconds=0.1, failure="401")
+    saved.ended(CallHealth.UNAUTHORIZED, after(0.3), Permitted(1), duration_seconds=0.1, failure="401")
     assert saved.due_at() == after(0.3)
 
 
@@ -204,7 +206,7 @@ def test_an_older_snapshot_is_ignored() -> None:
 @pytest.mark.parametrize(("duration_seconds", "slow"), [(1.9, 0), (2.0, 1)])
 def test_slow_calls_are_counted_by_their_duration(duration_seconds: float, slow: int) -> None:
     saved = buffer(slow_call_seconds=2)
-    saved.ended(CallHealth.SUCCESS, after(0), epoch=1, duration_seconds=duration_seconds)
+    saved.ended(CallHealth.SUCCESS, after(0), Permitted(1), duration_seconds=duration_seconds)
     assert saved.take(after(0)).window.everything().slow == slow
 
 
@@ -222,10 +224,10 @@ def test_the_end_of_a_probe_is_reported_at_once(
 ) -> None:
     saved = buffer(slow_call_seconds=2)
     saved.take(after(0))
-    saved.ended(verdict, after(0.01), epoch=3, duration_seconds=duration_seconds, lease_id="op-1:1")
+    saved.ended(verdict, after(0.01), PROBE, duration_seconds=duration_seconds)
     assert saved.due_at() == after(0.01)
     report = saved.take(after(0.01))
-    assert report.probes == (ProbeResult("op-1:1", 3, expected),)
+    assert report.probes == (ProbeResult("op-1:1", 3, expected, after(10)),)
     assert report.window.everything().calls == 0
 
 
@@ -234,7 +236,7 @@ def test_throttling_is_reported_at_once_and_the_longest_counts() -> None:
     saved.take(after(0))
     for until in (60, 90, 30):
         saved.ended(
-            CallHealth.SILENT, after(0.01), epoch=1, duration_seconds=0.1, throttled_until=after(until)
+            CallHealth.SILENT, after(0.01), Permitted(1), duration_seconds=0.1, throttled_until=after(until)
         )
     assert saved.due_at() == after(0.01)
     report = saved.take(after(0.01))
@@ -330,10 +332,9 @@ def test_a_report_travels_as_json() -> None:
     saved.ended(
         CallHealth.SILENT,
         after(0),
-        epoch=3,
+        PROBE,
         duration_seconds=0.1,
         throttled_until=after(60),
-        lease_id="op-1:1",
     )
     report = saved.take(after(0))
     assert Report.from_json(report.to_json()) == report
@@ -348,7 +349,7 @@ def messages(calls_per_second: float, seconds: int, every_nth_fails: int = 0) ->
         now += step
         failed = every_nth_fails and number % every_nth_fails == 0
         verdict = CallHealth.FAILURE if failed else CallHealth.SUCCESS
-        saved.ended(verdict, now, epoch=1, duration_seconds=0.1)
+        saved.ended(verdict, now, Permitted(1), duration_seconds=0.1)
         due = saved.due_at()
         if due is not None and due <= now:
             saved.take(now)
@@ -388,13 +389,13 @@ def test_a_report_says_what_failed_last_and_the_next_one_starts_anew() -> None:
         (CallHealth.SUCCESS, None),
         (CallHealth.FAILURE, None),
     ):
-        buffer.ended(health, after(0), epoch=0, duration_seconds=0.1, failure=failure)
+        buffer.ended(health, after(0), Permitted(0), duration_seconds=0.1, failure=failure)
     assert buffer.take(after(1)).last_error == "transient: status 503"
     assert buffer.take(after(2)).to_json().get("last_error", "absent") == "absent"
 
 
 def refuse(saved: ReportBuffer, at: float, failure: str = "401: revoked") -> None:
-    saved.ended(CallHealth.UNAUTHORIZED, after(at), epoch=1, duration_seconds=0.1, failure=failure)
+    saved.ended(CallHealth.UNAUTHORIZED, after(at), Permitted(1), duration_seconds=0.1, failure=failure)
 
 
 def test_a_refusal_of_the_credential_goes_at_once_as_a_failure_with_what_refused_it() -> None:

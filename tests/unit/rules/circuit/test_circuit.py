@@ -106,9 +106,8 @@ class Fleet:
         worker.buffer.ended(
             CallHealth.SUCCESS if is_well else CallHealth.FAILURE,
             after(self.now),
-            epoch=permitted.epoch,
+            permitted,
             duration_seconds=CALL_SECONDS,
-            lease_id=permitted.lease_id,
         )
         self._flush_when_due(worker)
         if is_well:

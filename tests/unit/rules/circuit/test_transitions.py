@@ -4,7 +4,7 @@ import pytest
 
 from durable_retry.base.json_forms import union_from_json
 from durable_retry.rules.circuit.breaker import ManualControl
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage, view_of
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
@@ -121,6 +121,16 @@ def test_the_lease_of_a_dead_owner_expires() -> None:
     desk.ask(30, "op-1", lease_seconds=10)
     assert isinstance(desk.ask(39, "op-2"), Refused)
     assert isinstance(desk.ask(40, "op-2"), Permitted)
+
+
+def test_the_end_of_an_expired_probe_leaves_the_next_lease_of_its_attempt() -> None:
+    desk = tripped()
+    first = desk.ask(30, lease_seconds=10)
+    assert isinstance(first, Permitted)
+    assert isinstance(desk.ask(41), Permitted)
+    late = ProbeResult("op-1:1", first.epoch, CallHealth.SILENT, first.lease_expires_at)
+    desk.hear(desk.report(42, probes=(late,)))
+    assert isinstance(desk.ask(43, "op-2"), Refused)
 
 
 def test_a_result_after_its_lease_expired_does_not_count() -> None:
