@@ -71,7 +71,12 @@ class Signals:
 
     The SDK keeps what comes before it is awaited, also when the orchestration continues as new. What has come
     and was not taken by then is lost.
+
+    Attributes:
+        asked_at: When the latest that was asked for was first asked for, aware UTC.
     """
+
+    asked_at: datetime
 
     def __init__(self, ctx: task.OrchestrationContext) -> None:
         self.ctx = ctx
@@ -114,7 +119,7 @@ class Signals:
             None for what was asked for `MOST_ASKED` times without an answer, or when the wait was ended.
         """
         asked, events = [[ask()] for ask in asks], [NUDGE_EVENT]
-        asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        asked_at = self.asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
         while waiting := [tasks for tasks in asked if _answer_of(tasks) is None]:
             may_come = (each for tasks in waiting for each in tasks if not each.is_complete)
             yield task.when_any([*may_come, *(self.awaited(name) for name in events)])
@@ -397,7 +402,8 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     except task.TaskFailedError:
         return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
-    return as_heard(slot, request.request, asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC))
+    now = asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
+    return as_heard(slot, asking.signals.asked_at, now)
 
 
 def followed[Result](

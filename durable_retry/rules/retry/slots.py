@@ -91,12 +91,15 @@ class SlotRequest(JsonShape):
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
 
 
-def as_heard(answer: SlotAnswer, request: SlotRequest, now: datetime) -> SlotAnswer:
-    """Return an answer as it is heard: a turn that was long under way counts from its request.
+def as_heard(answer: SlotAnswer, asked_at: datetime, now: datetime) -> SlotAnswer:
+    """Return an answer as it is heard: a turn that was long under way counts from its call.
 
     After a restart it would come beside those that are reserved since.
+
+    Args:
+        asked_at: When the call was made that was answered: those before it may have failed.
     """
-    late = now - request.asked_at
+    late = now - asked_at
     if answer.turn_seconds is None or late <= TURN_LASTS:
         return answer
     late_seconds = late.total_seconds()

@@ -14,7 +14,7 @@ from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT
+from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT, AdmissionState
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
 from tests.support.builders import NOON, Activities, an_operation, failing
@@ -415,3 +415,19 @@ def test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_onc
     stage.raise_event(SLOT_EVENT, {"dependency": "warehouse"})
     assert stage.run()["status"] == "succeeded"
     assert (stage.now, stage.made("attempt")) == (NOON + timedelta(seconds=0.5), 2)
+
+
+def test_a_turn_counts_from_the_call_that_was_answered() -> None:
+    """Two workers of the limiter die, so the call is made a third time six seconds later."""
+    rate, called_at = {"rate_per_second": 1.0}, NOON + timedelta(seconds=6)
+    stage = Stage(an_operation(), blocked(NeedsSlot(rate)))
+    stage.dead_batches = dying("acquire", 2)
+
+    def start_another(playing: Stage) -> None:
+        if playing.now == called_at:
+            playing.lend("another", rate)
+
+    stage.before_turn = start_another
+    assert stage.run()["status"] == "succeeded"
+    admission = AdmissionState.from_json(stage.activities[-1][1]["admission"])
+    assert admission.turn_at == called_at + timedelta(seconds=1)
