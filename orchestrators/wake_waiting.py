@@ -1,4 +1,4 @@
-"""The orchestration that wakes the operations waiting for a circuit that was closed by hand."""
+"""The orchestration that makes sure of a manual change of a circuit, and wakes those that it releases."""
 
 from contextlib import suppress
 from datetime import UTC
@@ -16,12 +16,13 @@ from durable_retry.features.circuit_controls.names import (
 )
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.turns import Signals, Turns, call_entity, call_until_success, pause
+from durable_retry.rules.circuit.breaker import ManualControl
 
 blueprint = df.Blueprint()
 
 
 def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
-    """Wake the operations that wait for a circuit.
+    """Send a manual change until its circuit has it, and wake the operations that it lets go on.
 
     All may be woken at once: each asks the circuit again, and is released in its turn.
 
@@ -33,7 +34,10 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     """
     progress, signals = input_.get("progress"), Signals(ctx)
     if progress is None:
-        progress = yield from _begin_waking(signals, input_)
+        yield from _make_sure(signals, input_)
+        if input_["hand"]["control"] == ManualControl.OPEN:
+            return {"woken": 0}
+        progress = yield from _begin_waking(signals)
     step = {name: progress[name] for name in ("changed_at", "position")}
     step |= {"dependency": input_["dependency"]}
     step |= {name: input_["hand"][name] for name in ("limit_key",) if name in input_["hand"]}
@@ -52,13 +56,16 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     return None
 
 
-def _begin_waking(signals: Signals, input_: dict[str, Any]) -> Turns[dict[str, Any]]:
-    """Wait until every worker sees the manual change."""
+def _make_sure(signals: Signals, input_: dict[str, Any]) -> Turns[None]:
     # The same message again, awaited this time: what follows must come after the change. Without an answer
     # the operations are woken all the same: the circuit, asked by each, may refuse them again.
     with suppress(task.TaskFailedError):
         circuit = circuit_id(input_["dependency"], input_["hand"].get("limit_key"))
         yield from call_entity(signals, circuit, MANUAL_CONTROL, input_["hand"])
+
+
+def _begin_waking(signals: Signals) -> Turns[dict[str, Any]]:
+    """Wait until every worker sees the manual change."""
     yield from pause(signals, SETTLE)
     changed_at = to_rfc3339(signals.ctx.current_utc_datetime.replace(tzinfo=UTC))
     return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}

@@ -19,9 +19,6 @@ from durable_retry.runtime import clock
 
 _YEAR_SECONDS: Final = 31_536_000.0
 
-# After these, operations that wait for the circuit are woken.
-_RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
-
 
 class ManualControlBody(Strict):
     """The body of a manual change.
@@ -96,8 +93,7 @@ async def control_circuit(
     await circuit.control(action)
     if control is ManualControl.RESET and dependency.bounds is not None and body.limit_key is None:
         await reset_limiter(hub, dependency.name)
-    if control in _RELEASING:
-        await start_release(hub, dependency.name, action)
+    await start_release(hub, dependency.name, action)
     return CircuitChange(
         dependency=dependency.name,
         action=control,
@@ -124,6 +120,6 @@ async def reset_limiter(hub: TaskHub, dependency: str) -> None:
 
 
 async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> None:
-    """Start the orchestration that wakes waiting operations once the manual control took effect."""
+    """Start what sends the manual control until it took effect, and then wakes waiting operations."""
     given = {"dependency": dependency, "hand": action.to_json()}
     await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
