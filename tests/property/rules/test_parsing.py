@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from durable_retry.base.documents import read_json
+from durable_retry.base.documents import json_problems, read_checked, read_json
 from durable_retry.base.json_forms import from_newest_first, from_rfc3339, optional_from_rfc3339
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import (
@@ -143,6 +143,17 @@ def test_reading_json_gives_a_value_or_the_error(text: str | bytes) -> None:
         read_json(text)
     except InvalidInputError as error:
         assert error.problems  # noqa: PT017  either way is right; the error must say why
+
+
+@given(document=documents, is_ascii=st.booleans(), indent=st.sampled_from([None, 1]))
+def test_a_document_is_read_as_it_was_written(document: Any, *, is_ascii: bool, indent: int | None) -> None:
+    text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
+    try:
+        read = read_checked(text, lambda read: read)
+    except InvalidInputError as error:
+        assert json_problems(document) == list(error.problems)  # noqa: PT017  as above
+    else:
+        assert repr(read) == repr(json.loads(text))
 
 
 @given(
