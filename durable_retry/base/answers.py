@@ -72,8 +72,8 @@ def is_empty(value: object) -> bool:
 
 
 def left_out(description: str) -> Any:
-    """Describe a member that is left out while it is None."""
-    return Field(exclude_if=is_none, description=description)
+    """Describe a member that is left out while it is None, as it is by default."""
+    return Field(default=None, exclude_if=is_none, description=description)
 
 
 class Answer(BaseModel):

@@ -60,9 +60,11 @@ from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
 from durable_retry.telemetry import facts
-from durable_retry_console.bulk import activities as bulk_steps
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk import orchestration as bulk_orchestration
+from durable_retry_console.bulk.actions import bulk_page
+from durable_retry_console.bulk.ends import bulk_ends
+from durable_retry_console.bulk.items import bulk_batch
 from durable_retry_console.index import notes as operation_notes
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
@@ -499,8 +501,8 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     call_names.START_CALL: call_steps.start_call,
     call_names.LOOK_AT_CALL: call_steps.look_at_call,
     workflow_names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
-    bulk_names.BULK_PAGE: bulk_steps.bulk_page,
-    bulk_names.BULK_BATCH: bulk_steps.bulk_batch,
-    bulk_names.BULK_ENDS: bulk_steps.bulk_ends,
+    bulk_names.BULK_PAGE: bulk_page,
+    bulk_names.BULK_BATCH: bulk_batch,
+    bulk_names.BULK_ENDS: bulk_ends,
     WAKE_WAITING: circuit_controls.wake_waiting,
 }

@@ -42,7 +42,7 @@ from durable_retry_console.alerts import store as alerts
 from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
-from durable_retry_console.causes import store as causes
+from durable_retry_console.causes import groups as causes
 from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics import store as metrics

@@ -37,9 +37,9 @@ _COLLECTIONS: Final = (
 )
 
 _ACTIVITIES: Final = (
-    "durable_retry_console.bulk.activities:bulk_page",
-    "durable_retry_console.bulk.activities:bulk_batch",
-    "durable_retry_console.bulk.activities:bulk_ends",
+    "durable_retry_console.bulk.actions:bulk_page",
+    "durable_retry_console.bulk.items:bulk_batch",
+    "durable_retry_console.bulk.ends:bulk_ends",
 )
 
 _EACH_MINUTE: Final = (

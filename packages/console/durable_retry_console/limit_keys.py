@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 from pydantic import Field
 
@@ -14,10 +14,8 @@ _KEYS_SHOWN: Final = 5
 class LimitKeyCounts(Answer):
     """The limit keys of some things: whose they are."""
 
-    keys: Annotated[int, Field(description="How many limit keys.")]
-    most: Annotated[
-        Mapping[str, int], Field(description="How many things have each, of the five that most have.")
-    ]
+    keys: int = Field(description="How many limit keys.")
+    most: Mapping[str, int] = Field(description="How many things have each, of the five that most have.")
 
     @classmethod
     def of(cls, counts: Counter[str]) -> Self | None:

@@ -34,9 +34,10 @@ from durable_retry.rules.dead_letters.record import Status, archived
 from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies, using
-from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, bulk_page
+from durable_retry_console.bulk.actions import bulk_page
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
-from durable_retry_console.bulk.ends import items_page
+from durable_retry_console.bulk.ends import bulk_ends, items_page
+from durable_retry_console.bulk.items import bulk_batch
 from durable_retry_console.bulk.replay import RECHECK, held_until
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction
 from durable_retry_console.bulk.store import keep_items, list_items

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
@@ -32,26 +31,25 @@ class ActivityTarget(Answer):
 
     type: TargetType
     id: str
-    url: Annotated[str | None, Field(description="Its path in the API; null where it has no page.")]
+    url: str | None = Field(description="Its path in the API; null where it has no page.")
 
 
 class ActivityItem(Answer):
     """Something that happened."""
 
     at: Instant
-    until: Annotated[
-        Instant | None, Field(description="End of an outage; null while it goes on, and for everything else.")
-    ] = None
+    until: Instant | None = Field(
+        default=None, description="End of an outage; null while it goes on, and for everything else."
+    )
     kind: ActivityKind
-    who: Annotated[
-        str | None,
-        Field(description="A person or a key, `api` where it has no name; null where nobody acted."),
-    ]
-    what: Annotated[str, Field(description="For a person, such as `archived the dead letter`.")]
+    who: str | None = Field(
+        description="A person or a key, `api` where it has no name; null where nobody acted."
+    )
+    what: str = Field(description="For a person, such as `archived the dead letter`.")
     target: ActivityTarget
     reason: str | None = None
     dependency: str | None = None
-    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for a dependency's own.")] = None
+    limit_key: str | None = left_out("Whose circuit it is. Left out for a dependency's own.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -39,7 +39,7 @@ class AlertDocument(Answer):
     raised_at: Instant
     cleared_at: Instant | None
     deliveries: tuple[AlertMessage, ...]
-    runbook_url: Annotated[str | None, left_out("What to do. Left out without `ALERT_RUNBOOK_URL`.")] = None
+    runbook_url: str | None = left_out("What to do. Left out without `ALERT_RUNBOOK_URL`.")
 
 
 class AlertReceiver(Answer):
@@ -52,13 +52,12 @@ class AlertReceiver(Answer):
 class AlertBoard(Answer):
     """Everything about alerts."""
 
-    items: Annotated[tuple[AlertDocument, ...], Field(description="Those that are raised, the newest first.")]
-    recent: Annotated[tuple[AlertDocument, ...], Field(description="The latest incidents that ended.")]
+    items: tuple[AlertDocument, ...] = Field(description="Those that are raised, the newest first.")
+    recent: tuple[AlertDocument, ...] = Field(description="The latest incidents that ended.")
     receivers: tuple[AlertReceiver, ...]
-    thresholds: Annotated[
-        dict[str, float],
-        Field(description="By condition, with `:` and a dependency where it has its own; 0 is off."),
-    ]
+    thresholds: dict[str, float] = Field(
+        description="By condition, with `:` and a dependency where it has its own; 0 is off."
+    )
     next_cursor: None = None
 
 
@@ -67,13 +66,13 @@ class AlertTest(Answer):
 
     receiver: Literal["webhook", "slack"]
     state: DeliveryState
-    detail: Annotated[str | None, Field(description="Why it did not arrive; null when it did.")]
+    detail: str | None = Field(description="Why it did not arrive; null when it did.")
 
 
 class AlertTests(Answer):
     """What became of a test, receiver by receiver."""
 
-    condition: Annotated[Literal["test"], Field(description="What the messages are about.")]
+    condition: Literal["test"] = Field(description="What the messages are about.")
     items: tuple[AlertTest, ...]
 
 

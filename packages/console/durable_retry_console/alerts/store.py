@@ -37,18 +37,16 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
     Args:
         last: The one before, as it was read; None for the first of this condition.
     """
-    row = _row_of_alert(_ALERT, _key_of(alert.condition), alert)
-    found = await tables.read_version(TABLE, _ALERT, row["RowKey"])
-    if found is None:
-        is_ours = last is None and await tables.insert_if_absent(TABLE, row)
-    else:
+
+    def in_place(known: Alert | None) -> Alert:
         # A row that nobody can read is replaced: the condition would never be raised again.
-        known = next(iter(contents.readable(TABLE, [found.row], _alert_of_row)), None)
-        is_last = known is None or (last is not None and known.id == last.id)
-        is_ours = is_last and await tables.merge_version(TABLE, row, found.etag)
+        return alert if known is None or (last is not None and known.id == last.id) else known
+
+    is_ours = await _change(alert.condition, in_place)
     if is_ours:
         key = newest_first(alert.raised_at) + _key_of(alert.condition)
-        await tables.merge(TABLE, _row_of_alert(_INCIDENT, key, replace(alert, deliveries={})))
+        incident = {"PartitionKey": _INCIDENT, "RowKey": key}
+        await tables.merge(TABLE, incident | _properties_of(replace(alert, deliveries={})))
     return is_ours
 
 
@@ -59,18 +57,20 @@ async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool
         change: Called again when another worker changed the alert meanwhile; returning what it was given
             changes nothing.
     """
+    return await _change(condition, lambda known: None if known is None else change(known))
+
+
+async def _change(condition: str, rule: Callable[[Alert | None], Alert | None]) -> bool:
     before: Alert | None = None
 
-    def rule(alert: Alert | None) -> Alert:
+    def noted(known: Alert | None) -> Alert | None:
         nonlocal before
-        before = alert
-        if alert is None:
-            raise LookupError
-        return change(alert)
+        before = known
+        return rule(known)
 
     keys = {"PartitionKey": _ALERT, "RowKey": _key_of(condition)}
-    with suppress(LookupError, ContendedError):
-        after = await tables.change_row(TABLE, keys, rule, read=_alert_of_row, write=_alert_properties)
+    with suppress(ContendedError):
+        after = await tables.change_row(TABLE, keys, noted, read=_readable_alert, write=_properties_of)
         return after != before
     return False
 
@@ -91,12 +91,12 @@ def _alert_of_row(row: tables.Row) -> Alert:
     return Alert.from_json_text(row["alert"])
 
 
-def _row_of_alert(partition: str, key: str, alert: Alert) -> tables.Row:
-    return {"PartitionKey": partition, "RowKey": key, **_alert_properties(alert)}
+def _readable_alert(row: tables.Row) -> Alert | None:
+    return next(iter(contents.readable(TABLE, [row], _alert_of_row)), None)
 
 
-def _alert_properties(alert: Alert) -> tables.Row:
-    return {"alert": json.dumps(alert.to_json())}
+def _properties_of(alert: Alert | None) -> tables.Row:
+    return {"alert": json.dumps(alert and alert.to_json())}
 
 
 def _key_of(condition: str) -> str:

@@ -6,7 +6,7 @@ selection is in its input.
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -169,14 +169,22 @@ def _is_terminated(instance: Instance) -> bool:
     )
 
 
-async def matching_page(
-    hub: TaskHub, action: BulkAction, filter_: Mapping[str, Any], limit: int, cursor: str | None
-) -> tuple[list[str], str | None]:
-    """Return the ids of what an action is to meet next, and the cursor of the page after it."""
-    if action.is_of_dead_letters:
-        page = await list_dead_letters(DeadLetterFilter.from_json(filter_), limit=limit, cursor=cursor)
-        return [record.id for record in page.records], page.cursor
-    return await unfinished_page(hub, UnfinishedFilter.from_json(filter_), cursor)
+async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Look up the dead letters or operations to act on next: an activity.
+
+    Args:
+        request: `action`, `filter`, `limit` and `cursor`. Pages of operations are of whatever size.
+
+    Returns:
+        `ids`, and `cursor`: None at the end.
+    """
+    if BulkAction(request["action"]).is_of_dead_letters:
+        wanted = DeadLetterFilter.from_json(request["filter"])
+        page = await list_dead_letters(wanted, limit=request["limit"], cursor=request["cursor"])
+        return {"ids": [record.id for record in page.records], "cursor": page.cursor}
+    unfinished = UnfinishedFilter.from_json(request["filter"])
+    ids, following = await unfinished_page(hub, unfinished, request["cursor"])
+    return {"ids": ids, "cursor": following}
 
 
 async def unfinished_page(

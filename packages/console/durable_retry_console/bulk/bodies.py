@@ -54,14 +54,14 @@ class BulkFilter(Strict):
         ]
         | None
     ) = None
-    reason: Annotated[
-        Annotated[str, _one_of_words(DeadLetterReason)] | None, Field(description="Of dead letters.")
-    ] = None
-    category: Annotated[
-        Annotated[str, _one_of_words(Category)] | None, Field(description="Of dead letters.")
-    ] = None
-    group: Annotated[Label | None, Field(description="Of dead letters.")] = None
-    app_version: Annotated[Label | None, Field(description="Of dead letters.")] = None
+    reason: Annotated[str, _one_of_words(DeadLetterReason)] | None = Field(
+        default=None, description="Of dead letters."
+    )
+    category: Annotated[str, _one_of_words(Category)] | None = Field(
+        default=None, description="Of dead letters."
+    )
+    group: Label | None = Field(default=None, description="Of dead letters.")
+    app_version: Label | None = Field(default=None, description="Of dead letters.")
     dependency: Label | None = None
     order_key: Label | None = None
     priority: PriorityName | None = None

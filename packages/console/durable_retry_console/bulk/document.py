@@ -38,38 +38,34 @@ class BulkActionDocument(Answer):
     action_id: str
     action: BulkAction
     status: BulkState
-    filter: Annotated[dict[str, Any] | None, Field(description="Which are meant; null for a selection.")]
+    filter: dict[str, Any] | None = Field(description="Which are meant; null for a selection.")
     rate_per_second: float
     note: str | None
     matched: int
-    started: Annotated[int, Field(description="Were acted on.")]
+    started: int = Field(description="Were acted on.")
     succeeded: Ended
     failed_again: Ended
     under_way: Ended
-    refused: Annotated[int, Field(description="`skipped` and `failed` together.")]
+    refused: int = Field(description="`skipped` and `failed` together.")
     skipped: int
     failed: int
     failures: tuple[BulkFailure, ...]
-    remaining: Annotated[int, Field(description="Whose turn has not come.")]
-    counted_at: Annotated[
-        Instant | None, Field(description="When the ends were last counted; null before the first time.")
-    ]
-    waiting_until: Annotated[
-        Instant | None, Field(description="When it next checks the circuit that it waits for.")
-    ]
-    stop_at_failed: Annotated[
-        float | None, Field(description="The share of failures above which it stops; null where it does all.")
-    ]
-    reason: Annotated[str | None, Field(description="Why it stopped; null unless it is stopped.")]
-    stopped_at: Annotated[Instant | None, Field(description="When it stopped; null unless it is stopped.")]
-    created_at: Instant
-    by: Annotated[str | None, Field(description="Who began it; null where it is not known.")]
-    patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
-        None
+    remaining: int = Field(description="Whose turn has not come.")
+    counted_at: Instant | None = Field(
+        description="When the ends were last counted; null before the first time."
     )
-    pause: Annotated[BulkPause | None, left_out("How each is paused; of a pause only.")] = None
-    error: Annotated[str | None, left_out("Why the platform ended it before it was over.")] = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    waiting_until: Instant | None = Field(description="When it next checks the circuit that it waits for.")
+    stop_at_failed: float | None = Field(
+        description="The share of failures above which it stops; null where it does all."
+    )
+    reason: str | None = Field(description="Why it stopped; null unless it is stopped.")
+    stopped_at: Instant | None = Field(description="When it stopped; null unless it is stopped.")
+    created_at: Instant
+    by: str | None = Field(description="Who began it; null where it is not known.")
+    patch: list[dict[str, Any]] | None = left_out("The change that each gets, secrets masked.")
+    pause: BulkPause | None = left_out("How each is paused; of a pause only.")
+    error: str | None = left_out("Why the platform ended it before it was over.")
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
     def of(cls, given: BulkInput, progress: BulkProgress, **more: str | None) -> Self:
@@ -116,32 +112,27 @@ _KEPT_ERRORS: Final = 10
 class BulkItem(Answer):
     """What a bulk action did to one, and what became of it."""
 
-    id: Annotated[str, Field(description="Of the dead letter or the operation.")]
-    key: Annotated[str | None, Field(description="Its key; null where nobody knows it any more.")] = None
-    outcome: Annotated[
-        ItemOutcome,
-        Field(description="`skipped`: its state did not allow it. `failed`: it could not be done."),
-    ]
-    detail: Annotated[str | None, Field(description="Why it was skipped or failed; null otherwise.")] = None
-    operation_id: Annotated[str | None, Field(description="Replays the dead letter, or was acted on.")] = None
-    event_id: Annotated[str | None, Field(description="The event that was sent again.")] = None
-    at: Annotated[Instant | None, Field(description="When its turn came.")] = None
-    succeeded: Annotated[
-        bool | None, Field(description="Whether what it started ended well; null before it was seen to end.")
-    ] = None
-    status: Annotated[
-        OperationState | EventState | None,
-        Field(description="Of the operation or the event now; null when there is none, or none any more."),
-    ] = None
-    failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")] = None
-    ended_at: Annotated[Instant | None, left_out("When what it started ended, once that was seen.")] = None
-    resumes: Annotated[
-        int | None, left_out("How often the replay had been resumed by then, where it proves itself.")
-    ] = None
-    errors: Annotated[
-        tuple[Problem, ...] | None, left_out("What is wrong with the content of one that failed.")
-    ] = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    id: str = Field(description="Of the dead letter or the operation.")
+    key: str | None = Field(default=None, description="Its key; null where nobody knows it any more.")
+    outcome: ItemOutcome = Field(
+        description="`skipped`: its state did not allow it. `failed`: it could not be done."
+    )
+    detail: str | None = Field(default=None, description="Why it was skipped or failed; null otherwise.")
+    operation_id: str | None = Field(default=None, description="Replays the dead letter, or was acted on.")
+    event_id: str | None = Field(default=None, description="The event that was sent again.")
+    at: Instant | None = Field(default=None, description="When its turn came.")
+    succeeded: bool | None = Field(
+        default=None, description="Whether what it started ended well; null before it was seen to end."
+    )
+    status: OperationState | EventState | None = Field(
+        default=None,
+        description="Of the operation or the event now; null when there is none, or none any more.",
+    )
+    failed_again: str | None = Field(default=None, description="The dead letter that the replay ended as.")
+    ended_at: Instant | None = left_out("When what it started ended, once that was seen.")
+    resumes: int | None = left_out("How often the replay had been resumed by then, where it proves itself.")
+    errors: tuple[Problem, ...] | None = left_out("What is wrong with the content of one that failed.")
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
     def skipped(cls, item_id: str, why: str) -> Self:
@@ -166,20 +157,19 @@ class EditPreview(Answer):
     """What the replay of one dead letter would change, or why it would be refused."""
 
     id: str
-    key: Annotated[str | None, Field(description="null where it is gone.")] = None
-    changes: Annotated[tuple[EditedValue, ...], Field(description="Each place, as people see it.")] = ()
-    errors: Annotated[tuple[Problem, ...], Field(description="Why it would not be replayed.")] = ()
+    key: str | None = Field(default=None, description="null where it is gone.")
+    changes: tuple[EditedValue, ...] = Field(default=(), description="Each place, as people see it.")
+    errors: tuple[Problem, ...] = Field(default=(), description="Why it would not be replayed.")
 
 
 class BulkMatches(Answer):
     """How many an action would meet."""
 
     matched: int
-    complete: Annotated[bool, Field(description="False when there may be more, which nobody looked at.")]
-    preview: Annotated[
-        tuple[EditPreview, ...] | None,
-        left_out("What would become of the newest three dead letters; of a replay only."),
-    ] = None
+    complete: bool = Field(description="False when there may be more, which nobody looked at.")
+    preview: tuple[EditPreview, ...] | None = left_out(
+        "What would become of the newest three dead letters; of a replay only."
+    )
 
 
 class StartedBulkAction(Answer):

@@ -45,21 +45,20 @@ async def items_page(
     return Page[BulkItem](items=tuple(items), next_cursor=following)
 
 
-async def count_ends(
-    hub: TaskHub, action_id: str, action: BulkAction, cursor: str | None, resumes: int | None
-) -> dict[str, Any]:
-    """Count the ends of a part of what was started, and keep those that are new.
+async def bulk_ends(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Count the ends of a part of what was started, and keep those that are new: an activity. Idempotent.
 
     Args:
-        resumes: Of the replay's `Proof`; None without one.
+        request: `action_id`, `action`, `cursor`, and `resumes` of a replay that has a `Proof`.
 
     Returns:
         `succeeded`, `failed_again`, `under_way`, and the `cursor` of the next part; None at the end. With
         `resumes` also `ended` as in the `Proof`, and `latest`: an `End` each.
     """
+    action_id, cursor, resumes = request["action_id"], request["cursor"], request.get("resumes")
     counts: Counter[str] = Counter(succeeded=0, failed_again=0, under_way=0)
     proving: list[BulkItem] = []
-    look = partial(_seen_item, hub, action_id, action)
+    look = partial(_seen_item, hub, action_id, BulkAction(request["action"]))
     for _ in range(_PAGES_AT_ONCE):
         kept, cursor = await list_items(action_id, limit=_PAGE, cursor=cursor)
         waiting = [(key, item) for key, item in kept if item.is_under_way]

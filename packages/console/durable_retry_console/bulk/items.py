@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.base.json_forms import from_rfc3339
@@ -24,8 +24,12 @@ from durable_retry_console.bulk.store import keep_items, key_of_item
 _AT_ONCE: Final = 8
 
 
-async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
-    """Do the action to some, and keep what became of each; TaskHubUnavailableError as `replay_some`."""
+async def bulk_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Do the action to some, and keep what became of each: an activity. Idempotent.
+
+    A `BatchInput` is answered with a `BatchResult`; TaskHubUnavailableError as `replay_some`.
+    """
+    given = BatchInput.from_json(request)
     if given.action.is_replay:
         items, left, held_until = await replay_some(hub, given)
     else:
@@ -44,7 +48,7 @@ async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
         failures=tuple(BulkFailure(item.id, item.detail or "") for item in failed),
         left=left,
         held_until=held_until,
-    )
+    ).to_json()
 
 
 async def do_some(hub: TaskHub, given: BatchInput) -> list[BulkItem]:

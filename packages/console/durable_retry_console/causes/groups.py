@@ -1,17 +1,23 @@
-"""What people do with root causes: look at them, acknowledge, note, resolve."""
+"""What people do with root causes: look at them, acknowledge, note, resolve.
+
+What they did is in rows of the table that lists dead letters, `DeadLetterIndex`: PK `cause`   RK <group>
+"""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Final
 
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import microseconds
 from durable_retry.dead_letters.actions import shown_letter
-from durable_retry.dead_letters.index import Tally, count_group, open_counts
+from durable_retry.dead_letters.index import TABLE, Tally, count_group, open_counts
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime import clock
+from durable_retry.storage import contents, tables
 from durable_retry_console.causes.shapes import (
     Cause,
     CauseDocument,
@@ -21,8 +27,9 @@ from durable_retry_console.causes.shapes import (
     LargestGroups,
     OtherGroups,
 )
-from durable_retry_console.causes.store import change_cause, read_causes
 from durable_retry_console.limit_keys import LimitKeyCounts
+
+_PARTITION: Final = "cause"
 
 
 class NoSuchCauseError(Exception):
@@ -42,7 +49,7 @@ async def list_groups(
         after: The last group of the page before; None to begin.
         status: Only causes with this status; None for all.
     """
-    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    counts, causes = await asyncio.gather(open_counts(), _read_causes())
     tallies = {
         group: tally
         for group, tally in counts.of_kind("group").items()
@@ -57,7 +64,7 @@ async def list_groups(
 
 async def largest_groups(limit: int) -> LargestGroups:
     """Return the root causes with the most open dead letters, and how much the others have."""
-    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    counts, causes = await asyncio.gather(open_counts(), _read_causes())
     tallies = counts.of_kind("group")
     positions = _ordered(tallies)
     others = positions[limit:]
@@ -107,7 +114,7 @@ async def _existing_group(group: str) -> DeadLetterGroup:
             raise NoSuchCauseError(group)
         (closed,) = page.records
         tally = Tally(0, closed.created_at, closed.created_at, closed.id)
-    groups = await _groups({group: tally}, await read_causes())
+    groups = await _groups({group: tally}, await _read_causes())
     if not groups:
         raise NoSuchCauseError(group)
     return groups[0]
@@ -127,3 +134,25 @@ async def _groups(tallies: Mapping[str, Tally], causes: Mapping[str, Cause]) -> 
         for (group, tally), sample in zip(tallies.items(), samples, strict=True)
         if sample is not None
     )
+
+
+async def _read_causes() -> dict[str, Cause]:
+    """Return what people did about causes, by group."""
+    page = await tables.rows_between(TABLE, _PARTITION)
+    return {cause.group: cause for cause in contents.readable(TABLE, page.rows, _cause_of_row)}
+
+
+async def change_cause(group: str, rule: Callable[[Cause], Cause]) -> Cause:
+    """Change what is known of a cause by a rule, and return it."""
+    keys = {"PartitionKey": _PARTITION, "RowKey": group}
+    return await tables.change_row(
+        TABLE,
+        keys,
+        lambda cause: rule(cause or Cause(group=group)),
+        read=_cause_of_row,
+        write=lambda cause: contents.packed("cause", json.dumps(cause.to_json())),
+    )
+
+
+def _cause_of_row(row: tables.Row) -> Cause:
+    return Cause.from_json_text(contents.unpacked("cause", row))

@@ -2,7 +2,7 @@
 
 import re
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
 import azure.functions as func
 from pydantic import Field
@@ -63,7 +63,7 @@ class CauseBody(Strict):
 
     model_config = with_example(note="The vendor changed the field's name.")
 
-    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
+    note: NoteText | None = Field(default=None, description="Why, for whoever looks later.")
 
 
 @routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))

@@ -8,7 +8,7 @@ A root cause is new until somebody looks into it, and again when it comes back:
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 from pydantic import Field
 
@@ -88,21 +88,19 @@ class DeadLetterGroup(Answer):
 
     group: str
     count: int
-    first_seen_at: Annotated[Instant, Field(description="When the oldest that is counted was made.")]
-    last_seen_at: Annotated[Instant, Field(description="When the latest was made, which is the sample.")]
+    first_seen_at: Instant = Field(description="When the oldest that is counted was made.")
+    last_seen_at: Instant = Field(description="When the latest was made, which is the sample.")
     sample: DeadLetterSample
-    limit_keys: Annotated[LimitKeyCounts | None, left_out("Whose they are. Left out without limit keys.")] = (
-        None
+    limit_keys: LimitKeyCounts | None = left_out("Whose they are. Left out without limit keys.")
+    status: CauseStatus = Field(
+        default=CauseStatus.NEW, description="`new`, also when it came back; `acknowledged`; `resolved`."
     )
-    status: Annotated[
-        CauseStatus, Field(description="`new`, also when it came back; `acknowledged`; `resolved`.")
-    ] = CauseStatus.NEW
-    came_back: Annotated[
-        bool, Field(description="Whether one was made after somebody had resolved the cause.")
-    ] = False
+    came_back: bool = Field(
+        default=False, description="Whether one was made after somebody had resolved the cause."
+    )
     acknowledged_at: Instant | None = None
     acknowledged_by: str | None = None
-    resolved_at: Annotated[Instant | None, Field(description="When it was mended; null before.")] = None
+    resolved_at: Instant | None = Field(default=None, description="When it was mended; null before.")
     resolved_by: str | None = None
     notes: tuple[Note, ...] = ()
 
@@ -118,18 +116,18 @@ class DeadLetterGroup(Answer):
 class OtherGroups(Answer):
     """Causes that are not shown one by one."""
 
-    causes: Annotated[int, Field(description="How many causes.")]
-    open: Annotated[int, Field(description="Their open dead letters.")]
+    causes: int = Field(description="How many causes.")
+    open: int = Field(description="Their open dead letters.")
 
 
 class LargestGroups(Answer):
     """The root causes with the most open dead letters; of equals the oldest."""
 
     groups: tuple[DeadLetterGroup, ...]
-    others: Annotated[OtherGroups, Field(description="The causes that `groups` leaves out.")]
+    others: OtherGroups = Field(description="The causes that `groups` leaves out.")
 
 
 class CauseDocument(DeadLetterGroup):
     """A root cause, and the whole dead letter that is its sample: the latest open one, else the latest."""
 
-    latest: Annotated[DeadLetterDocument | None, Field(description="null when it was removed.")]
+    latest: DeadLetterDocument | None = Field(description="null when it was removed.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -56,14 +56,14 @@ class FoundItem(Answer):
     debounce_key: str | None = None
     operation_id: str | None = None
     error: str | None = None
-    why: Annotated[
-        str | None, Field(description="Why an operation waits, with the error behind it; else null.")
-    ] = None
+    why: str | None = Field(
+        default=None, description="Why an operation waits, with the error behind it; else null."
+    )
     attempt_count: int | None = None
     next_attempt_at: Instant | None = None
     dead_letter_id: str | None = None
     created_at: Instant
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 def found_operation(document: Mapping[str, Any]) -> FoundItem:

@@ -1,7 +1,7 @@
 """Metrics as the API answers them, made of `Counts`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -33,11 +33,11 @@ class Waited(Answer):
 class PriorityMetrics(Answer):
     """What happened to operations of one priority."""
 
-    started: Annotated[int, Field(description="Operations accepted.")]
-    waits: Annotated[
-        Waited, Field(description="For a limit, the retry budget or the circuit, where the priority counts.")
-    ]
-    operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
+    started: int = Field(description="Operations accepted.")
+    waits: Waited = Field(
+        description="For a limit, the retry budget or the circuit, where the priority counts."
+    )
+    operation_ms: Percentiles = Field(description="From acceptance to the end, waits included.")
 
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> Self:
@@ -52,52 +52,45 @@ class PriorityMetrics(Answer):
 class MetricFigures(Answer):
     """What happened within some time, counted where it ended."""
 
-    started: Annotated[int, Field(description="Operations accepted.")]
-    attempts: Annotated[int, Field(description="Attempts that ended, retries included.")]
+    started: int = Field(description="Operations accepted.")
+    attempts: int = Field(description="Attempts that ended, retries included.")
     failures: int
     failures_by_category: dict[str, int]
-    retries: Annotated[int, Field(description="Attempts after the first one of their operation.")]
-    amplification: Annotated[
-        float | None, Field(description="Attempts for each first attempt; null without a first attempt.")
-    ]
-    not_sent: Annotated[
-        int, Field(description="Attempts that never left the app; they are made again and count as none.")
-    ]
+    retries: int = Field(description="Attempts after the first one of their operation.")
+    amplification: float | None = Field(
+        description="Attempts for each first attempt; null without a first attempt."
+    )
+    not_sent: int = Field(
+        description="Attempts that never left the app; they are made again and count as none."
+    )
     attempt_ms: Percentiles
-    ended: Annotated[int, Field(description="Operations that ended.")]
+    ended: int = Field(description="Operations that ended.")
     ended_by_status: dict[str, int]
-    operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
-    waits: Annotated[
-        dict[str, Waited],
-        Field(description="By kind: retry, circuit, retry_budget, limit, order, own_failure."),
-    ]
-    late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
-    openings: Annotated[int, Field(description="Outages that began: a circuit opened, by itself or by hand.")]
-    key_openings: Annotated[int, Field(description="The same of the circuits of limit keys.")]
-    attempt_seconds: Annotated[
-        float,
-        Field(
-            description="Sum of the attempts' durations. Divided by the seconds of the step, it is how many "
-            "were under way on average."
-        ),
-    ]
-    current_concurrency: Annotated[
-        float | None,
-        Field(
-            description="How many attempts were allowed at once, on average of the attempts that asked. null "
-            "without such a limit, where no attempt asked, and for several dependencies."
-        ),
-    ]
-    current_rate_per_second: Annotated[
-        float | None, Field(description="How many starts per second were allowed, likewise.")
-    ]
-    by_priority: Annotated[
-        dict[Priority, PriorityMetrics], Field(description="Empty where every operation was `normal`.")
-    ]
-    debounce_replaced: Annotated[
-        int, Field(description="Operations that ended since a later one of their debounce key replaced them.")
-    ]
-    debounce_ran: Annotated[int, Field(description="Operations with a debounce key that ran, and ended.")]
+    operation_ms: Percentiles = Field(description="From acceptance to the end, waits included.")
+    waits: dict[str, Waited] = Field(
+        description="By kind: retry, circuit, retry_budget, limit, order, own_failure."
+    )
+    late_ms: Percentiles = Field(description="From when a wait was due to its end.")
+    openings: int = Field(description="Outages that began: a circuit opened, by itself or by hand.")
+    key_openings: int = Field(description="The same of the circuits of limit keys.")
+    attempt_seconds: float = Field(
+        description="Sum of the attempts' durations. Divided by the seconds of the step, it is how many "
+        "were under way on average."
+    )
+    current_concurrency: float | None = Field(
+        description="How many attempts were allowed at once, on average of the attempts that asked. null "
+        "without such a limit, where no attempt asked, and for several dependencies."
+    )
+    current_rate_per_second: float | None = Field(
+        description="How many starts per second were allowed, likewise."
+    )
+    by_priority: dict[Priority, PriorityMetrics] = Field(
+        description="Empty where every operation was `normal`."
+    )
+    debounce_replaced: int = Field(
+        description="Operations that ended since a later one of their debounce key replaced them."
+    )
+    debounce_ran: int = Field(description="Operations with a debounce key that ran, and ended.")
 
     @classmethod
     def members_of(cls, counts: Mapping[str, float], *, with_limits: bool) -> dict[str, Any]:
@@ -142,14 +135,14 @@ class DependencyMetrics(MetricFigures):
 class MetricPoint(MetricFigures):
     """What happened in one step."""
 
-    at: Annotated[Instant, Field(description="Beginning of the step.")]
+    at: Instant = Field(description="Beginning of the step.")
 
 
 class MetricsDocument(Answer):
     """What happened to one dependency or to all of them."""
 
-    begins_at: Annotated[Instant, Field(alias="from")]
-    ends_at: Annotated[Instant, Field(alias="to")]
+    begins_at: Instant = Field(alias="from")
+    ends_at: Instant = Field(alias="to")
     step_seconds: int
     total: MetricFigures
     dependencies: tuple[DependencyMetrics, ...]

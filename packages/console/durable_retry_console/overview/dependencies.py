@@ -1,7 +1,7 @@
 """The dependencies at a glance, in the order in which a person looks at them."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -20,24 +20,22 @@ from durable_retry_console.overview.summary import OperationSummary
 class CircuitGlance(CircuitFigures):
     """The circuit of a dependency, without its window and audit."""
 
-    opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
-    limit_keys: Annotated[
-        tuple[KeyFigures, ...] | None, left_out("Circuits of limit keys whose calls do not go.")
-    ] = None
+    opens_at_ratio: float = Field(description="The ratio of failures that opens it.")
+    limit_keys: tuple[KeyFigures, ...] | None = left_out("Circuits of limit keys whose calls do not go.")
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 class DependencyGlance(CircuitGlance):
     """The circuit of a dependency, and how many operations wait or died because of it."""
 
-    healthy: Annotated[
-        bool, Field(description="Whether calls go through, few of them fail, nothing waits and none died.")
-    ]
-    waiting: Annotated[
-        int | None, Field(description="Operations that wait for a retry, a pause, the circuit or their turn.")
-    ]
-    open_dead_letters: Annotated[int | None, Field(description="Its open dead letters.")]
-    amplification: Annotated[float | None, Field(description="Attempts per operation that was tried.")]
+    healthy: bool = Field(
+        description="Whether calls go through, few of them fail, nothing waits and none died."
+    )
+    waiting: int | None = Field(
+        description="Operations that wait for a retry, a pause, the circuit or their turn."
+    )
+    open_dead_letters: int | None = Field(description="Its open dead letters.")
+    amplification: float | None = Field(description="Attempts per operation that was tried.")
 
 
 _URGENCY: Final = {CircuitState.OPEN: 0, CircuitState.FORCED_OPEN: 0, CircuitState.HALF_OPEN: 1}

@@ -2,7 +2,7 @@
 
 import asyncio
 from operator import attrgetter
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -30,14 +30,14 @@ class OutboxGlance(Answer):
     """Events that are not sent, of each state up to 10,000 in a partition of its list."""
 
     pending: int
-    pending_complete: Annotated[bool, Field(description=_ALL)]
-    oldest: Annotated[OutboxEvent | None, Field(description="Of the pending ones.")]
+    pending_complete: bool = Field(description=_ALL)
+    oldest: OutboxEvent | None = Field(description="Of the pending ones.")
     failed: int
-    failed_complete: Annotated[bool, Field(description=_ALL)]
+    failed_complete: bool = Field(description=_ALL)
     latest_failed: tuple[OutboxEvent, ...]
-    alarm_lag_seconds: Annotated[
-        float, Field(description="The age of a pending event above which an alert is raised; 0 means never.")
-    ]
+    alarm_lag_seconds: float = Field(
+        description="The age of a pending event above which an alert is raised; 0 means never."
+    )
 
 
 async def outbox_glance(_hub: TaskHub) -> OutboxGlance:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import azure.functions as func
 from azure.core.exceptions import AzureError
@@ -64,8 +64,8 @@ class OpenDeadLettersGlance(DeadLetterSummary, LargestGroups):
 class MetricsGlance(MetricFigures):
     """Throughput and latency of all dependencies together, in whole minutes."""
 
-    begins_at: Annotated[Instant, Field(alias="from")]
-    ends_at: Annotated[Instant, Field(alias="to")]
+    begins_at: Instant = Field(alias="from")
+    ends_at: Instant = Field(alias="to")
 
 
 class RaisedAlert(Answer):
@@ -83,18 +83,16 @@ class OverviewDocument(Answer):
     operations: OperationSummary | None
     circuits: tuple[DependencyGlance, ...] | None
     dead_letters: OpenDeadLettersGlance | None
-    outbox: Annotated[
-        OutboxGlance | None,
-        Field(description="Events that are not sent; null also in an app without an outbox."),
-    ] = None
+    outbox: OutboxGlance | None = Field(
+        default=None, description="Events that are not sent; null also in an app without an outbox."
+    )
     metrics: MetricsGlance | None
     alerts: tuple[RaisedAlert, ...] | None
     health: Health | None
-    unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
-    as_of: Annotated[
-        dict[str, Instant],
-        Field(description="When parts were read that are older than five seconds: what takes long is kept."),
-    ]
+    unavailable: dict[str, str] = Field(description="Kind of failure by part.")
+    as_of: dict[str, Instant] = Field(
+        description="When parts were read that are older than five seconds: what takes long is kept."
+    )
 
 
 @routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import batched, chain, islice, zip_longest
 from operator import itemgetter
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -43,7 +43,7 @@ class OperationShare(Answer):
 
     operations: int
     attempts: int
-    amplification: Annotated[float | None, Field(description="Attempts per operation that was tried.")]
+    amplification: float | None = Field(description="Attempts per operation that was tried.")
     by_status: StatusCounts
 
     @property
@@ -54,7 +54,7 @@ class OperationShare(Answer):
 class TimeBucket(Answer):
     """Operations that ended in one part of a window, and those accepted in it that have not ended."""
 
-    begins_at: Annotated[Instant, Field(alias="from")]
+    begins_at: Instant = Field(alias="from")
     by_status: StatusCounts
 
 
@@ -73,21 +73,19 @@ class WaitingOperations(Answer):
     dependency: str
     status: OperationState
     count: int
-    limit_keys: Annotated[LimitKeyCounts | None, left_out("Whose they are. Left out without limit keys.")] = (
-        None
-    )
-    first: Annotated[NextAttempt | None, Field(description="null while nobody has read when they go on.")]
+    limit_keys: LimitKeyCounts | None = left_out("Whose they are. Left out without limit keys.")
+    first: NextAttempt | None = Field(description="null while nobody has read when they go on.")
 
 
 class UnfinishedSummary(Answer):
     """Operations that have not ended, whenever accepted."""
 
-    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
+    complete: bool = Field(description="False when there were more than were looked at.")
     by_status: UnfinishedCounts
     by_dependency: dict[str, UnfinishedCounts]
-    waiting: Annotated[
-        tuple[WaitingOperations, ...], Field(description="What has not begun its next attempt, most first.")
-    ]
+    waiting: tuple[WaitingOperations, ...] = Field(
+        description="What has not begun its next attempt, most first."
+    )
 
 
 class OperationSummary(OperationShare):
@@ -97,12 +95,12 @@ class OperationSummary(OperationShare):
     """
 
     counted_at: Instant
-    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
-    begins_at: Annotated[Instant, Field(alias="from")]
-    ends_at: Annotated[Instant, Field(alias="to")]
-    by_dependency: Annotated[
-        dict[str, OperationShare], Field(description="Without operations that wait for their first turn.")
-    ]
+    complete: bool = Field(description="False when there were more than were looked at.")
+    begins_at: Instant = Field(alias="from")
+    ends_at: Instant = Field(alias="to")
+    by_dependency: dict[str, OperationShare] = Field(
+        description="Without operations that wait for their first turn."
+    )
     bucket_seconds: float
     buckets: tuple[TimeBucket, ...]
     unfinished: UnfinishedSummary

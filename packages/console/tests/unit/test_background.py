@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry_console import background
 from durable_retry_console.background import BackgroundWriter
+from tests.support.tables import TablesInMemory
 
 WITHIN_SECONDS = 20.0
 
@@ -26,6 +27,22 @@ class Written(BackgroundWriter):
         if self.count <= self.failures:
             raise ValueError("storage is away")
         self.succeeded.set()
+
+
+def test_rows_of_several_partitions_are_written_also_at_the_end(tables_in_memory: TablesInMemory) -> None:
+    writer = Written()
+    rows = [{"PartitionKey": f"p-{number % 2}", "RowKey": f"{number}", "n": number} for number in range(250)]
+    writer.replace("Numbers", rows)
+    assert sorted(row["n"] for row in tables_in_memory.rows("Numbers")) == [*range(250)]
+    writer.end()
+    writer.replace("Numbers", [rows[0] | {"n": 7}])
+    assert [row["n"] for row in tables_in_memory.rows("Numbers") if row["RowKey"] == "0"] == [7]
+
+
+def test_what_storage_does_not_take_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    writer = Written(failures=1)
+    assert (writer.flush(), writer.flush()) == (False, True)
+    assert caplog.messages == ["test cannot be written: ValueError: storage is away"]
 
 
 def test_nothing_is_written_before_it_begins() -> None:
