@@ -123,9 +123,9 @@ class ProblemDocument(Answer):
     title: str
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
-    errors: Annotated[
-        tuple[Problem, ...], Field(exclude_if=is_empty, description="Left out unless the input is invalid.")
-    ] = ()
+    errors: tuple[Problem, ...] = Field(
+        default=(), exclude_if=is_empty, description="Left out unless the input is invalid."
+    )
 
 
 class Page[T](Answer):

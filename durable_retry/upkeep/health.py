@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from azure.core.exceptions import AzureError
 from pydantic import Field
@@ -36,10 +36,9 @@ class HealthPart(Answer):
 class Health(Answer):
     """Whether the app can accept operations."""
 
-    status: Annotated[
-        Literal["healthy", "degraded", "unhealthy"],
-        Field(description="`degraded`: operations are accepted, and do not begin, go on, or are not listed."),
-    ]
+    status: Literal["healthy", "degraded", "unhealthy"] = Field(
+        description="`degraded`: operations are accepted, and do not begin, go on, or are not listed."
+    )
     parts: dict[str, HealthPart]
 
     @property

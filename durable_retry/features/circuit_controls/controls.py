@@ -53,12 +53,10 @@ class CircuitChange(Answer):
     action: ManualControl
     reason: str
     for_seconds: float | None
-    stops_deadline: Annotated[
-        bool, Field(description="Whether deadlines of operations that wait for it stop meanwhile.")
-    ]
-    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for the dependency's own.")] = (
-        None
+    stops_deadline: bool = Field(
+        description="Whether deadlines of operations that wait for it stop meanwhile."
     )
+    limit_key: str | None = left_out("Whose circuit it is. Left out for the dependency's own.")
 
 
 class UnchangeableCircuitError(Exception):

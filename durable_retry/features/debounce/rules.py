@@ -167,10 +167,10 @@ MAX_SECONDS: Final = 86_400
 class DebounceMembers(Strict):
     """The members that a submission has of it."""
 
-    debounce_key: Annotated[
-        Label | None,
-        Field(description="A later submission with it, to the same target, replaces this while it waits."),
-    ] = None
+    debounce_key: Label | None = Field(
+        default=None,
+        description="A later submission with it, to the same target, replaces this while it waits.",
+    )
     debounce_seconds: Annotated[
         float | None, Field(gt=0, le=MAX_SECONDS, description="How long it waits for a later one.")
     ] = None

@@ -1,7 +1,6 @@
 """HTTP: a diagnosis of each part that an operation needs."""
 
 from http import HTTPStatus
-from typing import Annotated
 
 import azure.functions as func
 from pydantic import Field
@@ -20,7 +19,7 @@ routes = Routes("the app")
 class StartedDiagnosis(Answer):
     """A diagnosis that was started."""
 
-    diagnosis_id: Annotated[str, Field(description="Ask for it at `diagnoses/{diagnosis_id}`.")]
+    diagnosis_id: str = Field(description="Ask for it at `diagnoses/{diagnosis_id}`.")
 
 
 @routes.post("diagnoses", answers=accepted(StartedDiagnosis, "It was started."))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -23,20 +23,18 @@ class PartState(StrEnum):
 class DiagnosedPart(Answer):
     """One part that an operation needs."""
 
-    name: Annotated[str, Field(description="`storage`, `queues`, `packages`, `start`, `entity`, ...")]
+    name: str = Field(description="`storage`, `queues`, `packages`, `start`, `entity`, ...")
     state: PartState
-    detail: Annotated[str | None, Field(description="What was seen; null where there is nothing to say.")] = (
-        None
-    )
-    at: Annotated[datetime | None, Field(description="When the orchestration reached it.")] = None
+    detail: str | None = Field(default=None, description="What was seen; null where there is nothing to say.")
+    at: datetime | None = Field(default=None, description="When the orchestration reached it.")
 
 
 class Diagnosis(Answer):
     """How far a diagnosis is: its parts in the order in which an operation needs them."""
 
     diagnosis_id: str
-    role: Annotated[str, Field(description="Of the caller, as the app sees it.")]
-    caller: Annotated[str, Field(description="Name of the caller; `api` when it is not known.")]
+    role: str = Field(description="Of the caller, as the app sees it.")
+    caller: str = Field(description="Name of the caller; `api` when it is not known.")
     parts: list[DiagnosedPart]
 
 

@@ -1,7 +1,7 @@
 """What a dependency and a submission say of an open circuit."""
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -27,13 +27,11 @@ class FailFastKeys(Strict):
 class FailFastMembers(Strict):
     """The members that a submission has of it."""
 
-    when_open: Annotated[
-        Literal["wait", "refuse"] | None,
-        Field(
-            description="Whether it waits, or is refused, where the circuit is open already; "
-            "null takes what the dependency has."
-        ),
-    ] = None
+    when_open: Literal["wait", "refuse"] | None = Field(
+        default=None,
+        description="Whether it waits, or is refused, where the circuit is open already; "
+        "null takes what the dependency has.",
+    )
 
 
 class _FailFast(Members):

@@ -56,13 +56,11 @@ class FallbackKeys(Strict):
 class FallbackMembers(Strict):
     """The members that a submission has of it."""
 
-    fallback: Annotated[
-        _Name | None,
-        Field(
-            description="Another dependency, which is asked while the circuit of the first is open. "
-            'Null takes that of the dependency, "" none.'
-        ),
-    ] = None
+    fallback: _Name | None = Field(
+        default=None,
+        description="Another dependency, which is asked while the circuit of the first is open. "
+        'Null takes that of the dependency, "" none.',
+    )
 
 
 def fallback_of(dependency: Dependency) -> str:

@@ -204,59 +204,55 @@ class HoldState(StrEnum):
 class HoldWave(Answer):
     """The wave of a thaw that is under way."""
 
-    number: Annotated[int, Field(description="From 1.")]
-    waves: Annotated[tuple[float, ...], Field(description="The share of operations that each lets through.")]
-    by: Annotated[str, Field(description="Who asked for the thaw.")]
-    waiting: Annotated[int, Field(description="Operations that waited when the wave began.")]
-    released: Annotated[int, Field(description="Those that it let go.")]
+    number: int = Field(description="From 1.")
+    waves: tuple[float, ...] = Field(description="The share of operations that each lets through.")
+    by: str = Field(description="Who asked for the thaw.")
+    waiting: int = Field(description="Operations that waited when the wave began.")
+    released: int = Field(description="Those that it let go.")
 
 
 class DuePart(Answer):
     """Operations of one dependency that would run within the hour."""
 
-    dependency: Annotated[str, Field(description="Its name.")]
-    operations: Annotated[int, Field(description="How many would begin an attempt.")]
-    held: Annotated[int, Field(description="Those of them that wait for their circuit, or for the thaw.")]
-    first_at: Annotated[
-        Instant | None, Field(description="When the first is due, or asks again; null for at once.")
-    ]
+    dependency: str = Field(description="Its name.")
+    operations: int = Field(description="How many would begin an attempt.")
+    held: int = Field(description="Those of them that wait for their circuit, or for the thaw.")
+    first_at: Instant | None = Field(description="When the first is due, or asks again; null for at once.")
 
 
 class DuePreview(Answer):
     """What would run within the hour, were nothing held."""
 
-    until: Annotated[Instant, Field(description="The end of the hour.")]
-    operations: Annotated[int, Field(description="How many would begin an attempt.")]
-    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
-    by_dependency: Annotated[tuple[DuePart, ...], Field(description="Most first.")]
+    until: Instant = Field(description="The end of the hour.")
+    operations: int = Field(description="How many would begin an attempt.")
+    complete: bool = Field(description="False when there were more than were looked at.")
+    by_dependency: tuple[DuePart, ...] = Field(description="Most first.")
 
 
 class HoldFigures(Answer):
     """A hold of every dependency."""
 
-    reason: Annotated[str | None, Field(description="Why, or what stopped the thaw; null while free.")]
-    by: Annotated[str | None, Field(description="Who asked for it; null while free.")]
-    since: Annotated[Instant | None, Field(description="Since when; null while free.")]
-    until: Annotated[Instant | None, Field(description="When it ends by itself; null for never.")]
-    stops_deadline: Annotated[
-        bool, Field(description="Whether deadlines of operations that wait for its end stop.")
-    ]
+    reason: str | None = Field(description="Why, or what stopped the thaw; null while free.")
+    by: str | None = Field(description="Who asked for it; null while free.")
+    since: Instant | None = Field(description="Since when; null while free.")
+    until: Instant | None = Field(description="When it ends by itself; null for never.")
+    stops_deadline: bool = Field(description="Whether deadlines of operations that wait for its end stop.")
 
 
 class HoldDocument(HoldFigures):
     """Whether operations start, and what would run within the hour."""
 
-    status: Annotated[HoldState, Field(description="`thawing`: some of them do.")]
-    wave: Annotated[HoldWave | None, left_out("How far a thaw is. Left out without one.")] = None
-    preview: Annotated[DuePreview, Field(description="What would run, held or not.")]
+    status: HoldState = Field(description="`thawing`: some of them do.")
+    wave: HoldWave | None = left_out("How far a thaw is. Left out without one.")
+    preview: DuePreview = Field(description="What would run, held or not.")
 
 
 class StartedThaw(Answer):
     """A thaw that was accepted."""
 
-    since: Annotated[Instant, Field(description="Since when everything was held.")]
-    waves: Annotated[tuple[float, ...], Field(description="The share of operations that each lets through.")]
-    wave_seconds: Annotated[float, Field(description="For how long circuits are watched after each.")]
+    since: Instant = Field(description="Since when everything was held.")
+    waves: tuple[float, ...] = Field(description="The share of operations that each lets through.")
+    wave_seconds: float = Field(description="For how long circuits are watched after each.")
 
 
 @dataclass(frozen=True, slots=True)

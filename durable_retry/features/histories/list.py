@@ -1,7 +1,7 @@
 """Histories of orchestrations, the engine's and the app's own, as the task hub stores them."""
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 from pydantic import Field
@@ -17,11 +17,10 @@ _UNDER_WAY: Final = frozenset({OrchestrationStatus.RUNNING, OrchestrationStatus.
 class InstanceHistory(Answer):
     """The history of one orchestration."""
 
-    instance_id: Annotated[str, Field(description="Of the orchestration.")]
-    events: Annotated[
-        list[dict[str, Any]],
-        Field(description="Events of its present execution, `HistoryEvent` of durabletask in JSON."),
-    ]
+    instance_id: str = Field(description="Of the orchestration.")
+    events: list[dict[str, Any]] = Field(
+        description="Events of its present execution, `HistoryEvent` of durabletask in JSON."
+    )
 
 
 async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[InstanceHistory]:

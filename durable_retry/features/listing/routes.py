@@ -1,7 +1,5 @@
 """HTTP: the dependencies without their secrets, and the handlers of the app."""
 
-from typing import Annotated
-
 import azure.functions as func
 from pydantic import Field
 
@@ -27,7 +25,7 @@ class HandlerSummary(Answer):
     """A Python function that operations can run."""
 
     name: str
-    dependency: Annotated[str, Field(description="Its policy and its circuit are that dependency's.")]
+    dependency: str = Field(description="Its policy and its circuit are that dependency's.")
 
 
 @routes.get("handlers", answers=page(Page[HandlerSummary]), errors=())

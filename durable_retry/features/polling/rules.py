@@ -135,10 +135,9 @@ class PollKeys(Strict):
 class PollMembers(Strict):
     """The members that a submission has of it."""
 
-    poll: Annotated[
-        Poll | None,
-        Field(description="How a 202 is followed; what is left out is that of the dependency."),
-    ] = None
+    poll: Poll | None = Field(
+        default=None, description="How a 202 is followed; what is left out is that of the dependency."
+    )
 
 
 class _Polling(Members):

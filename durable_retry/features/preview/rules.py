@@ -1,6 +1,6 @@
 """What a retry policy would do: the answer of `POST /api/policies/preview`."""
 
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -41,11 +41,11 @@ class PolicyTotal(Answer):
 class PolicyLimits(Answer):
     """What the limits of a dependency let through; null means no limit."""
 
-    at_once: Annotated[int | None, Field(description="Attempts at once, fleet-wide.")]
-    starts_per_second: Annotated[float | None, Field(description="Starts per second, fleet-wide.")]
-    slowest_per_second: Annotated[
-        float | None, Field(description="Attempts a second when each takes its whole timeout.")
-    ]
+    at_once: int | None = Field(description="Attempts at once, fleet-wide.")
+    starts_per_second: float | None = Field(description="Starts per second, fleet-wide.")
+    slowest_per_second: float | None = Field(
+        description="Attempts a second when each takes its whole timeout."
+    )
 
 
 class PolicyPreview(Answer):
@@ -65,7 +65,7 @@ class PolicyPreview(Answer):
     deadline_seconds: float
     fits_deadline: bool
     warnings: tuple[str, ...]
-    limits: Annotated[PolicyLimits | None, Field(description="null without a dependency")]
+    limits: PolicyLimits | None = Field(description="null without a dependency")
 
 
 def preview(policy: RetryPolicy, timeouts: Timeouts, limits: PolicyLimits | None = None) -> PolicyPreview:

@@ -1,7 +1,7 @@
 """The keys that a dependency has of schemas, and the check of each request."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import unquote
 
 from pydantic import ConfigDict, Field
@@ -28,7 +28,7 @@ class SchemaKeys(Strict):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     # Pydantic's models have an attribute `schema`.
-    files: Annotated[str | dict[str, str], Field(alias="schema")] = ""
+    files: str | dict[str, str] = Field(default="", alias="schema")
 
     def file_for(self, path: str) -> str | None:
         """Return the file that a request to a path must fit; None for none."""

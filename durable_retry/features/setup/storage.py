@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from azure.core.exceptions import HttpResponseError
 from pydantic import Field
@@ -48,13 +48,12 @@ class SetUpState(StrEnum):
 class SetUpItem(Answer):
     """A queue or a table that the app needs."""
 
-    kind: Annotated[Literal["queue", "table"], Field(description="`queue` or `table`.")]
+    kind: Literal["queue", "table"] = Field(description="`queue` or `table`.")
     name: str
-    state: Annotated[
-        SetUpState,
-        Field(description="`present`: it was there; `refused`: the app's identity may not look or make it."),
-    ]
-    detail: Annotated[str | None, left_out("Why it was refused.")] = None
+    state: SetUpState = Field(
+        description="`present`: it was there; `refused`: the app's identity may not look or make it."
+    )
+    detail: str | None = left_out("Why it was refused.")
 
 
 class SetUp(Answer):

@@ -6,7 +6,7 @@ Table `Upkeep`: PK `stuck`   RK `stuck`    `instances` that a nudge did not move
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
@@ -23,10 +23,10 @@ MOST: Final = 20
 class StuckInstance(Answer):
     """An orchestration instance that stands still, and that a nudge did not move."""
 
-    instance_id: Annotated[str, Field(description="Of an operation it is the operation's id.")]
-    orchestration: Annotated[str, Field(description="`operation`, `outbox`, `batch`, `saga`, ...")]
-    since: Annotated[Instant, Field(description="When its next turn was due.")]
-    noted_at: Annotated[Instant, Field(description="When it was seen to have no turn after a nudge.")]
+    instance_id: str = Field(description="Of an operation it is the operation's id.")
+    orchestration: str = Field(description="`operation`, `outbox`, `batch`, `saga`, ...")
+    since: Instant = Field(description="When its next turn was due.")
+    noted_at: Instant = Field(description="When it was seen to have no turn after a nudge.")
 
 
 type Stuck = tuple[StuckInstance, ...]

@@ -6,7 +6,7 @@ The circuit of each dependency has it, beside its own state, so each worker read
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -63,10 +63,8 @@ class Freeze(JsonShape):
 class FreezeFigures(Answer):
     """How everything is held."""
 
-    by: Annotated[str, Field(description="Who asked for it.")]
-    since: Annotated[Instant, Field(description="Since when.")]
-    reason: Annotated[str, Field(description="Why, or what stopped the thaw.")]
-    until: Annotated[Instant | None, Field(description="When it ends by itself; null for never.")]
-    share: Annotated[
-        float | None, left_out("The share of operations that a thaw lets through. Left out before it.")
-    ] = None
+    by: str = Field(description="Who asked for it.")
+    since: Instant = Field(description="Since when.")
+    reason: str = Field(description="Why, or what stopped the thaw.")
+    until: Instant | None = Field(description="When it ends by itself; null for never.")
+    share: float | None = left_out("The share of operations that a thaw lets through. Left out before it.")

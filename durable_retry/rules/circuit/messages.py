@@ -7,7 +7,7 @@ with the first message that was made after it.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 from pydantic import Field
 
@@ -156,7 +156,7 @@ BY_SETTINGS: Final = "settings"
 class CallBucket(Answer):
     """Calls that ended in one part of a circuit's window."""
 
-    begins_at: Annotated[Instant, Field(alias="from")]
+    begins_at: Instant = Field(alias="from")
     calls: int
     failures: int
     slow_calls: int
@@ -176,68 +176,52 @@ class CircuitFigures(Answer):
     state: CircuitState
     calls: int
     failures: int
-    failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
+    failure_ratio: float | None = Field(description="null while the window is empty")
     slow_calls: int
-    opened_at: Annotated[Instant | None, Field(description="Start of the latest break.")]
-    first_opened_at: Annotated[
-        Instant | None,
-        Field(description="Start of the first break since it was last closed: probes failed in between."),
-    ]
-    failed_probes: Annotated[int, Field(description="Since `first_opened_at`.")]
-    last_error: Annotated[
-        str | None,
-        Field(description="What the latest failed call got, such as `503: no backend`; null while closed."),
-    ]
+    opened_at: Instant | None = Field(description="Start of the latest break.")
+    first_opened_at: Instant | None = Field(
+        description="Start of the first break since it was last closed: probes failed in between."
+    )
+    failed_probes: int = Field(description="Since `first_opened_at`.")
+    last_error: str | None = Field(
+        description="What the latest failed call got, such as `503: no backend`; null while closed."
+    )
     retry_at: Instant | None
     throttled_until: Instant | None
-    throttled_by: Annotated[
-        str | None, Field(description="What asked for the pause, such as `429 (Retry-After 1800 s)`.")
-    ] = None
-    why: Annotated[
-        str | None,
-        left_out("Why calls do not go now, with instants and the latest error. Left out while they go."),
-    ] = None
+    throttled_by: str | None = Field(
+        default=None, description="What asked for the pause, such as `429 (Retry-After 1800 s)`."
+    )
+    why: str | None = left_out(
+        "Why calls do not go now, with instants and the latest error. Left out while they go."
+    )
     reason: str | None
     changed_by: str | None
-    hold: Annotated[
-        FreezeFigures | None, left_out("How every dependency is held. Left out while they are not.")
-    ] = None
-    credential_refused_by: Annotated[
-        str | None,
-        left_out(
-            "What refuses the dependency's credential, such as `401`. Left out unless that keeps it open."
-        ),
-    ] = None
+    hold: FreezeFigures | None = left_out("How every dependency is held. Left out while they are not.")
+    credential_refused_by: str | None = left_out(
+        "What refuses the dependency's credential, such as `401`. Left out unless that keeps it open."
+    )
 
 
 class KeyFigures(CircuitFigures):
     """Where the circuit of a limit key stands."""
 
-    limit_key: Annotated[str, Field(description="Whose circuit it is.")]
+    limit_key: str = Field(description="Whose circuit it is.")
 
 
 class CircuitDocument(CircuitFigures):
     """The shared breaker of one dependency, or of one of its limit keys."""
 
-    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for the dependency's own.")] = (
-        None
+    limit_key: str | None = left_out("Whose circuit it is. Left out for the dependency's own.")
+    limit_keys: tuple[KeyFigures, ...] | None = left_out(
+        f"Circuits of limit keys whose calls do not go, up to {KEPT_KEYS}. Left out without any."
     )
-    limit_keys: Annotated[
-        tuple[KeyFigures, ...] | None,
-        left_out(f"Circuits of limit keys whose calls do not go, up to {KEPT_KEYS}. Left out without any."),
-    ] = None
     window: CallWindow
-    tripped_by: Annotated[
-        CallWindow | None, Field(description="The window that last opened it; null when none did.")
-    ]
+    tripped_by: CallWindow | None = Field(description="The window that last opened it; null when none did.")
     epoch: int
     waiting: int
     expires_at: Instant | None
     audit: tuple[AuditEntry, ...]
-    stops_deadline: Annotated[
-        bool | None,
-        left_out("true while it is held open and deadlines stop meanwhile"),
-    ] = None
+    stops_deadline: bool | None = left_out("true while it is held open and deadlines stop meanwhile")
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 

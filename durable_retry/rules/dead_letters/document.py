@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from pydantic import Field
 
@@ -43,10 +43,10 @@ class OpenDeadLetters(Answer):
 class DeadLetterSummary(OpenDeadLetters):
     """Open dead letters, in all and by kind."""
 
-    complete: Annotated[
-        bool,
-        Field(description="False where only the newest 10,000 were counted. `oldest_at` is that of all."),
-    ] = True
+    complete: bool = Field(
+        default=True,
+        description="False where only the newest 10,000 were counted. `oldest_at` is that of all.",
+    )
     by_reason: Mapping[str, OpenDeadLetters]
     by_dependency: Mapping[str, OpenDeadLetters]
 
@@ -70,37 +70,32 @@ class DeadLetterDocument(OperationContent):
     detail: str
     group: str
     attempts: tuple[PastAttempt, ...]
-    message: Annotated[str | None, Field(exclude_if=is_none)] = None
-    message_chars: Annotated[
-        int | None, left_out("Length of the whole message, of which `message` holds the first 100,000.")
-    ] = None
+    message: str | None = Field(default=None, exclude_if=is_none)
+    message_chars: int | None = left_out(
+        "Length of the whole message, of which `message` holds the first 100,000."
+    )
     correlation_id: str | None
-    order_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
-    priority: Annotated[
-        Priority | None,
-        Field(
-            exclude_if=lambda priority: priority in {None, Priority.NORMAL},
-            description="Of its operation. Left out where it is `normal`.",
-        ),
-    ] = None
-    limit_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
-    debounce_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
+    order_key: str | None = left_out("Of its operation. Left out without one.")
+    priority: Priority | None = Field(
+        default=None,
+        exclude_if=lambda priority: priority in {None, Priority.NORMAL},
+        description="Of its operation. Left out where it is `normal`.",
+    )
+    limit_key: str | None = left_out("Of its operation. Left out without one.")
+    debounce_key: str | None = left_out("Of its operation. Left out without one.")
     first_failed_at: Instant
     created_at: Instant
     status: Status
     archived_at: Instant | None
     archived_by: str | None
-    failure: Annotated[
-        FailureDetail | None,
-        left_out("More of the last failure. Left out where `detail` says all."),
-    ] = None
-    app_version: Annotated[
-        str | None, left_out("The version of the app that gave it up. Left out without `APP_VERSION`.")
-    ] = None
+    failure: FailureDetail | None = left_out("More of the last failure. Left out where `detail` says all.")
+    app_version: str | None = left_out(
+        "The version of the app that gave it up. Left out without `APP_VERSION`."
+    )
     replay_of: str | None
     replays: tuple[Replay, ...]
     notes: tuple[Note, ...]
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
     def of(cls, record: KeptDeadLetter, masking: Masking) -> Self:

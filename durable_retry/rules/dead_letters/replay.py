@@ -86,7 +86,7 @@ class PatchStep(Strict):
     op: Literal["add", "remove", "replace", "move", "copy", "test"]
     path: _Place
     value: Any = None
-    source: Annotated[_Place | None, Field(alias="from")] = None
+    source: _Place | None = Field(default=None, alias="from")
 
     @model_validator(mode="after")
     def _has_its_members(self) -> Self:
@@ -166,21 +166,17 @@ _MAX_CHANGES_BYTES: Final = 300_000
 class ReplayOptions(Strict):
     """How one dead letter or many are replayed."""
 
-    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
-    patch: Annotated[
-        Patch | None,
-        Field(
-            description="A change (JSON patch, RFC 6902) of the request, the input or the message as they "
-            "are shown. A dead letter that it does not fit is not replayed."
-        ),
-    ] = None
-    downstream_key: Annotated[
-        Literal["same", "new"] | None,
-        Field(
-            description="The key that the dependency deduplicates on: `same`, or `new` as for another "
-            "request. Left out, it is new when the call or the input was edited; other headers alone keep it."
-        ),
-    ] = None
+    note: NoteText | None = Field(default=None, description="Why, for whoever looks later.")
+    patch: Patch | None = Field(
+        default=None,
+        description="A change (JSON patch, RFC 6902) of the request, the input or the message as they "
+        "are shown. A dead letter that it does not fit is not replayed.",
+    )
+    downstream_key: Literal["same", "new"] | None = Field(
+        default=None,
+        description="The key that the dependency deduplicates on: `same`, or `new` as for another "
+        "request. Left out, it is new when the call or the input was edited; other headers alone keep it.",
+    )
 
     from_step: Annotated[
         str | None,

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -33,11 +33,9 @@ from durable_retry.rules.retry.history import History, PastAction, PastAttempt, 
 class OperationContent(Answer):
     """What an operation is to do: `request`, or `handler` and `input`."""
 
-    request: Annotated[
-        dict[str, Any] | None, left_out("As it was submitted; credentials in headers are masked.")
-    ] = None
-    handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None
-    input: Annotated[Any, left_out("What the handler gets.")] = None
+    request: dict[str, Any] | None = left_out("As it was submitted; credentials in headers are masked.")
+    handler: str | None = left_out("Left out where a request is sent.")
+    input: Any = left_out("What the handler gets.")
 
     # Without an annotation of what it returns, which would be the JSON schema.
     @model_serializer(mode="wrap")
@@ -78,78 +76,59 @@ class ListedOperation(Answer):
     attempts: tuple[PastAttempt, ...]
     next_attempt_at: Instant | None
     deadline_at: Instant | None
-    result: Annotated[
-        Any, Field(description="Of a call `status_code`, `headers`, `json` or `body`; of a handler `value`.")
-    ]
+    result: Any = Field(
+        description="Of a call `status_code`, `headers`, `json` or `body`; of a handler `value`."
+    )
     dead_letter: DeadLetterNote | None
     events: tuple[EventNote, ...]
     created_at: Instant
     updated_at: Instant
-    may_have_acted: Annotated[
-        bool,
-        Field(
-            exclude_if=operator.not_,
-            description="Whether an attempt, of this run or an earlier one, ended without a clear refusal: "
-            "the dependency may have acted. Left out where none did, and after success.",
-        ),
-    ] = False
-    waits: Annotated[tuple[PastWait, ...], Field(exclude_if=is_empty)] = ()
-    actions: Annotated[
-        tuple[PastAction, ...],
-        Field(exclude_if=is_empty, description="The latest five. Left out while there are none."),
-    ] = ()
-    handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None
-    start_at: Annotated[
-        Instant | None,
-        left_out("When it begins. Left out where that was at once."),
-    ] = None
-    order_key: Annotated[
-        str | None, left_out("Operations of one order key run one after the other. Left out without one.")
-    ] = None
-    order_on_failure: Annotated[
-        Literal["block", "skip"] | None,
-        left_out("What becomes of those behind it when it ends as a dead letter."),
-    ] = None
-    priority: Annotated[
-        Priority | None, left_out("Who goes first where operations wait. Left out where it is `normal`.")
-    ] = None
-    limit_key: Annotated[
-        str | None, left_out("Whose share of the dependency's limits it uses. Left out without one.")
-    ] = None
-    debounce_key: Annotated[
-        str | None,
-        left_out("A later operation with it replaces this one while it waits."),
-    ] = None
-    replaced_by: Annotated[
-        str | None,
-        left_out("The later operation with its debounce key, for which it was cancelled."),
-    ] = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
-    submitted_by: Annotated[
-        str | None, left_out("The person or the key that submitted or replayed it. Left out when not known.")
-    ] = None
-    replay_of: Annotated[
-        str | None, left_out("The dead letter that it replays. Left out in a first run.")
-    ] = None
-    trace_id: Annotated[str | None, left_out("Of the caller's trace. Left out without one.")] = None
-    trace_url: Annotated[
-        str | None, left_out("Where it is looked at. Left out without the app setting `TRACE_URL`.")
-    ] = None
+    may_have_acted: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        description="Whether an attempt, of this run or an earlier one, ended without a clear refusal: "
+        "the dependency may have acted. Left out where none did, and after success.",
+    )
+    waits: tuple[PastWait, ...] = Field(default=(), exclude_if=is_empty)
+    actions: tuple[PastAction, ...] = Field(
+        default=(), exclude_if=is_empty, description="The latest five. Left out while there are none."
+    )
+    handler: str | None = left_out("Left out where a request is sent.")
+    start_at: Instant | None = left_out("When it begins. Left out where that was at once.")
+    order_key: str | None = left_out(
+        "Operations of one order key run one after the other. Left out without one."
+    )
+    order_on_failure: Literal["block", "skip"] | None = left_out(
+        "What becomes of those behind it when it ends as a dead letter."
+    )
+    priority: Priority | None = left_out(
+        "Who goes first where operations wait. Left out where it is `normal`."
+    )
+    limit_key: str | None = left_out("Whose share of the dependency's limits it uses. Left out without one.")
+    debounce_key: str | None = left_out("A later operation with it replaces this one while it waits.")
+    replaced_by: str | None = left_out(
+        "The later operation with its debounce key, for which it was cancelled."
+    )
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+    submitted_by: str | None = left_out(
+        "The person or the key that submitted or replayed it. Left out when not known."
+    )
+    replay_of: str | None = left_out("The dead letter that it replays. Left out in a first run.")
+    trace_id: str | None = left_out("Of the caller's trace. Left out without one.")
+    trace_url: str | None = left_out("Where it is looked at. Left out without the app setting `TRACE_URL`.")
 
 
 class OperationReplay(Answer):
     """A replay of one of an operation's dead letters."""
 
-    dead_letter_id: Annotated[str, Field(description="The one that was replayed.")]
+    dead_letter_id: str = Field(description="The one that was replayed.")
     reason: DeadLetterReason
     requested_at: Instant
     by: str | None
     note: str | None
-    action_id: Annotated[str | None, Field(description="The bulk action that it was part of.")]
-    status: Annotated[
-        OperationState | None, Field(description="What has become of it; null when that is not known.")
-    ]
-    failed_again: Annotated[str | None, Field(description="The dead letter that it ended as.")]
+    action_id: str | None = Field(description="The bulk action that it was part of.")
+    status: OperationState | None = Field(description="What has become of it; null when that is not known.")
+    failed_again: str | None = Field(description="The dead letter that it ended as.")
 
 
 class OperationDocument(ListedOperation, OperationContent):
@@ -158,22 +137,16 @@ class OperationDocument(ListedOperation, OperationContent):
     An operation shows them while the task hub has its history; its record, which lives longer, has neither.
     """
 
-    steps: Annotated[
-        tuple[StepNote, ...] | None,
-        left_out("A handler's steps, as they began. Left out where a request is sent."),
-    ] = None
-    waits_for: Annotated[
-        str | None,
-        left_out("Whose circuit a step waits for. Left out while it is the operation's own, or none."),
-    ] = None
-    heartbeat: Annotated[
-        HeartbeatNote | None,
-        left_out("Of a handler that reports progress. Left out before it does."),
-    ] = None
-    replays: Annotated[
-        tuple[OperationReplay, ...],
-        Field(exclude_if=is_empty, description="The latest first. Left out while there are none."),
-    ] = ()
+    steps: tuple[StepNote, ...] | None = left_out(
+        "A handler's steps, as they began. Left out where a request is sent."
+    )
+    waits_for: str | None = left_out(
+        "Whose circuit a step waits for. Left out while it is the operation's own, or none."
+    )
+    heartbeat: HeartbeatNote | None = left_out("Of a handler that reports progress. Left out before it does.")
+    replays: tuple[OperationReplay, ...] = Field(
+        default=(), exclude_if=is_empty, description="The latest first. Left out while there are none."
+    )
 
 
 class AcceptedOperation(Answer):

@@ -18,7 +18,7 @@ and removed as steps are.
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -86,9 +86,9 @@ class StepNote(Answer):
 
     name: str
     status: StepState
-    attempts: Annotated[int, Field(description="Of this step, the present one included.")]
-    result: Annotated[Any, Field(description="What it returned; null until it has succeeded.")]
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    attempts: int = Field(description="Of this step, the present one included.")
+    result: Any = Field(description="What it returned; null until it has succeeded.")
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 HEARTBEAT: Final = "~heartbeat"
@@ -98,5 +98,5 @@ class HeartbeatNote(Answer):
     """The latest heartbeat of a handler."""
 
     at: Instant
-    attempt: Annotated[int, Field(description="The attempt that reported it, or began with it.")]
-    progress: Annotated[Any, Field(description="What it reported; the next attempt gets it.")]
+    attempt: int = Field(description="The attempt that reported it, or began with it.")
+    progress: Any = Field(description="What it reported; the next attempt gets it.")

@@ -44,18 +44,15 @@ class _Steering(Strict):
 class PauseOptions(_Steering):
     """How one operation or many are paused."""
 
-    reason: Annotated[
-        Annotated[str, Field(min_length=1, max_length=200)] | None,
-        Field(description="Why, for whoever looks at it."),
-    ] = None
-    for_seconds: Annotated[
-        PositiveSeconds | None,
-        Field(description="How long it lasts; null means until somebody resumes the operation."),
-    ] = None
-    stops_deadline: Annotated[
-        bool,
-        Field(description="Whether the operation gets the time of the pause on top of its deadline."),
-    ] = False
+    reason: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Why, for whoever looks at it."
+    )
+    for_seconds: PositiveSeconds | None = Field(
+        default=None, description="How long it lasts; null means until somebody resumes the operation."
+    )
+    stops_deadline: bool = Field(
+        default=False, description="Whether the operation gets the time of the pause on top of its deadline."
+    )
 
 
 class Try(Strict):
@@ -92,17 +89,16 @@ class Pause(PauseOptions):
 class ResumeOptions(_Steering):
     """What of one operation or many is changed before they go on; null leaves it."""
 
-    retry: Annotated[
-        RetryOverride | None,
-        Field(description="Changes to its policy, within what the dependency allows."),
-    ] = None
-    deadline_seconds: Annotated[
-        Seconds | None, Field(description="For the rest of it, from when it goes on; 0 means no deadline.")
-    ] = None
-    priority: Annotated[PriorityName | None, Field(description="Who goes first from then on.")] = None
-    at_once: Annotated[
-        bool, Field(description="Whether one that is not paused is paused, changed and resumed by this.")
-    ] = False
+    retry: RetryOverride | None = Field(
+        default=None, description="Changes to its policy, within what the dependency allows."
+    )
+    deadline_seconds: Seconds | None = Field(
+        default=None, description="For the rest of it, from when it goes on; 0 means no deadline."
+    )
+    priority: PriorityName | None = Field(default=None, description="Who goes first from then on.")
+    at_once: bool = Field(
+        default=False, description="Whether one that is not paused is paused, changed and resumed by this."
+    )
 
     def change(self, limits: RetryPolicy, present: RetryPolicy) -> "Change":
         """Return the change, with its policy.
@@ -137,10 +133,9 @@ class Resume(ResumeOptions):
 
     model_config = with_example(reason="The supplier is back.", retry={"max_attempts": 3}, priority="high")
 
-    reason: Annotated[
-        Annotated[str, Field(min_length=1, max_length=200)] | None,
-        Field(description="Why, for whoever looks at it."),
-    ] = None
+    reason: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Why, for whoever looks at it."
+    )
 
 
 _SHOWN_WAITS: Final = 10

@@ -19,11 +19,9 @@ SHOWN_KEYS: Final = 10
 class LimitsDocument(LimitsSummary):
     """The limits of a dependency at this moment, and their use."""
 
-    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
-    waiting: Annotated[
-        int, Field(description=f"Attempts that wait, up to {KEPT_PLACES}: those that go first.")
-    ]
-    waiting_by_priority: Annotated[dict[Priority, int], Field(description="The same by priority.")]
+    lent: int = Field(description="Attempts under way beyond the workers' shares.")
+    waiting: int = Field(description=f"Attempts that wait, up to {KEPT_PLACES}: those that go first.")
+    waiting_by_priority: dict[Priority, int] = Field(description="The same by priority.")
     waiting_by_key: Annotated[
         dict[str, int],
         Field(

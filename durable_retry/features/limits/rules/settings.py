@@ -155,11 +155,11 @@ def limits_of(dependency: Dependency) -> LimitSettings:
 class LimitsSummary(Answer):
     """The limits of a dependency; 0 means no limit."""
 
-    max_concurrency: Annotated[int, Field(description="Attempts at once.")]
-    rate_per_second: Annotated[float, Field(description="Starts per second.")]
-    shared_concurrency: Annotated[
-        int, Field(description="Of the attempts at once, what workers start of their own accord.")
-    ]
+    max_concurrency: int = Field(description="Attempts at once.")
+    rate_per_second: float = Field(description="Starts per second.")
+    shared_concurrency: int = Field(
+        description="Of the attempts at once, what workers start of their own accord."
+    )
 
 
 def limits_summary(limits: LimitSettings) -> LimitsSummary:

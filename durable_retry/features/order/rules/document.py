@@ -1,7 +1,7 @@
 """What people see of order lanes."""
 
 from itertools import islice
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 from pydantic import Field
 
@@ -16,12 +16,10 @@ class LanePlace(Answer):
     """The place of an operation in the lane of its order key."""
 
     operation_id: str
-    accepted_at: Annotated[
-        Instant, Field(description="When it was accepted, or began where that was to be later.")
-    ]
-    dead_letter_id: Annotated[
-        str | None, left_out("What it ended as and keeps its place with. Left out while it runs or waits.")
-    ] = None
+    accepted_at: Instant = Field(description="When it was accepted, or began where that was to be later.")
+    dead_letter_id: str | None = left_out(
+        "What it ended as and keeps its place with. Left out while it runs or waits."
+    )
 
     @classmethod
     def of(cls, lane: Lane, place: Place) -> Self:
@@ -35,18 +33,16 @@ class LanePlace(Answer):
 class ListedOrderLane(Answer):
     """Operations of one order key, of which one runs at a time."""
 
-    order_key: Annotated[str, Field(description="As the operations have it.")]
-    blocked: Annotated[bool, Field(description="Whether the operation in front ended as a dead letter.")]
-    front: Annotated[LanePlace | None, Field(description="Who has the turn; null for an empty lane.")]
-    front_since: Annotated[Instant | None, Field(description="Since when it is in front.")]
-    waiting: Annotated[int, Field(description="How many are behind it.")]
-    queue: Annotated[
-        tuple[LanePlace, ...] | None,
-        Field(
-            exclude_if=is_none,
-            description=f"Who waits, the next first; at most {SHOWN_PLACES}. Left out in a list of several.",
-        ),
-    ] = None
+    order_key: str = Field(description="As the operations have it.")
+    blocked: bool = Field(description="Whether the operation in front ended as a dead letter.")
+    front: LanePlace | None = Field(description="Who has the turn; null for an empty lane.")
+    front_since: Instant | None = Field(description="Since when it is in front.")
+    waiting: int = Field(description="How many are behind it.")
+    queue: tuple[LanePlace, ...] | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description=f"Who waits, the next first; at most {SHOWN_PLACES}. Left out in a list of several.",
+    )
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
@@ -65,9 +61,9 @@ class ListedOrderLane(Answer):
 class OrderLane(ListedOrderLane):
     """Operations of one order key, and who waits."""
 
-    queue: Annotated[
-        tuple[LanePlace, ...], Field(description=f"Who waits, the next first; at most {SHOWN_PLACES}.")
-    ] = ()
+    queue: tuple[LanePlace, ...] = Field(
+        default=(), description=f"Who waits, the next first; at most {SHOWN_PLACES}."
+    )
 
     @classmethod
     def that_nobody_can_read(cls, order_key: str, why: str) -> Self:

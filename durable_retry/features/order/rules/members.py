@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -58,17 +58,15 @@ class OrderKeys(Strict):
 class OrderMembers(Strict):
     """The members that a submission has of it."""
 
-    order_key: Annotated[
-        Label | None,
-        Field(description="Operations with it run one after the other, in the order of their acceptance."),
-    ] = None
-    order_on_failure: Annotated[
-        OrderOnFailureName | None,
-        Field(
-            description="What those behind it do when it ends as a dead letter; "
-            "null takes what the dependency has."
-        ),
-    ] = None
+    order_key: Label | None = Field(
+        default=None,
+        description="Operations with it run one after the other, in the order of their acceptance.",
+    )
+    order_on_failure: OrderOnFailureName | None = Field(
+        default=None,
+        description="What those behind it do when it ends as a dead letter; "
+        "null takes what the dependency has.",
+    )
 
 
 class _Ordering(Members):

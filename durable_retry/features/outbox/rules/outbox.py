@@ -414,29 +414,27 @@ class OutboxEvent(Answer):
     dependency: str | None
     path: str | None
     detail: str | None
-    attempt_count: Annotated[
-        int | None, Field(description="Since it last became pending; null in a list of pending events.")
-    ] = None
+    attempt_count: int | None = Field(
+        default=None, description="Since it last became pending; null in a list of pending events."
+    )
     created_at: Instant
     pending_since: Instant
     sent_at: Instant | None = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 class OutboxEventDocument(OutboxEvent):
     """A follow-up message with its data, and what became of the attempts to send it."""
 
-    data: Annotated[Any, Field(description="As it is sent; secrets are masked.")]
+    data: Any = Field(description="As it is sent; secrets are masked.")
     correlation_id: str | None
-    attempts: Annotated[
-        tuple[PastAttempt, ...],
-        Field(description="Of a pending event the latest, of a failed one those of its dead letter."),
-    ] = ()
+    attempts: tuple[PastAttempt, ...] = Field(
+        default=(), description="Of a pending event the latest, of a failed one those of its dead letter."
+    )
     next_attempt_at: Instant | None = None
-    why: Annotated[
-        str | None,
-        Field(description="What holds the next attempt up; null where the last attempt says it."),
-    ] = None
+    why: str | None = Field(
+        default=None, description="What holds the next attempt up; null where the last attempt says it."
+    )
     dead_letter_id: str | None = None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -41,22 +41,22 @@ class BatchItem(Answer):
     operation_id: str | None = None
     status: OperationState = OperationState.PENDING
     error: str | None = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 class BatchSummary(Answer):
     """Where a batch stands, without its items."""
 
     batch_id: str
-    key: Annotated[str | None, Field(description="The caller's; null without one.")] = None
+    key: str | None = Field(default=None, description="The caller's; null without one.")
     status: BatchState
     max_concurrency: int
     tolerated_failures: int
     counts: BatchCounts
     created_at: Instant
     finished_at: Instant | None
-    reason: Annotated[str | None, left_out("Why it counts as failed. Left out unless it does.")] = None
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    reason: str | None = left_out("Why it counts as failed. Left out unless it does.")
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 class BatchDocument(BatchSummary):
@@ -97,7 +97,7 @@ class SagaPart(Answer):
     key: str
     status: PartState | None
     error: str | None
-    dead_letter_id: Annotated[str | None, left_out("Left out where it did not end as one.")] = None
+    dead_letter_id: str | None = left_out("Left out where it did not end as one.")
 
 
 class SagaStepDocument(SagaPart):
@@ -113,31 +113,26 @@ class SagaDocument(Answer):
     """Where a saga stands: the names of steps that stand, were undone, or are in doubt."""
 
     saga_id: str
-    key: Annotated[str | None, left_out("The caller's; left out without one.")] = None
+    key: str | None = left_out("The caller's; left out without one.")
     status: SagaState
-    error: Annotated[str | None, left_out("That of the step that failed. Left out while none did.")] = None
-    reason: Annotated[
-        str | None,
-        left_out("The same in words, such as `charge was refused (402)`. Left out while no step failed."),
-    ] = None
-    effect: Annotated[
-        Effect | None,
-        left_out(
-            "What is left of one whose step failed, once it is over: `undone`, `none` (nothing "
-            "was to be undone), `unknown`, or `stands` (a compensation failed). Left out otherwise."
-        ),
-    ] = None
+    error: str | None = left_out("That of the step that failed. Left out while none did.")
+    reason: str | None = left_out(
+        "The same in words, such as `charge was refused (402)`. Left out while no step failed."
+    )
+    effect: Effect | None = left_out(
+        "What is left of one whose step failed, once it is over: `undone`, `none` (nothing "
+        "was to be undone), `unknown`, or `stands` (a compensation failed). Left out otherwise."
+    )
     steps: tuple[SagaStepDocument, ...] = ()
     stands: tuple[str, ...] = ()
     undone: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     created_at: Instant
     updated_at: Instant
-    restarts: Annotated[
-        tuple[SagaRestart, ...],
-        Field(exclude_if=is_empty, description="Its restarts, the oldest first. Left out without any."),
-    ] = ()
-    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    restarts: tuple[SagaRestart, ...] = Field(
+        default=(), exclude_if=is_empty, description="Its restarts, the oldest first. Left out without any."
+    )
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
 def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:

@@ -55,27 +55,23 @@ class RestartBody(Strict):
             "Left out, every step that stands is kept: the run goes on where the saga failed.",
         ),
     ] = None
-    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
-    confirmed: Annotated[
-        dict[str, ConfirmedEffect] | None,
-        Field(
-            description="What you found of steps whose compensation did not succeed and may have taken "
-            "effect, by name: `undone`, or `stands` if the compensation did nothing. It is kept with the "
-            "restart."
-        ),
-    ] = None
+    note: NoteText | None = Field(default=None, description="Why, for whoever looks later.")
+    confirmed: dict[str, ConfirmedEffect] | None = Field(
+        default=None,
+        description="What you found of steps whose compensation did not succeed and may have taken "
+        "effect, by name: `undone`, or `stands` if the compensation did nothing. It is kept with the "
+        "restart.",
+    )
 
 
 class RestartedSaga(Answer):
     """A saga that was restarted: what runs again, and what is kept."""
 
     saga_id: str
-    restart: Annotated[int, Field(description="Counts the restarts of the saga, from 1.")]
-    from_step: Annotated[
-        str | None, Field(description="The first step that runs; null when all of them stand.")
-    ]
-    runs: Annotated[tuple[str, ...], Field(description="Names of the steps that run, in their order.")]
-    keeps: Annotated[tuple[str, ...], Field(description="Names of the steps that stand and do not run.")]
+    restart: int = Field(description="Counts the restarts of the saga, from 1.")
+    from_step: str | None = Field(description="The first step that runs; null when all of them stand.")
+    runs: tuple[str, ...] = Field(description="Names of the steps that run, in their order.")
+    keeps: tuple[str, ...] = Field(description="Names of the steps that stand and do not run.")
 
 
 def with_confirmed(saga: Saga, confirmed: Mapping[str, ConfirmedEffect]) -> Saga:
