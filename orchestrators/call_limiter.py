@@ -1,6 +1,6 @@
-"""`call_next`: tells one that waits for a slot of a limit that one is free, for the entity `call_limiter`.
+"""`call_next`: tells those who wait for a slot of a limit that one is free, for the entity `call_limiter`.
 
-It goes on by itself where the event is lost.
+They go on by themselves where the event is lost.
 """
 
 from typing import Any
@@ -16,8 +16,9 @@ blueprint = df.Blueprint()
 
 
 def call_next(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
-    """Tell the instance `waiter` that a slot of `dependency` is free."""
-    ctx.send_event(input_["waiter"], SLOT_EVENT, data={"dependency": input_["dependency"]})
+    """Tell the instances `waiters` that a slot of `dependency` is free."""
+    for waiter in input_["waiters"]:
+        ctx.send_event(waiter, SLOT_EVENT, data={"dependency": input_["dependency"]})
     yield from ()
 
 

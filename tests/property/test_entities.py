@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 import entities
 from durable_retry.base.json_forms import to_ms
+from durable_retry.features.limits.rules.calls import look, successors
 from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, name_of
-from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave
+from durable_retry.features.limits.rules.limiter import acquire, give_back, leave
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left, passed_to, released, taken
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
@@ -37,7 +39,7 @@ from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
-    "CallLimiter": frozenset({"acquire", "give_back", "leave", "reset"}),
+    "CallLimiter": frozenset({"acquire", "give_back", "leave", "look", "reset"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand", "freeze", "key_changed", "gone", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
@@ -144,6 +146,19 @@ def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place()
     limiter, _ = acquire(limiter, asking(1, 0), after(2))
     assert len(limiter.leases) == 0
     assert acquire(limiter, asking(2, 3), after(3))[1] == Slot("op-2:1", after(3))
+
+
+def test_looks_that_come_twice_early_or_late_lend_no_slot_and_lose_nobody_who_waits() -> None:
+    limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
+    assert isinstance(granted, Slot)
+    limiter, _ = acquire(limiter, replace(asking(2, 0), waiter="op-2"), NOON)
+    limiter, called = successors(give_back(limiter, granted, after(1)))
+    for at in (1.5, 3.0, 3.0, 5.5):
+        limiter, told = look(limiter, after(at))
+        called += told
+        assert len(limiter.leases) == 0
+    assert called == ("op-2", "op-2"), "what came too early says nothing, and a second one that it is gone"
+    assert acquire(limiter, asking(2, 6), after(6))[1] == Slot("op-2:1", after(6))
 
 
 def test_a_late_message_of_a_start_in_a_share_takes_no_slot_from_a_later_request() -> None:

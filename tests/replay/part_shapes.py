@@ -91,11 +91,11 @@ def _turns() -> dict[str, Shape]:
 
 
 def _next_calls() -> dict[str, Shape]:
-    def told(waiter: str) -> Shape:
-        given = {"waiter": waiter, "dependency": "payments"}
+    def told(*waiters: str) -> Shape:
+        given = {"waiters": list(waiters), "dependency": "payments"}
         return Shape("next-1", given, lambda _name, _given: None)
 
-    return {"operation": told("op-1"), "outbox": told("outbox-op-1")}
+    return {"operation": told("op-1"), "several": told("op-1", "outbox-op-1")}
 
 
 def _calls() -> dict[str, Shape]:

@@ -43,8 +43,9 @@ from durable_retry.features.in_process import call as calls
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.fair import FairShares
 from durable_retry.features.limits.rules.leases import Lease
-from durable_retry.features.limits.rules.limiter import Limiter, _Asking
+from durable_retry.features.limits.rules.limiter import _Asking
 from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.lookup.rules import Answer, Inquiry
 from durable_retry.features.order import lanes
 from durable_retry.features.order.rules.lane import Lane, Place, Tail, Turn, taken

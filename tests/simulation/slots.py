@@ -10,8 +10,9 @@ from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
 from durable_retry.features.limits.rules.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
 from durable_retry.features.limits.rules.leases import Lease, name_of
-from durable_retry.features.limits.rules.limiter import EARLY_MS, LATE, UNUSED, Limiter
+from durable_retry.features.limits.rules.limiter import EARLY_MS
 from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import LATE, UNUSED, Limiter
 from durable_retry.rules.retry.slots import Slot, SlotAnswer, SlotPostponed, SlotRequest
 from tests.simulation.entities import Operated
 from tests.simulation.world import World

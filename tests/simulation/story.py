@@ -24,7 +24,7 @@ from durable_retry.dead_letters.index import read_summary
 from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.debounce.names import DEBOUNCE
-from durable_retry.features.limits.rules.limiter import Limiter
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.order.lanes import LOOKED_AT
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import lane_of_state

@@ -13,14 +13,11 @@ from itertools import count
 from random import Random
 
 from durable_retry.base.names import Priority
-from durable_retry.features.limits.rules.limiter import (
-    Limiter,
-    acquire,
-    give_back,
-    leave,
-)
+from durable_retry.features.limits.rules.calls import look, next_look, successors
+from durable_retry.features.limits.rules.limiter import acquire, give_back, leave
 from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.limits.rules.share import Part, WorkerShare
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import DOOR_SECONDS, Leaving, Slot, SlotPostponed, SlotRequest, is_valid
 from tests.support.builders import NOON
 
@@ -56,6 +53,7 @@ class Attempt:
     slot: Slot | None = None
     was_at_door: bool = False
     is_waiting: bool = False
+    is_called: bool = False  # while it waited for an answer
 
 
 @dataclass
@@ -78,6 +76,7 @@ class Crowd:
         self.steps: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
         self.stopped: tuple[float, float] = (-1.0, -1.0)
+        self.by_name: dict[str, Attempt] = {}
 
     @property
     def at(self) -> datetime:
@@ -106,6 +105,7 @@ class Crowd:
         new = [Attempt(f"op-{first + n}:1", at, holds, key, priority) for n in range(number)]
         for attempt in new:
             self.attempts.append(attempt)
+            self.by_name[attempt.name] = attempt
             self.plan(at + self.hop(), partial(self.come, attempt))
         return new
 
@@ -117,7 +117,7 @@ class Crowd:
                 attempt.is_gone = True
                 if says_so:
                     leaving = Leaving(attempt.name, is_gone=True, waiter=attempt.name)
-                    self.send(lambda: leave(self.limiter, leaving, self.at))
+                    self.send(lambda: successors(leave(self.limiter, leaving, self.at)))
 
         for attempt in attempts:
             self.plan(at, partial(go, attempt))
@@ -133,11 +133,25 @@ class Crowd:
             step()
         return self
 
-    def send(self, change: Callable[[], Limiter]) -> None:
+    def send(self, change: Callable[[], tuple[Limiter, tuple[str, ...]]]) -> None:
+        """Send the limiter a signal; it has those told that it calls."""
+
         def arrive() -> None:
-            self.limiter = change()
+            limiter, called = change()
+            self.keep(limiter)
+            for name in called:
+                # An orchestration that starts tells them.
+                self.plan(self.now + self.hop() + self.hop(), partial(self.called, self.by_name[name]))
 
         self.plan(self.now + self.hop(), arrive)
+
+    def keep(self, limiter: Limiter) -> None:
+        """Store the limiter's state, and let it look when that is due."""
+        self.limiter, look_at = next_look(limiter)
+        if look_at is not None:
+            after_seconds = max((look_at - self.at).total_seconds(), 0.0)
+            late = self.draw.uniform(*self.backend.timer)
+            self.plan(self.now + after_seconds + late, lambda: self.send(lambda: look(self.limiter, self.at)))
 
     def come(self, attempt: Attempt, share: WorkerShare | None = None) -> None:
         """Let an attempt come to a worker."""
@@ -162,7 +176,7 @@ class Crowd:
             self.start(attempt, None)
         elif attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None
-            self.send(lambda: give_back(self.limiter, slot, self.at))
+            self.free(slot)
             self.ask(attempt)
         elif share.may_wait(part, attempt.ahead) and not attempt.was_at_door:
             self.wait_at_door(attempt, share)
@@ -172,7 +186,7 @@ class Crowd:
             ahead=attempt.ahead if attempt.has_waited else None,
         ):
             if attempt.has_waited:
-                self.send(lambda: leave(self.limiter, Leaving(attempt.name), self.at))
+                self.send(lambda: successors(leave(self.limiter, Leaving(attempt.name), self.at)))
             self.start(attempt, share)
         else:
             self.ask(attempt)
@@ -210,7 +224,8 @@ class Crowd:
                 limit_key=attempt.limit_key,
                 waiter=attempt.name,
             )
-            self.limiter, answer = acquire(self.limiter, request, self.at)
+            limiter, answer = acquire(self.limiter, request, self.at)
+            self.keep(limiter)
             attempt.asks += 1
             self.plan(self.now + self.hop(), lambda: self.hear(attempt, answer))
 
@@ -224,7 +239,7 @@ class Crowd:
         if isinstance(answer, Slot):
             attempt.slot = answer
             if attempt.is_gone:
-                self.send(lambda: give_back(self.limiter, answer, self.at))
+                self.free(answer)
             self.plan(self.now + self.hop(), lambda: self.come(attempt))
             return
         attempt.has_waited, attempt.ahead, attempt.is_waiting = True, answer.ahead, True
@@ -236,6 +251,9 @@ class Crowd:
                 self.come(attempt)
 
         self.plan(at + self.draw.uniform(*self.backend.timer), fire)
+        if attempt.is_called:
+            attempt.is_called = False
+            self.called(attempt)
 
     def start(self, attempt: Attempt, share: WorkerShare | None) -> None:
         attempt.started = self.now
@@ -252,14 +270,18 @@ class Crowd:
         self.plan(self.now + attempt.holds, end)
 
     def give_back(self, slot: Slot) -> None:
-        self.send(lambda: give_back(self.limiter, slot, self.at))
-        by_name = {attempt.name: attempt for attempt in self.attempts}
+        self.free(slot)
         for name in slot.calls or ():
-            self.plan(self.now + self.hop(), partial(self.called, by_name[name]))
+            self.plan(self.now + self.hop(), partial(self.called, self.by_name[name]))
+
+    def free(self, slot: Slot) -> None:
+        self.send(lambda: successors(give_back(self.limiter, slot, self.at)))
 
     def called(self, attempt: Attempt) -> None:
         """Let an attempt that waits ask, since a slot is free."""
-        if attempt.is_waiting and not attempt.is_gone:
+        if not attempt.is_waiting:
+            attempt.is_called = True
+        elif not attempt.is_gone:
             attempt.is_waiting = False
             self.plan(self.now + self.hop(), lambda: self.ask(attempt))
 

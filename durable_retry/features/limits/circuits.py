@@ -5,8 +5,8 @@ from typing import Any, Final
 from durable_retry.base.answers import Page
 from durable_retry.circuit.circuits import CircuitDocuments
 from durable_retry.features.limits.rules.document import LimitedCircuit, ListedCircuit, limits_view
-from durable_retry.features.limits.rules.limiter import Limiter
 from durable_retry.features.limits.rules.settings import limits_of, limits_summary
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.store import read_limiter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency

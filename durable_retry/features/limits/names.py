@@ -6,4 +6,7 @@ LIMITS: Final = "limits"
 """The feature, and its key of a dependency."""
 
 CALL_NEXT: Final = "call_next"
-"""The orchestration that tells one that waits of a free slot."""
+"""The orchestration that tells those that wait of a free slot."""
+
+LOOK: Final = "look"
+"""The signal of the entity `call_limiter` to itself: after a free slot that nobody came for."""

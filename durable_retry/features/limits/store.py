@@ -1,7 +1,7 @@
 """The state of the entity `call_limiter`."""
 
 from durable_retry.base.answers import read_or
-from durable_retry.features.limits.rules.limiter import Limiter
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.hub.entity_ids import limiter_id
 from durable_retry.hub.task_hub import TaskHub
 

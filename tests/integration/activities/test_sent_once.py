@@ -22,8 +22,9 @@ from durable_retry.base.names import Category
 from durable_retry.circuit import cache
 from durable_retry.features.handler_attempts import gate as gates
 from durable_retry.features.handler_attempts.call_transport import CallTransport
-from durable_retry.features.limits.rules.limiter import Limiter, acquire, give_back, leave
+from durable_retry.features.limits.rules.limiter import acquire, give_back, leave
 from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.handlers import Call, Rejected, Transient, registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth

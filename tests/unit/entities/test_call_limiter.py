@@ -1,6 +1,8 @@
+from datetime import datetime, timedelta
 from typing import Any
 
 from azure.durable_functions.testing import execute_entity
+from azure.durable_functions.testing.entity import EntitySignalAction, OrchestrationStartAction
 
 from durable_retry.app import harden_runtime
 from durable_retry.base.json_forms import to_ms
@@ -13,9 +15,9 @@ from tests.support.builders import NOON
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
 
 
-def run(operation: str, request: dict[str, Any], state: Any = None) -> Any:
+def run(operation: str, request: dict[str, Any], state: Any = None, at: datetime = NOON) -> Any:
     harden_runtime()
-    with clock.reading(lambda: NOON):
+    with clock.reading(lambda: at):
         return execute_entity(CallLimiter, operation, request, state, entity_key="payments")
 
 
@@ -51,20 +53,26 @@ def test_an_attempt_that_started_in_a_share_leaves_its_place_to_others() -> None
 def waiting(lease_id: str, state: Any) -> Any:
     """Return the state when one waits for a slot to be told that it is free."""
     request = asking(lease_id) | {"waiter": lease_id, "has_waited": True}
-    places = run("acquire", request, state).get_state()["places"]
-    return {**state, "places": [[*place[:2], to_ms(NOON) + 90_000, *place[3:]] for place in places]}
+    return run("acquire", request, state).get_state()
 
 
 def started(done: Any) -> list[Any]:
-    return [each.get_input() for each in done.actions]
+    return [each.get_input() for each in done.actions if isinstance(each, OrchestrationStartAction)]
+
+
+def looks(done: Any) -> list[Any]:
+    """Return when the entity looks again."""
+    return [each.scheduled_time for each in done.actions if isinstance(each, EntitySignalAction)]
 
 
 def test_where_nobody_will_come_for_a_slot_that_is_given_back_one_that_waits_is_told() -> None:
     first = run("acquire", asking("a:1"))
     state = waiting("b:1", first.get_state())
     freed = run("give_back", first.get_result(), state)
-    assert started(freed) == [{"waiter": "b:1", "dependency": "payments"}]
-    assert started(run("give_back", first.get_result(), freed.get_state())) == [], "it is called by now"
+    assert started(freed) == [{"waiters": ["b:1"], "dependency": "payments"}]
+    assert looks(freed) == [NOON + timedelta(seconds=2)]
+    again = run("give_back", first.get_result(), freed.get_state())
+    assert (started(again), looks(again)) == ([], []), "it is called by now"
     assert started(run("leave", {"lease_id": "c:1", "is_gone": True}, state)) == [], "one is lent"
 
 
@@ -72,6 +80,19 @@ def test_when_the_one_that_was_called_leaves_and_nothing_is_lent_the_next_one_is
     first = run("acquire", asking("a:1"))
     state = waiting("c:1", waiting("b:1", first.get_state()))
     freed = run("give_back", first.get_result(), state)
-    assert started(freed)[0]["waiter"] == "b:1"
+    assert started(freed)[0]["waiters"] == ["b:1"]
     left = run("leave", {"lease_id": "b:1", "is_gone": True, "waiter": "b:1"}, freed.get_state())
-    assert started(left) == [{"waiter": "c:1", "dependency": "payments"}]
+    assert started(left) == [{"waiters": ["c:1"], "dependency": "payments"}]
+
+
+def test_when_it_looks_and_nobody_came_others_are_told() -> None:
+    first = run("acquire", asking("a:1"))
+    freed = run("give_back", first.get_result(), waiting("c:1", waiting("b:1", first.get_state())))
+    looked = run("look", {}, freed.get_state(), at=NOON + timedelta(seconds=2))
+    assert started(looked) == [{"waiters": ["c:1", "b:1"], "dependency": "payments"}]
+
+
+def test_after_a_reset_those_who_wait_ask_again() -> None:
+    first = run("acquire", asking("a:1"))
+    done = run("reset", {}, waiting("b:1", first.get_state()))
+    assert (started(done), looks(done)) == ([{"waiters": ["b:1"], "dependency": "payments"}], [])

@@ -9,8 +9,8 @@ from pydantic import Field
 from durable_retry.base.answers import is_empty
 from durable_retry.base.names import Priority
 from durable_retry.features.limits.rules.fair import KEPT_PLACES
-from durable_retry.features.limits.rules.limiter import Limiter
 from durable_retry.features.limits.rules.settings import LimitSettings, LimitsSummary, limits_summary
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.circuit.messages import CircuitDocument
 
 SHOWN_KEYS: Final = 10

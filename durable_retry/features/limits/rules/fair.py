@@ -51,13 +51,17 @@ class Place(JsonRow):
     """The place of an attempt that waits for a slot or a turn."""
 
     due_ms: int  # when the attempt was first due, in milliseconds since 1970, as they are quick to read
-    name: str  # of its lease, see `leases.name_of`
+    name: str  # of its lease, see `leases.name_of`; "" for one from behind that is called
     asks_ms: int  # when it asks again
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
     waiter: str | None = None  # the instance that is told when a slot is free; None for nobody
     is_called: bool | None = None  # whether it will be told, when a slot that is lent is given back
+
+    def is_of(self, name: str, waiter: str | None) -> bool:
+        """Whether an attempt has it."""
+        return self.name == name or (self.waiter is not None and self.waiter == waiter)
 
     def counts_less_than(self, other: "Place") -> bool:
         """Whether a second of waiting counts less for it."""
@@ -78,7 +82,7 @@ class Wait:
     longest_seconds: float  # the longest wait of one that has a place
     first_seconds: float  # the same of one that waits since now
     is_shared: bool = True  # whether other keys wait for it, too
-    turn_seconds: float = 0.0  # from one that goes to the next, where it waits for a slot
+    is_for_slot: bool = False  # whether it ends when a slot is given back
 
 
 @dataclass(frozen=True, slots=True)

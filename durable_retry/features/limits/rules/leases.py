@@ -109,6 +109,11 @@ class Leases(JsonShape):
                 over.append(lease)
         return over
 
+    def first_end(self, now: datetime) -> datetime | None:
+        """Return when the first of them expires; None without any."""
+        firsts = (_lease_at(kind, text, 0, now) for kind, text in self.texts.items())
+        return min((lease.asked_at + timedelta(seconds=lease.seconds) for lease in firsts), default=None)
+
     def by_mark(self) -> Counter[str]:
         """Return how many each limit key has."""
         width = _width_of(_KEYED)

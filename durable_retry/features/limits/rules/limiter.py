@@ -13,11 +13,7 @@ instants, and one that does not come holds nobody up. Who asks at any other time
 only when nobody before it is about to ask. What nobody took for a while goes to whoever asks. So every place
 and every turn ends by itself when its holder is gone, and nothing stays free while somebody asks.
 
-Where all slots are lent here, a slot comes with the names of those that are next (`Slot.calls`): whoever
-gives it back tells them that a slot is free, and they ask at once. So a crowd asks about three times each,
-however many wait. Where all that were called have left, the entity has the next one told (`successor`);
-where they are gone without a word, some ask by themselves, one after the other, and the first that finds a
-slot which nobody took has all others told in its turn.
+Where all slots are lent here, those who wait for one are told when it is free (`calls.py`), and ask at once.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -25,16 +21,15 @@ Requests and returns may come twice, late, and in another order: `base.asks`.
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, repeat
 from math import inf
 from typing import Final
 
-from durable_retry.base.json_forms import JsonShape, from_ms, to_ms
+from durable_retry.base.json_forms import from_ms, to_ms
 from durable_retry.base.text import counted
+from durable_retry.features.limits.rules.calls import KEPT_LINE, calls_of
 from durable_retry.features.limits.rules.fair import (
     KEPT_PLACES,
     NO_SHARES,
-    FairShares,
     Place,
     Wait,
     after_tail,
@@ -43,15 +38,14 @@ from durable_retry.features.limits.rules.fair import (
 )
 from durable_retry.features.limits.rules.leases import (
     LOOKED_AT,
-    NO_LEASES,
     Lease,
-    Leases,
     mark_of,
     name_of,
     was_answered,
     with_answered,
 )
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.rules.told import Told, with_told, with_told_again, without_told
 from durable_retry.rules.retry.slots import (
     DOOR_SECONDS,
@@ -75,24 +69,14 @@ LEAST_TAIL_SECONDS: Final = 0.05
 slots are free: so that places never run out."""
 LONGEST_TOLD_SECONDS: Final = 120.0
 """One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone."""
-GUARDED: Final = timedelta(seconds=10)
-GUARD_SPACING_SECONDS: Final = 0.25
-"""Within so long some of them ask by themselves, one after the other, as often as slots should be free and no
-oftener than that: where all that were called are gone, slots are free for no longer."""
-KEPT_LINE: Final = 1_000
-"""Waiters without a place that a state remembers, about 36 KB: one gets a place whenever one goes."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
 """Those who wait for a slot ask so many times as often as slots should be free, so that none stays free."""
 OVERDUE_PART: Final = 0.25
 """An attempt that lasts longer than the mean is looked at again after this part of what it is over by now."""
-LATE: Final = timedelta(seconds=3)
-"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds."""
 EARLY_MS: Final = 50
 """One that asks so much before its instant asks at it."""
-UNUSED: Final = timedelta(seconds=2)
-"""What nobody took for so long goes to whoever asks."""
 MOST_SOON_SECONDS: Final = 10.0
 """A slot is kept for one that asks within the mean duration of attempts, one second at least and this at
 most: it would not be back by then."""
@@ -107,113 +91,8 @@ FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
 """A newcomer asks again after so long, for a slot sooner, and so long after the one before it, however many
 seem to wait: they may be gone. So does everybody while nobody knows how long attempts take."""
-HANDOVER: Final = timedelta(seconds=1)
-"""After so long with attempts that wait, no worker starts anything of its own accord any more."""
-CROWDED_FOR: Final = timedelta(seconds=3)
-"""So long after the last attempt that had to wait, workers start nothing of their own accord yet: they wait
-for longer, see `WorkerShare`."""
-LASTED_WEIGHT: Final = 0.1
-"""Weight of the latest attempt in the mean duration."""
-SHORT_WEIGHT: Final = 0.5
-"""The same of one that took less than half of the mean: what was slow is over."""
 UNKNOWN_SECONDS: Final = 1.0
 """The mean duration before the first attempt has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limiter(JsonShape):
-    """State of the entity `call_limiter`."""
-
-    clock: datetime | None = None  # the latest instant of a message; time does not run backwards
-    leases: Leases = NO_LEASES  # attempts under way that it granted
-    last_start_at: datetime | None = None  # the latest start that was granted, by the rate
-    # When a slot was last given back, or lent to one that was expected.
-    moved_at: datetime | None = None
-    lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
-    answered: str = ""  # records of requests that were answered and hold no lease, or no longer
-    places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
-    line: tuple[str, ...] = ()  # the waiters of those behind, in the order in which they came
-    tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
-    # Since when, and until when, attempts had to wait for the rate; None when none has.
-    crowded_since: datetime | None = None
-    crowded_until: datetime | None = None
-    fair: FairShares | None = None  # what limit keys were granted; None while none is in use
-    told: tuple[Told, ...] | None = None  # answers to requests that were signalled; None without any
-
-    def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
-        """Return the state at an instant, without expired leases, and that instant: time never runs back."""
-        now = received_at if self.clock is None else max(self.clock, received_at)
-        current = replace(self, clock=now)
-        for lease in self.leases.expired(now):
-            current = current.without(lease)
-        return current, now
-
-    def without(self, lease: Lease) -> "Limiter":
-        """Return the state when a lease has ended; its request is not granted again."""
-        answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
-        return replace(self, leases=self.leases.without(lease.name), answered=answered)
-
-    def with_lasted(self, seconds: float | None) -> "Limiter":
-        """Return the state when an attempt has ended that took so long; None where none was made."""
-        if seconds is None:
-            return self
-        before = seconds if self.lasted_seconds is None else self.lasted_seconds
-        weight = SHORT_WEIGHT if seconds < before / 2 else LASTED_WEIGHT
-        return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))
-
-    def without_waiter(self, waiter: str | None) -> "Limiter":
-        """Return the state without one that waits and has no place; None is nobody."""
-        line = (other for other in self.line if other != waiter)
-        return self if waiter is None else replace(self, line=tuple(line))
-
-    @property
-    def called(self) -> Counter[str | None]:
-        """How many of each limit key are told when slots that are lent are given back."""
-        return Counter(place.limit_key for place in self.places if place.is_called)
-
-    def live_places(self, now: datetime) -> tuple[Place, ...]:
-        """Return the places of those that are not too late."""
-        late_ms = to_ms(now - LATE)
-        return tuple(place for place in self.places if place.asks_ms >= late_ms)
-
-    def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
-        """Return when the next start may be, by a rate."""
-        if self.last_start_at is None:
-            return now
-        since, until = self.crowded_since, self.crowded_until
-        is_crowded = since is not None and until is not None and now <= until
-        # Workers start their share of the rate of their own accord, unless attempts wait.
-        is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
-        rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
-        return max(now, self.last_start_at + timedelta(seconds=1 / rate))
-
-    def crowded(self, seconds: float, now: datetime) -> "Limiter":
-        """Return the state when an attempt waits for the rate for so long."""
-        goes_on = self.crowded_until is not None and self.crowded_until >= now
-        until = now + timedelta(seconds=seconds) + CROWDED_FOR
-        return replace(
-            self,
-            crowded_since=self.crowded_since if goes_on else now,
-            crowded_until=max(until, self.crowded_until or until),
-        )
-
-    def start_of(self, limit_key: str, now: datetime) -> datetime:
-        """Return when the next attempt of a key may start, by the rate of each key."""
-        return max(now, (self.fair or NO_SHARES).share_of(limit_key).next_start_at or now)
-
-    def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
-        """Return the state after a start at an instant was granted, if limit keys are in use."""
-        if self.in_use is None and own.limit_key is None:
-            return self
-        rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
-        following = None if rate <= 0 else at + timedelta(seconds=1 / rate)
-        return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
-
-    @property
-    def in_use(self) -> FairShares | None:
-        """The shares; None where limit keys are not in use."""
-        has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
-        return (self.fair or NO_SHARES) if has_keys else None
 
 
 def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tuple[Limiter, SlotAnswer]:
@@ -267,13 +146,14 @@ class _Asking:
     own: Place
     before: list[Place]  # of those who wait, those that go before it, in their order
     behind: list[Place]
+    is_known: bool  # whether it has a place
     is_due: bool  # whether it was told to ask now, or that a slot is free
     lent_by_key: Counter[str]  # by the marks of limit keys; empty where none has a bound
 
     @classmethod
     def of(cls, limiter: Limiter, request: SlotRequest, name: str, now: datetime) -> "_Asking":
         key, live = request.limit_key, limiter.live_places(now)
-        before = next((place for place in live if place.name == name), None)
+        before = next((place for place in live if place.is_of(name, request.waiter)), None)
         now_ms, due_ms = to_ms(now), to_ms(request.due_at)
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
         settings = LimitSettings.from_json(request.settings)
@@ -288,17 +168,18 @@ class _Asking:
         is_called = before is not None and before.is_called is True
         # While others are called, who asks by itself takes what they leave.
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
-        is_bound = settings.per_key is not None
+        limiter = replace(limiter, places=others, settings=replace(settings, weights=None))
         return cls(
-            replace(limiter, places=others).without_waiter(own.waiter),
+            limiter.heard(request.asked_at, now).without_waiter(own.waiter),
             request,
             settings,
             now,
             own,
             ordered[:at],
             ordered[at + 1 :],
+            before is not None,
             is_due or is_called,
-            limiter.leases.by_mark() if is_bound else Counter(),
+            limiter.lent_by_key,
         )
 
     @property
@@ -320,18 +201,10 @@ class _Asking:
         )
         if of_key:
             return by_key[self.own.limit_key]
-        return sum(min(number, self.room_of(key)) for key, number in by_key.items())
-
-    def room_of(self, limit_key: str | None) -> int:
-        """Return how many attempts of a key may start now by its own bounds."""
-        room, per_key = KEPT_PLACES, self.settings.per_key
-        if limit_key is None or per_key is None:
-            return room
-        if per_key.max_concurrency > 0:
-            room = per_key.max_concurrency - self.lent_by_key[mark_of(limit_key)]
-        if per_key.rate_per_second > 0:
-            room = min(room, int(self.limiter.start_of(limit_key, self.now) <= self.now))
-        return max(room, 0)
+        return sum(
+            min(number, self.limiter.room_of(key, self.lent_by_key, self.now))
+            for key, number in by_key.items()
+        )
 
     def answer(self) -> tuple[Limiter, SlotAnswer]:
         waits = (self.wait_for_key(), self.wait_for_slot(), self.wait_for_turn())
@@ -344,46 +217,16 @@ class _Asking:
             )
         per_key, key = self.settings.per_key, self.own.limit_key
         is_bound = key is not None and per_key is not None and per_key.max_concurrency > 0
-        if self.pool <= 0 and not is_bound:
+        if self.limiter.pool <= 0 and not is_bound:
             return limiter, Slot(turn_seconds=turn_seconds)
         mark = mark_of(key) if key is not None and is_bound else ""
         lease = Lease(self.own.name, self.request.asked_at, self.request.lease_seconds, mark)
         # What nobody took says that those who wait are gone, so the next one need not wait for them either.
-        moved_at = limiter.moved_at if self._is_unused(limiter.moved_at) else self.now
-        granted = replace(limiter, leases=limiter.leases.with_lease(lease), moved_at=moved_at or self.now)
-        granted, calls = self.calling(granted)
+        is_unused = limiter.is_unused(limiter.moved_at, self.now)
+        moved_at = (is_unused and limiter.moved_at) or self.now
+        granted, calls = calls_of(replace(limiter, places=(*self.before, *self.behind)), self.own)
+        granted = replace(granted, leases=limiter.leases.with_lease(lease), moved_at=moved_at)
         return granted, Slot(self.request.lease_id, self.request.asked_at, turn_seconds, calls=calls)
-
-    def calling(self, limiter: Limiter) -> tuple[Limiter, tuple[str, ...] | None]:
-        """Choose who is told when the slot of the attempt, which is granted, is given back.
-
-        As many of those that have a place are called as there are slots, so that one that does not come
-        leaves no slot free for long; and as many of those behind as there are places free.
-        """
-        if self.own.waiter is None:
-            return limiter, None
-        called, waiting, line = limiter.called, [*self.before, *self.behind], limiter.line
-        if called and self._is_unused(self.limiter.moved_at):
-            # None of them has come, so all others may be gone, too: who is not has a place when it comes.
-            line = (*(place.waiter for place in waiting if place.waiter and not place.is_called), *line)
-            called, waiting = Counter(), [place for place in waiting if place.waiter is None]
-        places, calls, left = list[Place](), list[str](), max(self.pool, 1) - called.total()
-        for place in waiting:
-            key = place.limit_key
-            if len(calls) < left and place.waiter and not place.is_called and called[key] < self.room_of(key):
-                called[key] += 1
-                calls.append(place.waiter)
-                places.append(replace(place, is_called=True))
-            else:
-                places.append(place)
-        behind = len(kept_within(KEPT_PLACES, chain(places, repeat(self.own)), place_bytes)) - len(places)
-        calls += line[:behind]
-        return replace(limiter, places=tuple(places), line=line[behind:]), tuple(calls) or None
-
-    @property
-    def pool(self) -> int:
-        """How many slots it lends."""
-        return self.settings.max_concurrency - self.settings.shared_concurrency
 
     @property
     def rate_text(self) -> str:
@@ -391,10 +234,10 @@ class _Asking:
 
     def wait_for_slot(self) -> Wait | None:
         """Return the wait of an attempt for which there is no free slot."""
-        if self.pool <= 0:
+        if self.limiter.pool <= 0:
             return None
-        free, mean = self.pool - len(self.limiter.leases), self.mean_seconds
-        if free > 0 and (self.is_due or self._is_unused(self.limiter.moved_at)):
+        free, mean = self.limiter.pool - len(self.limiter.leases), self.mean_seconds
+        if free > 0 and (self.is_due or self.limiter.is_unused(self.limiter.moved_at, self.now)):
             return None
         soon = min(max(mean, 1.0), MOST_SOON_SECONDS)
         if free > self.ahead(soon):
@@ -412,7 +255,7 @@ class _Asking:
             min(max(2 * mean, SOONEST_LONGEST_SECONDS), LATEST_LONGEST_SECONDS),
             FIRST_SLOT_ASK_SECONDS,
             is_shared,
-            mean / most,
+            is_for_slot=True,
         )
 
     def wait_for_turn(self) -> Wait | None:
@@ -423,7 +266,7 @@ class _Asking:
         next_at = self.limiter.next_start(self.settings, self.now)
         wait_seconds = (next_at - self.now).total_seconds()
         last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
-        may_go = self.is_due or self._is_unused(None if last is None else last + step)
+        may_go = self.is_due or self.limiter.is_unused(None if last is None else last + step, self.now)
         # With a slot it waits at its worker, so that none that is lent stays free for long.
         soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS
         if wait_seconds <= soon and (may_go or not self.ahead(soon)):
@@ -436,9 +279,6 @@ class _Asking:
             LONGEST_ASK_SECONDS,
             FIRST_ASK_SECONDS,
         )
-
-    def _is_unused(self, latest: datetime | None) -> bool:
-        return latest is None or latest + UNUSED <= self.now
 
     def wait_for_key(self) -> Wait | None:
         """Return the wait of an attempt whose limit key is at its own bound."""
@@ -502,12 +342,13 @@ class _Asking:
         if self.settings.rate_per_second > 0:
             limiter = limiter.crowded(wait.seconds, self.now)
         ordered = (*self.before, self.own, *self.behind)
-        kept = kept_within(KEPT_PLACES, ordered, place_bytes)
+        kept = kept_within(KEPT_PLACES, ordered if self.has_room else ordered[:-1], place_bytes)
         line = [place.waiter for place in ordered[len(kept) :] if place.waiter is not None]
         limiter = replace(limiter, line=(*limiter.line, *line)[:KEPT_LINE])
         has_place = len(kept) > len(self.before)
-        if self.is_told(wait) and (has_place or self.own.waiter in limiter.line):
-            limiter, seconds = self.on_guard(limiter, wait)
+        if self.own.waiter and wait.is_for_slot and (has_place or self.own.waiter in limiter.line):
+            # Where nobody comes for a free slot, those who wait may be gone, so it comes by itself.
+            seconds = LONGEST_TOLD_SECONDS if self.comes_somebody else wait.first_seconds
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
@@ -525,18 +366,16 @@ class _Asking:
         postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
         return replace(limiter, places=places), postponed
 
-    def on_guard(self, limiter: Limiter, wait: Wait) -> tuple[Limiter, float]:
-        """Return when one that will be told asks by itself: soon, where too few others do."""
-        spacing = timedelta(seconds=max(wait.turn_seconds, GUARD_SPACING_SECONDS))
-        guard_at = after_tail(limiter.tail_at, self.now, UNUSED.total_seconds(), spacing)
-        if guard_at > self.now + GUARDED:
-            return limiter, LONGEST_TOLD_SECONDS
-        return replace(limiter, tail_at=guard_at), (guard_at - self.now).total_seconds()
+    @property
+    def has_room(self) -> bool:
+        """Whether it may get a place: the last one to come goes behind those that have none."""
+        return bool(self.behind or not self.limiter.line or self.is_known)
 
-    def is_told(self, wait: Wait) -> bool:
-        """Whether it need not ask in time, since most of the slots pass from one to the next."""
-        is_sure = self.own.waiter is not None and wait.is_shared
-        return is_sure and self.limiter.called.total() >= max(self.pool // 2, 1)
+    @property
+    def comes_somebody(self) -> bool:
+        """Whether no slot is free for long."""
+        since = self.limiter.moved_at
+        return self.limiter.free <= 0 or (since is not None and self.now < since + self.limiter.patience / 2)
 
     @property
     def is_new(self) -> bool:
@@ -578,13 +417,17 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
     limiter, now = limiter.at(received_at)
     name = name_of(leaving.lease_id)
     limiter = replace(limiter, told=without_told(limiter.told, name)).without_waiter(leaving.waiter)
-    own = next((place for place in limiter.places if place.name == name), None)
+    own = next((place for place in limiter.places if place.is_of(name, leaving.waiter)), None)
     if own is None:
         return limiter
     limiter = replace(limiter, places=tuple(place for place in limiter.places if place is not own))
     return limiter if leaving.is_gone else limiter.charged(own, None, now, now)
 
 
-def reset(limiter: Limiter) -> Limiter:
-    """Forget who waits and what was reserved; the leases of attempts under way stay."""
-    return Limiter(limiter.clock, limiter.leases, answered=limiter.answered)
+def reset(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
+    """Forget who waits and what was reserved, and return who is to be told: they ask again.
+
+    The leases of attempts under way stay.
+    """
+    waiting = (*(place.waiter for place in limiter.places if place.waiter), *limiter.line)
+    return Limiter(limiter.clock, limiter.leases, answered=limiter.answered), waiting

@@ -8,8 +8,9 @@ import pytest
 
 from durable_retry.features.limits import worker
 from durable_retry.features.limits.circuits import DOCUMENTS
-from durable_retry.features.limits.rules.limiter import Limiter, acquire
+from durable_retry.features.limits.rules.limiter import acquire
 from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.slots import Slot, SlotRequest

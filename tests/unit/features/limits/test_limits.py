@@ -9,8 +9,8 @@ import pytest
 from durable_retry.base.json_forms import from_rfc3339, to_ms
 from durable_retry.base.names import SLOT_EVENT
 from durable_retry.features.limits.rules.fair import Place
-from durable_retry.features.limits.rules.limiter import Limiter
 from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.hub.turns import ENTITY_CALLS
 from durable_retry.rules.retry.admission import WITHOUT_THE_LIMITER, AdmissionState
 from durable_retry.rules.retry.policy import Timeouts
@@ -122,9 +122,9 @@ def test_whatever_else_an_event_says_the_worker_is_asked(said: Any) -> None:
 def test_whoever_gives_a_slot_back_tells_those_that_are_next() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     waiting = replace(Place(to_ms(NOON), "a", to_ms(NOON) + 60_000), waiter="op-next")
-    stage.states["call_limiter"] = replace(Limiter(), places=(waiting,), line=("op-last",)).to_json()
+    stage.states["call_limiter"] = replace(Limiter(), places=(waiting,)).to_json()
     assert stage.run()["status"] == "succeeded"
-    assert stage.sent == [(to, SLOT_EVENT, {"dependency": "payments"}) for to in ("op-next", "op-last")]
+    assert stage.sent == [("op-next", SLOT_EVENT, {"dependency": "payments"})]
     assert "calls" not in stage.calls["call_limiter"][-1][1]
 
 

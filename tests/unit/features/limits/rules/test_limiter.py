@@ -14,15 +14,10 @@ from durable_retry.features.limits.rules.fair import KEPT_PLACES, LONGEST_TAIL_S
 from durable_retry.features.limits.rules.leases import Lease, Leases, name_of
 from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
-    GUARD_SPACING_SECONDS,
-    KEPT_LINE,
-    LATE,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
     LONGEST_TOLD_SECONDS,
     RESERVED_SECONDS,
-    UNUSED,
-    Limiter,
     acquire,
     answer_to,
     give_back,
@@ -30,6 +25,7 @@ from durable_retry.features.limits.rules.limiter import (
     reset,
 )
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.state import LATE, UNUSED, Limiter
 from durable_retry.rules.retry.slots import (
     DOOR_SECONDS,
     Leaving,
@@ -241,7 +237,7 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
     for number in (3, 2, 4):
         limiter, answer = postponed(limiter, told(number))
         waits.append(answer.seconds)
-    assert waits == [4.0, 4.0, 8.0], "nobody is sure to tell them"
+    assert waits == [LONGEST_TOLD_SECONDS] * 3, "they are told in time"
     limiter = give_back(limiter, first, after(4))
     limiter, second = granted(limiter, told(2, at=4))
     assert second.calls == ("op-3",)
@@ -251,33 +247,31 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
     assert granted(limiter, told(3, at=5.2))[1].calls == ("op-4",)
 
 
-def test_of_those_that_will_be_told_some_ask_by_themselves_one_after_the_other() -> None:
-    limiter = replace(BUSY, places=(Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True),))
-    assert postponed(limiter, again(2))[1].seconds == 4.0, "nobody tells it"
-    waits = list[float]()
-    for number in range(2, 6):
-        limiter, answer = postponed(limiter, told(number))
-        waits.append(answer.seconds)
-    assert waits == [6.0, 10.0, LONGEST_TOLD_SECONDS, LONGEST_TOLD_SECONDS]
-    assert postponed(limiter, told(8, at=4.5))[1].seconds == 9.5, "for those that are gone"
-    fast = replace(limiter, lasted_seconds=0.1, tail_at=None)
-    assert postponed(fast, told(9))[1].seconds == UNUSED.total_seconds() + GUARD_SPACING_SECONDS
+def test_where_nobody_came_for_a_free_slot_who_asks_comes_again_by_itself() -> None:
+    called = Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True)
+    free = Limiter(lasted_seconds=4.0, moved_at=NOON, places=(called,))
+    assert postponed(free, told(2, at=0.9))[1].seconds == LONGEST_TOLD_SECONDS
+    assert postponed(free, told(2, at=1.1))[1].seconds == FIRST_SLOT_ASK_SECONDS
 
 
-def test_where_none_of_those_that_were_called_came_all_others_are_told() -> None:
-    two = LimitSettings(max_concurrency=2, per_key=KeyLimits(max_concurrency=9))
-    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, two))
-    limiter, second = granted(limiter, told(2, two))
-    for number in range(3, 9):
-        limiter, _ = postponed(limiter, told(number, two))
-    limiter, _ = postponed(limiter, again(9, two))
-    limiter, third = granted(give_back(limiter, first, after(4)), told(3, two, at=4))
-    assert third.calls == ("op-4", "op-5")
-    limiter = replace(give_back(give_back(limiter, second, after(5)), third, after(5)), line=("op-99",))
-    assert postponed(limiter, told(8, two, at=6.9))[1].seconds == 4.0, "op-4 and op-5 may come yet"
-    limiter, eighth = granted(limiter, told(8, two, at=7))
-    assert eighth.calls == ("op-6", "op-7", "op-99")
-    assert ([place.name for place in limiter.places], limiter.line) == ([name_of("op-9:1")], ())
+def test_who_cannot_be_told_asks_by_itself() -> None:
+    assert postponed(BUSY, again(2))[1].seconds == 4.0
+
+
+def test_one_from_behind_that_is_called_has_the_place_of_who_waits_there() -> None:
+    called = Place(to_ms(NOON), "", to_ms(after(120)), waiter="op-2", is_called=True)
+    free = Limiter(lasted_seconds=4.0, moved_at=after(3.5), places=(called,))
+    limiter, _ = granted(free, told(2, at=4))
+    assert limiter.places == ()
+    assert leave(free, Leaving("op-2:1", is_gone=True, waiter="op-2"), after(4)).places == ()
+
+
+def test_while_requests_are_late_a_free_slot_is_kept_for_longer() -> None:
+    late = replace(told(2, at=0), waiter=None)
+    limiter, _ = acquire(BUSY, late, after(2))
+    assert (limiter.lag_seconds, limiter.patience) == (2.0, UNUSED + timedelta(seconds=6))
+    limiter, _ = acquire(limiter, again(3, at=2), after(2))
+    assert limiter.lag_seconds == 1.8, "it is forgotten little by little"
 
 
 def test_who_asks_by_itself_takes_no_slot_from_one_that_is_called() -> None:
@@ -313,32 +307,18 @@ def test_nobody_is_told_where_a_slot_is_not_all_that_is_waited_for(settings: Lim
     assert granted(give_back(limiter, first, after(4)), told(20, settings, at=60))[1].calls is None
 
 
-@pytest.mark.parametrize(("key", "places"), [(None, KEPT_PLACES), ("k" * 255, 17)])
-def test_as_many_of_those_behind_are_told_as_there_are_free_places(key: str | None, places: int) -> None:
-    alone = Limiter(lasted_seconds=4.0, line=tuple(f"op-{number}" for number in range(200)))
-    limiter, first = granted(alone, replace(told(900), limit_key=key))
-    assert (first.calls, limiter.line) == (alone.line[:places], alone.line[places:])
-
-
-def test_those_without_a_place_get_one_when_one_goes() -> None:
+def test_those_without_a_place_are_called_after_all_that_have_one() -> None:
     limiter, first = granted(Limiter(lasted_seconds=4.0), told(1))
-    for number in range(2, KEPT_PLACES + 6):
+    for number in range(2, KEPT_PLACES + 4):
         limiter, _ = postponed(limiter, told(number))
-    assert limiter.line == tuple(f"op-{number}" for number in range(KEPT_PLACES + 2, KEPT_PLACES + 6))
+    behind = (f"op-{KEPT_PLACES + 2}", f"op-{KEPT_PLACES + 3}")
+    assert limiter.line == behind
     limiter, second = granted(give_back(limiter, first, after(4)), told(2, at=4))
-    assert second.calls == ("op-3", f"op-{KEPT_PLACES + 2}")
-    assert len(limiter.line) == 3
-    limiter, answer = postponed(limiter, told(KEPT_PLACES + 3, at=4.1))
-    assert len(limiter.places) == KEPT_PLACES, "it asked, and has a place"
-    assert len(limiter.line) == 2
-    assert answer.ahead == KEPT_PLACES - 1
-    limiter, answer = postponed(replace(limiter, tail_at=after(14)), told(KEPT_PLACES + 9, at=4.2))
-    assert limiter.line[-1] == f"op-{KEPT_PLACES + 9}"
-    assert answer.seconds == LONGEST_TOLD_SECONDS, "behind all others"
-    left = leave(limiter, Leaving(f"op-{KEPT_PLACES + 4}:1", is_gone=True, waiter=limiter.line[0]), after(5))
-    assert left.line == limiter.line[1:], "one that is cancelled is not told"
-    kept = replace(limiter, line=("one",) * KEPT_LINE)
-    assert postponed(kept, told(KEPT_PLACES + 10, at=4.3))[0].line == ("one",) * KEPT_LINE
+    assert (second.calls, limiter.line) == (("op-3",), behind)
+    limiter, _ = postponed(limiter, told(990, at=4))
+    assert limiter.line == (*behind, "op-990"), "the last one to come goes behind them"
+    limiter, slot = granted(give_back(replace(limiter, places=()), second, after(5)), told(3, at=5))
+    assert (slot.calls, limiter.line) == (behind[:1], (behind[1], "op-990"))
 
 
 def test_one_that_passes_others_by_its_priority_asks_again_in_time() -> None:
@@ -440,7 +420,9 @@ def test_the_whole_rate_is_granted_while_attempts_wait_and_half_is_the_workers_o
 
 def test_what_was_told_and_reserved_is_forgotten_by_a_reset_and_the_leases_stay() -> None:
     limiter, _ = postponed(BUSY, asking(2))
-    assert reset(limiter) == Limiter(limiter.clock, limiter.leases, answered=limiter.answered)
+    limiter, _ = postponed(limiter, told(3))
+    forgotten = Limiter(limiter.clock, limiter.leases, answered=limiter.answered)
+    assert reset(replace(limiter, line=("op-9",))) == (forgotten, ("op-3", "op-9")), "who waits asks again"
 
 
 @pytest.mark.parametrize("key", [None, "customer-17"])

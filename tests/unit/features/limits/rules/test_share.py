@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from durable_retry.features.limits.rules.limiter import CROWDED_FOR as ENTITY_CROWDED_FOR
-from durable_retry.features.limits.rules.limiter import Limiter, acquire
+from durable_retry.features.limits.rules.limiter import acquire
 from durable_retry.features.limits.rules.settings import LEAST_SHARED, KeyLimits, LimitSettings
 from durable_retry.features.limits.rules.share import ALONE, CROWDED_FOR, Part, WorkerShare
+from durable_retry.features.limits.rules.state import CROWDED_FOR as ENTITY_CROWDED_FOR
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import Slot, SlotRequest, is_valid
 from tests.support.builders import NOON, after
 

@@ -1,0 +1,180 @@
+"""What the entity `call_limiter` of one dependency remembers."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.base.json_forms import JsonShape, to_ms
+from durable_retry.features.limits.rules.fair import KEPT_PLACES, NO_SHARES, FairShares, Place
+from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, Leases, mark_of, with_answered
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.told import Told
+
+LATE: Final = timedelta(seconds=3)
+"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds."""
+UNUSED: Final = timedelta(seconds=2)
+"""What nobody took for so long goes to whoever asks, later where messages are late: `Limiter.patience`."""
+LAGS: Final = 3.0
+"""So many messages pass from one that is told of a free slot to its request."""
+MOST_LAG_SECONDS: Final = 5.0
+LAG_WEIGHT: Final = 0.1
+"""Weight of a message that came sooner than those before it."""
+HANDOVER: Final = timedelta(seconds=1)
+"""After so long with attempts that wait, no worker starts anything of its own accord any more."""
+CROWDED_FOR: Final = timedelta(seconds=3)
+"""So long after the last attempt that had to wait, workers start nothing of their own accord yet: they wait
+for longer, see `WorkerShare`."""
+LASTED_WEIGHT: Final = 0.1
+"""Weight of the latest attempt in the mean duration."""
+SHORT_WEIGHT: Final = 0.5
+"""The same of one that took less than half of the mean: what was slow is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter(JsonShape):
+    """State of the entity `call_limiter`."""
+
+    clock: datetime | None = None  # the latest instant of a message; time does not run backwards
+    leases: Leases = NO_LEASES  # attempts under way that it granted
+    last_start_at: datetime | None = None  # the latest start that was granted, by the rate
+    # When a slot was last given back, or lent to one that was expected.
+    moved_at: datetime | None = None
+    lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
+    answered: str = ""  # records of requests that were answered and hold no lease, or no longer
+    places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
+    line: tuple[str, ...] = ()  # the waiters of those behind, in the order in which they came
+    tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
+    settings: LimitSettings | None = None  # of the latest request
+    lag_seconds: float | None = None  # for how long a request is under way; None for no time
+    looks_at: datetime | None = None  # when it looks after a free slot, see `calls`; None without need
+    missed: int | None = None  # how often nobody came for one; None for never
+    # Since when, and until when, attempts had to wait for the rate; None when none has.
+    crowded_since: datetime | None = None
+    crowded_until: datetime | None = None
+    fair: FairShares | None = None  # what limit keys were granted; None while none is in use
+    told: tuple[Told, ...] | None = None  # answers to requests that were signalled; None without any
+
+    def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
+        """Return the state at an instant, without expired leases, and that instant: time never runs back."""
+        now = received_at if self.clock is None else max(self.clock, received_at)
+        current = replace(self, clock=now)
+        for lease in self.leases.expired(now):
+            current = current.without(lease)
+        return current, now
+
+    def without(self, lease: Lease) -> "Limiter":
+        """Return the state when a lease has ended; its request is not granted again."""
+        answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
+        return replace(self, leases=self.leases.without(lease.name), answered=answered)
+
+    def with_lasted(self, seconds: float | None) -> "Limiter":
+        """Return the state when an attempt has ended that took so long; None where none was made."""
+        if seconds is None:
+            return self
+        before = seconds if self.lasted_seconds is None else self.lasted_seconds
+        weight = SHORT_WEIGHT if seconds < before / 2 else LASTED_WEIGHT
+        return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))
+
+    def without_waiter(self, waiter: str | None) -> "Limiter":
+        """Return the state without one that waits and has no place; None is nobody."""
+        line = (other for other in self.line if other != waiter)
+        return self if waiter is None else replace(self, line=tuple(line))
+
+    def heard(self, asked_at: datetime, now: datetime) -> "Limiter":
+        """Return the state when a request has come that was made at an instant."""
+        lag = min(max((now - asked_at).total_seconds(), 0.0), MOST_LAG_SECONDS)
+        before = self.lag_seconds or 0.0
+        lag = lag if lag >= before else before + LAG_WEIGHT * (lag - before)
+        return replace(self, lag_seconds=round(lag, 1) or None)
+
+    @property
+    def patience(self) -> timedelta:
+        """For how long a free slot is kept for those that are told of it."""
+        return UNUSED + timedelta(seconds=LAGS * (self.lag_seconds or 0.0))
+
+    def is_unused(self, latest: datetime | None, now: datetime) -> bool:
+        """Whether what is free since an instant, or since ever, is what nobody came for."""
+        return latest is None or latest + self.patience <= now
+
+    @property
+    def pool(self) -> int:
+        """How many slots it lends; 0 where limit keys alone have bounds."""
+        return (
+            0 if self.settings is None else self.settings.max_concurrency - self.settings.shared_concurrency
+        )
+
+    @property
+    def free(self) -> int:
+        """How many slots it could lend now, but for the bounds of limit keys."""
+        return self.pool - len(self.leases) if self.pool > 0 else KEPT_PLACES
+
+    @property
+    def lent_by_key(self) -> Counter[str]:
+        """How many slots each limit key has, by its mark; empty where none has a bound."""
+        is_bound = self.settings is not None and self.settings.per_key is not None
+        return self.leases.by_mark() if is_bound else Counter()
+
+    @property
+    def called(self) -> Counter[str | None]:
+        """How many of each limit key are told when slots that are lent are given back."""
+        return Counter(place.limit_key for place in self.places if place.is_called)
+
+    def live_places(self, now: datetime) -> tuple[Place, ...]:
+        """Return the places of those that are not too late."""
+        late_ms = to_ms(now - LATE)
+        return tuple(place for place in self.places if place.asks_ms >= late_ms)
+
+    def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
+        """Return when the next start may be, by a rate."""
+        if self.last_start_at is None:
+            return now
+        since, until = self.crowded_since, self.crowded_until
+        is_crowded = since is not None and until is not None and now <= until
+        # Workers start their share of the rate of their own accord, unless attempts wait.
+        is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
+        rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
+        return max(now, self.last_start_at + timedelta(seconds=1 / rate))
+
+    def crowded(self, seconds: float, now: datetime) -> "Limiter":
+        """Return the state when an attempt waits for the rate for so long."""
+        goes_on = self.crowded_until is not None and self.crowded_until >= now
+        until = now + timedelta(seconds=seconds) + CROWDED_FOR
+        return replace(
+            self,
+            crowded_since=self.crowded_since if goes_on else now,
+            crowded_until=max(until, self.crowded_until or until),
+        )
+
+    def start_of(self, limit_key: str, now: datetime) -> datetime:
+        """Return when the next attempt of a key may start, by the rate of each key."""
+        return max(now, (self.fair or NO_SHARES).share_of(limit_key).next_start_at or now)
+
+    def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
+        """Return the state after a start at an instant was granted, if limit keys are in use."""
+        if self.in_use is None and own.limit_key is None:
+            return self
+        rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
+        following = None if rate <= 0 else at + timedelta(seconds=1 / rate)
+        return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
+
+    def room_of(self, limit_key: str | None, lent_by_key: Counter[str], now: datetime) -> int:
+        """Return how many attempts of a key may start now by its own bounds.
+
+        Args:
+            lent_by_key: By the marks of limit keys.
+        """
+        room, per_key = KEPT_PLACES, None if self.settings is None else self.settings.per_key
+        if limit_key is None or per_key is None:
+            return room
+        if per_key.max_concurrency > 0:
+            room = per_key.max_concurrency - lent_by_key[mark_of(limit_key)]
+        if per_key.rate_per_second > 0:
+            room = min(room, int(self.start_of(limit_key, now) <= now))
+        return max(room, 0)
+
+    @property
+    def in_use(self) -> FairShares | None:
+        """The shares; None where limit keys are not in use."""
+        has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
+        return (self.fair or NO_SHARES) if has_keys else None
