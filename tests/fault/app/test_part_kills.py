@@ -57,9 +57,9 @@ CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
 """An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py. Those
 of restarted sagas: see test_saga_restarts.py."""
 
-NOT_CUT_YET = {"bulk_ends", "leave_dependency"}
-"""The first keeps how items ended, which it reads again when it runs again; the second closes a stay, which
-it finds closed then. No life is killed behind them; in simulated worlds workers die in the second."""
+NOT_CUT_YET = {"leave_dependency"}
+"""It closes a stay, which it finds closed when it runs again. No life is killed behind it; in simulated worlds
+workers die in it."""
 
 STRUCK = ("saga", "batch", "refused")
 """What is begun in turn in lives that are killed at a point of the task hub, and an outbox in each."""

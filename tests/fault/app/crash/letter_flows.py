@@ -72,10 +72,12 @@ class SingleReplay(ReplayFlow):
             await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
 
 
-async def act_on_all(app: SmallApp, action: str, dependency: str) -> None:
-    """Begin to act on all open dead letters of a dependency."""
-    asked = {"action": action, "filter": {"dependency": dependency}, "rate_per_second": 100}
-    await accepted(start_action_on_many, app, asked)
+async def act_on_all(app: SmallApp, action: str, subject: str) -> None:
+    """Begin to act on all open dead letters of a subject's own dependency."""
+    app.places.names[app.letters[subject]] = subject
+    asked = {"action": action, "filter": {"dependency": subject}, "rate_per_second": 100}
+    answer = await accepted(start_action_on_many, app, asked)
+    app.places.names[answer["action_id"]] = subject
 
 
 class BulkReplay(FoundByFilter, ReplayFlow):
@@ -84,8 +86,7 @@ class BulkReplay(FoundByFilter, ReplayFlow):
     name = "bulk"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
-        app.places.names[app.letters[subject]] = subject
-        await act_on_all(app, "replay", self.dependency_of(subject))
+        await act_on_all(app, "replay", subject)
 
 
 class Archived(LetterFlow):
@@ -111,8 +112,7 @@ class BulkArchived(FoundByFilter, Archived):
 
     @override
     async def ask(self, app: SmallApp, subject: str) -> None:
-        app.places.names[app.letters[subject]] = subject
-        await act_on_all(app, "archive", self.dependency_of(subject))
+        await act_on_all(app, "archive", subject)
 
 
 class Resent(Flow):
