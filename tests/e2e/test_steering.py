@@ -8,7 +8,6 @@ import pytest
 from scripts.processes import eventually
 from tests.support.app import System
 
-
 LONG_RETRY = {"initial_seconds": 600, "max_seconds": 600}
 """Far longer than Azure Storage hides an event whose answer was lost, see test_crash.py."""
 

@@ -58,8 +58,7 @@ CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
 of restarted sagas: see test_saga_restarts.py."""
 
 NOT_CUT_YET = {"leave_dependency"}
-"""It closes a stay, which it finds closed when it runs again. No life is killed behind it; in simulated worlds
-workers die in it."""
+"""It closes a stay, and finds it closed when it runs again. In simulated worlds workers die in it."""
 
 STRUCK = ("saga", "batch", "refused")
 """What is begun in turn in lives that are killed at a point of the task hub, and an outbox in each."""
