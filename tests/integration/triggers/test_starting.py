@@ -17,7 +17,7 @@ from durable_retry_console.index.notes import write_noted
 from tests.support.http import call
 from tests.support.hub import TaskHubStage
 
-PATIENCE = timedelta(minutes=2)
+PATIENCE = 120.0
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 
 pytestmark = pytest.mark.usefixtures("own_tables", "nothing_known")

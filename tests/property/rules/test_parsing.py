@@ -36,7 +36,7 @@ from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.rules.retry.history import History
 from durable_retry.rules.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
-from durable_retry_console.finding.question import IndexCursor, cursor_content
+from durable_retry_console.finding.question import IndexCursor, cursor_content, read_place
 from tests.support.builders import NOON, a_record
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -258,7 +258,7 @@ READERS = {
     parse_ncrontab: Ncrontab,
     Reference.parse: Reference,
     TraceContext.read: TraceContext | None,
-    IndexCursor.read: IndexCursor,
+    read_place: IndexCursor | str,
     decoded: str,
     cursor_content: object,
 }

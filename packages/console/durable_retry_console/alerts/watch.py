@@ -52,10 +52,11 @@ _OF_FEATURES: Final = {
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     letters = await _answered_part("dead letters", read_summary(now))
     measures = {measure.__name__: measure for measure in of_features(_OF_FEATURES).values()}
+    patience_seconds = alert_settings().alert_not_starting_seconds
     exhausted, circuits, not_starting, away, *measured = await asyncio.gather(
         _answered_part("dead letters of the last hour", _retries_exhausted(now)),
         _readable_circuits(hub),
-        _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
+        _answered_part("whether operations begin", seconds_without_a_start(hub, now, patience_seconds)),
         _task_hub_away(hub, now),
         *(_answered_part(name, measure(hub, now, letters)) for name, measure in measures.items()),
     )
@@ -98,12 +99,6 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
     seconds = seconds_since(_away_since.setdefault(hub, now), now)
     # A process that began within the outage must not end the incident.
     return seconds if seconds > alert_settings().alert_task_hub_away_seconds else None
-
-
-async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
-    """Return for how long accepted operations have not begun; 0 when no threshold needs it."""
-    seconds = alert_settings().alert_not_starting_seconds
-    return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
 async def _retries_exhausted(now: datetime) -> int:

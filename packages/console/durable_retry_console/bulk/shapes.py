@@ -145,20 +145,26 @@ class BulkProgress(JsonShape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BulkInput(JsonShape):
-    """What the orchestration of a bulk action is given at its start, and where it continues as new."""
+class BulkOrder(JsonShape):
+    """What is done to each."""
 
     action_id: str
     action: BulkAction
+    note: str | None = None
+    by: str | None = None
+    # What was given of `ReplayOptions` or `PauseOptions`, beside the note.
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkInput(BulkOrder):
+    """What the orchestration of a bulk action is given at its start, and where it continues as new."""
+
     # The conditions on dead letters or on operations, as they are stored; None for a selection.
     filter: Mapping[str, Any] | None = None
     rate_per_second: float
     matched: int
     created_at: datetime
-    note: str | None = None
-    by: str | None = None
-    # What was given of `ReplayOptions` or `PauseOptions`, beside the note.
-    options: Mapping[str, Any] = field(default_factory=dict)
     restarts: int = 0  # how often upkeep started it anew
     ids: tuple[str, ...] = ()  # the rest of a page, or of a selection; without it, the next page is read
     cursor: str | None = None  # of the next page; None for the first, and beside the rest of the last one
@@ -168,15 +174,10 @@ class BulkInput(JsonShape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchInput(JsonShape):
-    """What an activity does to some; `now` is the instant of the orchestrator. See `BulkInput`."""
+class BatchInput(BulkOrder):
+    """What an activity does to some; `now` is the instant of the orchestrator."""
 
-    action_id: str
-    action: BulkAction
     ids: tuple[str, ...]
-    note: str | None = None
-    by: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
     now: datetime
     resumes: int | None = None  # of its `Proof`; None without one
 

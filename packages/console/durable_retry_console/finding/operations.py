@@ -12,7 +12,6 @@ While the task hub does not answer, the index does: what it has of an operation 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -32,8 +31,8 @@ from durable_retry_console.finding.question import (
     BadCursorError,
     IndexCursor,
     Question,
-    cursor_text,
-    read_cursor,
+    name_cursor,
+    read_place,
 )
 from durable_retry_console.index.notes import write_noted
 from durable_retry_console.index.store import NAMED, OperationEntry, OperationList, buckets, ids_of_name
@@ -76,16 +75,14 @@ async def find_operations(
     """
     if cursor is None:
         await write_noted()
+    place = None if cursor is None else read_place(cursor)
+    begin = IndexCursor(before=wanted.created_before) if place is None else place
     try:
-        return await _find_at_hub(hub, wanted, limit, cursor)
+        return await _find_at_hub(hub, wanted, limit, begin, is_first=place is None)
     except TaskHubUnavailableError as error:
-        with suppress(BadCursorError):
-            return await _page_of_index(hub, wanted, _place_of_cursor(wanted, cursor), limit, away=str(error))
-        raise
-
-
-def _place_of_cursor(wanted: Question, cursor: str | None) -> IndexCursor:
-    return IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+        if isinstance(begin, str):
+            raise
+        return await _page_of_index(hub, wanted, begin, limit, away=str(error))
 
 
 async def _page_of_index(
@@ -104,15 +101,20 @@ async def _page_of_index(
     return OperationSearchPage(documents, None if following is None else following.text())
 
 
-async def _find_at_hub(hub: TaskHub, wanted: Question, limit: int, cursor: str | None) -> OperationSearchPage:
+async def _find_at_hub(
+    hub: TaskHub, wanted: Question, limit: int, place: IndexCursor | str, *, is_first: bool
+) -> OperationSearchPage:
     name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
-    if wanted.key is None and name is not None and not _is_of_index(cursor):
-        return await _page_of_name(hub, wanted, name, limit, cursor)
-    place, found = _place_of_cursor(wanted, cursor), list[dict[str, Any]]()
+    # A list that began in the index while the task hub was away goes on there.
+    if wanted.key is None and name is not None and (is_first or isinstance(place, str)):
+        return await _page_of_name(hub, wanted, name, limit, place if isinstance(place, str) else None)
+    if isinstance(place, str):
+        raise BadCursorError
+    found: list[dict[str, Any]] = []
     if wanted.key is not None:
         found = await _wanted_documents(hub, wanted, named_ids(wanted.key))
         return _page_of_documents(found, place, limit)
-    if wanted.words is not None and cursor is None:
+    if wanted.words is not None and is_first:
         named, _ = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
         ids = [*named_ids(wanted.words), *named]
         found = (await _wanted_documents(hub, wanted, ids))[:limit]
@@ -123,17 +125,9 @@ async def _find_at_hub(hub: TaskHub, wanted: Question, limit: int, cursor: str |
     return await _page_of_index(hub, wanted, place, limit, found=found)
 
 
-def _is_of_index(cursor: str | None) -> bool:
-    """Whether a list goes on in the index, as it began there while the task hub was away."""
-    with suppress(BadCursorError):
-        return cursor is not None and IndexCursor.read(cursor) is not None
-    return False
-
-
 async def _page_of_name(
-    hub: TaskHub, wanted: Question, name: str, limit: int, cursor: str | None
+    hub: TaskHub, wanted: Question, name: str, limit: int, place: str | None
 ) -> OperationSearchPage:
-    place = None if cursor is None else read_cursor(cursor, _OF_NAME)
     found: list[dict[str, Any]] = []
     read = 0
     while True:
@@ -141,10 +135,7 @@ async def _page_of_name(
         found += await _wanted_documents(hub, wanted, ids)
         read += len(ids)
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
-
-
-_OF_NAME: Final = "named"
+            return OperationSearchPage(found, None if place is None else name_cursor(place))
 
 
 def _position_of(document: Mapping[str, Any]) -> tuple[datetime, str]:

@@ -8,15 +8,17 @@ A cursor is what a page of its answer gives the next one, as a text that callers
 import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from durable_retry.base.documents import read_json
 from durable_retry.base.json_forms import JsonRow
 from durable_retry.base.names import OperationState, TurnNames
 from durable_retry.base.text import mentions
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
 from durable_retry_console.index.store import NAMED, OperationEntry
 from durable_retry_console.states import last_error
@@ -104,13 +106,14 @@ class FoundList:
         return question.kind in (None, self.kind) and asked <= self.names and has_state
 
 
-NOT_OURS: Final = "the cursor is not from an answer of this list"
-INDEX_CURSOR: Final = "index"
-MICROSECOND: Final = timedelta(microseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class BadCursorError(ValueError):
-    """An invalid cursor."""
+class BadCursorError(InvalidInputError):
+    """A cursor that was not given out here."""
+
+    def __init__(self, given_out: str = "of this list") -> None:
+        super().__init__([Problem("/cursor", f"the cursor is not from an answer {given_out}")])
 
 
 def cursor_text(content: Any) -> str:
@@ -123,15 +126,7 @@ def cursor_content(cursor: str) -> Any:
     try:
         return read_json(base64.urlsafe_b64decode(cursor.encode("ascii")))
     except ValueError as error:  # of ASCII, base64 or JSON
-        raise BadCursorError(NOT_OURS) from error
-
-
-def read_cursor(cursor: str, kind: str) -> Any:
-    """Return the place in a cursor of one kind; BadCursorError as `cursor_content`, and of another kind."""
-    match cursor_content(cursor):
-        case [found, place] if found == kind:
-            return place
-    raise BadCursorError(NOT_OURS)
+        raise BadCursorError from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +137,8 @@ class IndexCursor(JsonRow):
     last_id: str = ""  # the last operation that was looked at; "" when all of the instant remain
     shown: tuple[str, ...] = ()  # ids that an earlier page showed out of turn
 
-    @classmethod
-    def read(cls, cursor: str) -> Self:
-        """Return the place of a cursor; BadCursorError where it was not given out here."""
-        try:
-            return cls.from_json(read_cursor(cursor, INDEX_CURSOR))
-        except ValueError as error:
-            raise BadCursorError(NOT_OURS) from error
-
     def text(self) -> str:
-        return cursor_text([INDEX_CURSOR, self.to_json()])
+        return cursor_text(["index", self.to_json()])
 
     def is_before(self, created_at: datetime, operation_id: str) -> bool:
         """Return whether an operation has not been looked at yet."""
@@ -160,4 +147,24 @@ class IndexCursor(JsonRow):
     @property
     def first(self) -> datetime | None:
         """The newest instant of which something may be left; None for the newest of all."""
-        return self.before if self.before is None or self.last_id else self.before - MICROSECOND
+        return self.before if self.before is None or self.last_id else self.before - _MICROSECOND
+
+
+def name_cursor(place: str) -> str:
+    """Return the cursor of a list of the operations that share a name."""
+    return cursor_text(["name", place])
+
+
+def read_place(cursor: str) -> IndexCursor | str:
+    """Return where a list of operations continues, in the index or, a text, among those that share a name.
+
+    Raises:
+        BadCursorError: The cursor was not given out here.
+    """
+    match cursor_content(cursor):
+        case ["name", str(place)]:
+            return place
+        case ["index", row]:
+            with suppress(ValueError):
+                return IndexCursor.from_json(row)
+    raise BadCursorError

@@ -6,23 +6,18 @@ import azure.functions as func
 
 from durable_retry.base.answers import Page
 from durable_retry.base.names import OperationState, Priority
-from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.http import parameters
-from durable_retry.http.answers import Refusals, json_answer
+from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import Query, Routes, page
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.status import ListedOperation
 from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.operations import MAX_READ, find_operations
-from durable_retry_console.finding.question import BadCursorError, Question
+from durable_retry_console.finding.question import Question
 from durable_retry_console.finding.search import search
 
-_BAD_CURSOR: Final[Refusals] = {
-    BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])
-}
-
-operation_routes = Routes("operations", _BAD_CURSOR)
-routes = Routes("search", _BAD_CURSOR)
+operation_routes = Routes("operations")
+routes = Routes("search")
 
 DEPENDENCY: Final = parameters.text("dependency", "Only of this dependency.")
 HANDLER: Final = parameters.text("handler", "Only of this handler.")

@@ -124,13 +124,10 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
     try:
         places = {name: _ListCursor.from_json(place) for name, place in cursor_content(cursor).items()}
     except (ValueError, AttributeError) as error:
-        raise BadCursorError(NOT_OURS) from error
+        raise BadCursorError("to this question") from error
     if not places or not places.keys() <= set(lists):
-        raise BadCursorError(NOT_OURS)
+        raise BadCursorError("to this question")
     return places
-
-
-NOT_OURS: Final = "the cursor is not from an answer to this question"
 
 
 def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, ReadPage]:

@@ -21,14 +21,16 @@ LOOKED_AT: Final = 5
 _OLDEST: Final = timedelta(days=1)
 
 
-async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedelta) -> float:
-    """Return for how long accepted operations have not begun; 0.0 while they begin.
+async def seconds_without_a_start(hub: TaskHub, now: datetime, patience_seconds: float) -> float:
+    """Return for how long accepted operations have not begun; 0.0 while they begin, and without patience.
 
-    It looks at the newest operations that are older than `patience`. One that has made an attempt, waits for
-    its circuit, a limit or a retry, or has ended, has begun. The cost is a request for the index, and one for
-    each operation that the index does not show as begun.
+    It looks at the newest operations that are older. One that has made an attempt, waits for its circuit, a
+    limit or a retry, or has ended, has begun. The cost is a request for the index, and one for each operation
+    that the index does not show as begun.
     """
-    newest = await _newest_entries(now - patience, now - _OLDEST)
+    if patience_seconds <= 0:
+        return 0.0
+    newest = await _newest_entries(now - timedelta(seconds=patience_seconds), now - _OLDEST)
     if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
         return 0.0
     return (now - min(entry.created_at for entry in newest)).total_seconds()
@@ -58,8 +60,7 @@ async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:
 async def starting_part(hub: TaskHub) -> HealthPart:
     """Look whether accepted operations begin."""
     patience = alert_settings().alert_not_starting_seconds
-    look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
-    seconds = await seen_lately(hub, look, 0.0) if patience > 0 else 0.0
+    seconds = await seen_lately(hub, partial(seconds_without_a_start, hub, clock.now(), patience), 0.0)
     if seconds <= patience:
         return HealthPart(healthy=True)
     detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
