@@ -64,7 +64,7 @@ def test_kills_at_many_moments_lose_nothing_and_start_nothing_twice(own_system: 
 
 @pytest.mark.shows("A8")
 def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> None:
-    operation_id = own_system.accepted(key, "/fail/1", retry={"initial_seconds": 1})
+    operation_id = own_system.accepted(key, "/fail/1", dependency="slow", retry={"initial_seconds": 1})
     own_system.until(operation_id, "waiting_retry")
     assert own_system.server.stop() == 0
     own_system.server.start()
