@@ -223,7 +223,7 @@ async def posted(path: str, call: HandlerCall) -> int:
     answer = await call.client.post(path)
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise Throttled(retry_after=float(answer.headers["Retry-After"]))
-    if answer.is_server_error and call.attempt % 2:
+    if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and call.attempt % 2:
         raise GeneratorExit  # A handler may let out anything; SystemExit would end a task's event loop.
     answer.raise_for_status()
     return int(answer.json()["seen"])

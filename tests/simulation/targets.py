@@ -27,13 +27,15 @@ class Mood(StrEnum):
     REFUSING = "refusing"  # no connection
     ERRING = "erring"  # 500 before or after the effect
     HANGING = "hanging"  # no answer, before or after the effect
-    THROTTLING = "throttling"  # 429 or another 4xx, with Retry-After
+    THROTTLING = "throttling"  # 429, 503 or another 4xx, with Retry-After
     FAILING_FIRST = "failing first"  # 503 to the first attempt of each operation, without the effect
     FLAPPING = "flapping"  # any of these, from call to call
 
 
-_NOT_NOW: Final = (429, 403, 404, 423)
-"""What a dependency answers that asks for a wait."""
+PAUSING: Final = (429, 403, 503)
+"""What a dependency answers that asks everybody for a wait."""
+_NOT_NOW: Final = (*PAUSING, 404, 423)
+"""The same that asks whoever called."""
 
 _BUSY: Final = timedelta(seconds=30)
 

@@ -20,8 +20,12 @@ UNSAFE: Final = "ledger"
 SAFE: Final = "mail"
 _MOST_FLOODED: Final = 6
 """Places that a flood fills."""
+SPARE: Final = "stock"
+"""What a crowd of `SAFE` may fall back to; it has the same limits."""
 OF_HANDLER: Final = "depot"
 """What the handler of a crowd posts to before it takes a step at `SAFE`; it does not deduplicate."""
+
+DEDUPLICATING: Final = frozenset({SAFE, NEIGHBOUR, SPARE})
 
 MINIMUM_PER_SECOND: Final = 1.0
 """Retries that a budget allows each second beyond those of its ratio."""
@@ -86,6 +90,8 @@ class Crowd:
         has_flood: Whether slow calls of the neighbours fill the queue of the hub for minutes.
         has_key_circuits: Whether each limit key has a circuit of its own.
         in_steps: Whether the handler posts in a remembered step, so that no wait after it puts that in doubt.
+        falls_back: Whether `SPARE` is asked while the circuit of the dependency is open.
+        is_debounced: Whether every other operation replaces the one before it.
     """
 
     operations: int
@@ -107,6 +113,8 @@ class Crowd:
     in_steps: bool
     has_flood: bool
     has_key_circuits: bool
+    falls_back: bool
+    is_debounced: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -158,6 +166,8 @@ class Crowd:
             in_steps=rng.random() < 0.5,
             has_flood=rng.random() < 0.5 and bound is not Bound.NONE and workers * places <= _MOST_FLOODED,
             has_key_circuits=rng.random() < 0.5 and bound is not Bound.BUDGET,
+            falls_back=rng.random() < 0.5 and dependency == SAFE and bound is not Bound.BUDGET,
+            is_debounced=rng.random() < 0.2 and bound is not Bound.BUDGET,
         )
 
     @property
@@ -176,6 +186,11 @@ class Crowd:
     def limited(self) -> str:
         """The dependency that has the limits."""
         return SAFE if self.dependency == OF_HANDLER else self.dependency
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """The dependencies that have limits."""
+        return (self.limited, SPARE) if self.falls_back else (self.limited,)
 
     @property
     def drained_seconds(self) -> float:
@@ -232,11 +247,13 @@ class Crowd:
             f"[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = {self.retry_seconds}",
             "max_attempts = 50",
         ]
-        for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR):
+        for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR, *([SPARE] if self.falls_back else [])):
             if name != without:
-                limits = self._limits(part) if name == self.limited and part else ""
-                unsafe = "" if name in {SAFE, NEIGHBOUR} else 'idempotency = { header = "" }'
-                lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{limits}\n{unsafe}')
+                limits = self._limits(part) if name in self.limiters and part else ""
+                unsafe = "" if name in DEDUPLICATING else 'idempotency = { header = "" }'
+                fallback = f'fallback = "{SPARE}"' if self.falls_back and name == self.limited else ""
+                keys = f"{limits}\n{unsafe}\n{fallback}"
+                lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{keys}')
         return parse_config("\n".join(lines), {})
 
     def _limits(self, part: float = 1.0) -> str:
@@ -268,5 +285,6 @@ class Crowd:
             f"{self.keys} keys{circuits}, {self.workers} workers of {self.places} places, "
             f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
             f"{', a flood' if self.has_flood else ''}"
+            f"{', a fallback' if self.falls_back else ''}{', debounced' if self.is_debounced else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

@@ -1,5 +1,6 @@
 """What holds of every crowd; a function gives what contradicts it, and nothing when it holds."""
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
@@ -12,9 +13,16 @@ from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason, OperationState
 from durable_retry.features.limits.rules.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
-from tests.simulation.crowds.crowd import MINIMUM_PER_SECOND, NEIGHBOUR, OF_HANDLER, SAFE, Trouble
+from tests.simulation.crowds.crowd import (
+    DEDUPLICATING,
+    MINIMUM_PER_SECOND,
+    NEIGHBOUR,
+    OF_HANDLER,
+    SPARE,
+    Trouble,
+)
 from tests.simulation.crowds.story import CrowdStory, Wave
-from tests.simulation.targets import Call
+from tests.simulation.targets import PAUSING, Call
 from tests.simulation.world import START
 
 type Invariant = Callable[[CrowdStory], Iterator[str]]
@@ -49,26 +57,25 @@ def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
     """
     rate = story.shape.rate_per_second
     most = int(max(1.0, rate * story.shape.late_turns) * _BURST + 1)
-    begins = [call.at for call in _limited_calls(story)] if rate else []
-    for first, at in enumerate(begins):
-        last = first
-        while last < len(begins) and begins[last] - at < _SECOND:
-            last += 1
-        if last - first > most:
-            yield f"{last - first} calls began in the second after {_at(at)}, the rate is {rate}"
-            return
+    for dependency in story.shape.limiters if rate else ():
+        begins = [call.at for call in _limited_calls(story, dependency)]
+        in_second = [(bisect_left(begins, at + _SECOND) - first, at) for first, at in enumerate(begins)]
+        calls, at = max(in_second, key=lambda calls_at: calls_at[0], default=(0, START))
+        if calls > most:
+            yield f"{calls} calls began in the second after {_at(at)}, the rate is {rate}"
 
 
 def calls_stay_within_the_limit(story: CrowdStory) -> Iterator[str]:
     """There are never more calls under way than allowed, neither of all nor of one limit key."""
-    calls = _limited_calls(story)
-    yield from _too_many(story, calls, story.shape.max_concurrency)
-    by_key = defaultdict[str | None, list[Call]](list)
-    for call in calls:
-        by_key[call.operation.limit_key].append(call)
-    for limit_key, of_key in by_key.items():
-        if limit_key is not None:
-            yield from _too_many(story, of_key, story.shape.per_key)
+    for dependency in story.shape.limiters:
+        calls = _limited_calls(story, dependency)
+        yield from _too_many(story, calls, story.shape.max_concurrency)
+        by_key = defaultdict[str | None, list[Call]](list)
+        for call in calls:
+            by_key[call.operation.limit_key].append(call)
+        for limit_key, of_key in by_key.items():
+            if limit_key is not None:
+                yield from _too_many(story, of_key, story.shape.per_key)
 
 
 def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[str]:
@@ -82,19 +89,21 @@ def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[s
 
 
 def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
-    """While a dependency has asked for a pause nobody calls it, whatever is done to its circuit."""
+    """While a dependency has asked for a pause nobody calls it, whatever is done to its circuit.
+
+    Where it asks that of whoever called, the same operation does not.
+    """
     calls = story.app.targets[story.shape.limited].calls
     for throttled, since, until in _pauses(story):
-        if throttled.status != httpx.codes.TOO_MANY_REQUESTS:
-            continue
         least = until - _SECOND * (not story.shape.is_quick)
         early = [
             call
             for call in calls
-            if since + _SEEN_WITHIN < call.at < least and _shares_circuit(story, call, throttled)
+            if since + _SEEN_WITHIN < call.at < least and _is_asked(story, call, throttled)
         ]
         if early:
-            yield f"{len(early)} calls began before {_at(least)}, the first at {_at(early[0].at)}"
+            first = _at(early[0].at)
+            yield f"{len(early)} calls began before {_at(least)}, which {throttled.status} said, the first at {first}"
             return
 
 
@@ -115,8 +124,12 @@ def _paused_within(story: CrowdStory, begin: datetime, end: datetime) -> timedel
     return paused
 
 
-def _shares_circuit(story: CrowdStory, one: Call, other: Call) -> bool:
-    return not story.shape.has_key_circuits or one.operation.limit_key == other.operation.limit_key
+def _is_asked(story: CrowdStory, call: Call, throttled: Call) -> bool:
+    """Whether a call is one of those that a refusal asks to wait."""
+    one, other = call.operation, throttled.operation
+    if throttled.status not in PAUSING:
+        return one.operation_id == other.operation_id
+    return not story.shape.has_key_circuits or one.limit_key == other.limit_key
 
 
 def holds_are_kept(story: CrowdStory) -> Iterator[str]:
@@ -132,7 +145,7 @@ def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
     """A request that is not deduplicated reaches the dependency once, or its operation ends ambiguous."""
     arrived = Counter(
         (call.operation.operation_id, target)
-        for target in story.app.targets.keys() - {SAFE, NEIGHBOUR}
+        for target in story.app.targets.keys() - DEDUPLICATING
         for call in story.app.targets[target].calls
         if call.effect
     )
@@ -156,15 +169,15 @@ def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
 
 def nothing_waits_when_nobody_does(story: CrowdStory) -> Iterator[str]:
     """When all have ended, nothing is lent and nobody waits."""
-    for whose, limits in zip(("the crowd", "the newcomers"), story.limits_left, strict=False):
+    for limits in story.limits_left:
         left = {name: limits[name] for name in ("waiting", "lent") if limits[name]}
         if left and not story.unfinished:
-            yield f"when {whose} had ended, {left}"
+            yield f"when the crowd or the newcomers had ended, {left}"
 
 
 def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
-    if not story.shape.is_quick or story.shape.ratio:
+    if not story.shape.is_quick or story.shape.ratio or story.shape.falls_back:
         return
     is_untouched = story.shape.trouble in _UNTOUCHED and not story.shape.has_flood
     waves = [story.newcomers] + [story.crowd] * is_untouched
@@ -194,7 +207,7 @@ def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
 
     A promise counts on first attempts to go on, so a burst of them earns twice.
     """
-    calls = _limited_calls(story)
+    calls = _limited_calls(story, story.shape.limited)
     first = [call.at for call in calls if call.attempt == 1]
     for at, level in _budget_levels(story, [(call.at, call.attempt > 1) for call in calls]):
         expected = story.shape.ratio * sum(at - _PROMISED_WITHIN < each <= at for each in first)
@@ -207,7 +220,7 @@ def retries_go_when_paid_for(story: CrowdStory) -> Iterator[str]:
     """No retry waits much longer for its budget than until that has a token for it."""
     if not story.shape.is_quick or story.shape.trouble is not Trouble.NONE:
         return
-    calls, wait = _limited_calls(story), timedelta(seconds=story.shape.retry_seconds)
+    calls, wait = _limited_calls(story, story.shape.limited), timedelta(seconds=story.shape.retry_seconds)
     first = [call for call in calls if call.attempt == 1]
     due = [(call.at, False) for call in first] + [(_ended_at(story, call) + wait, True) for call in first]
     paid = sorted(
@@ -251,7 +264,7 @@ def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
 def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
     """Nothing is a dead letter that the dependency answered with 200, while somebody heard it."""
     documents = story.documents
-    for target in (story.shape.dependency, NEIGHBOUR):
+    for target in (story.shape.dependency, SPARE, NEIGHBOUR):
         for call in story.app.targets[target].calls:
             letter = documents.get(call.operation.operation_id, {}).get("dead_letter")
             if letter is not None and _is_heard(call, story) and target != OF_HANDLER:
@@ -259,7 +272,10 @@ def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
 
 
 def everything_ends_well(story: CrowdStory) -> Iterator[str]:
-    """What nobody took away succeeds; what may be sent once only may end ambiguous when that is in doubt."""
+    """What nobody took away or replaced succeeds.
+
+    What may be sent once only may end ambiguous when that is in doubt.
+    """
     yield from (f"{name} has not ended" for name in story.unfinished)
     documents = story.documents
     for name in (*story.crowd.ids, *story.neighbours.ids, *story.newcomers.ids):
@@ -268,6 +284,8 @@ def everything_ends_well(story: CrowdStory) -> Iterator[str]:
         document = documents.get(name, {"status": None, "dead_letter": None})
         status, letter = document["status"], document["dead_letter"] or {}
         is_ambiguous = letter.get("reason") == DeadLetterReason.AMBIGUOUS_OUTCOME
+        if document.get("replaced_by") in story.crowd.ids:
+            continue
         if status != OperationState.SUCCEEDED and not (is_ambiguous and story.shape.may_be_in_doubt):
             yield f"{name} ended as {status}: {letter}"
 
@@ -277,8 +295,8 @@ def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
     yield from story.world.mistakes
 
 
-def _limited_calls(story: CrowdStory) -> list[Call]:
-    calls = story.app.targets[story.shape.limited].calls
+def _limited_calls(story: CrowdStory, dependency: str) -> list[Call]:
+    calls = story.app.targets[dependency].calls
     free_from, free_until = story.unlimited or (START, START)
     seen_at = free_until + _SEEN_WITHIN * (free_from < free_until)
     return [

@@ -52,6 +52,7 @@ _FLOODED_FIRST: Final = 6
 _FLOOD_SECONDS: Final = 20.0
 """How long a call of the neighbours takes, and the time between two waves of them."""
 _TRIED: Final = 5
+_DEBOUNCE_SECONDS: Final = 5.0
 _ACCEPTED: Final = 202
 _SELL: Final = "sell"
 
@@ -76,7 +77,8 @@ class CrowdStory:
         crowd: The operations that wait; `neighbours` came with them, `newcomers` when they had ended.
         taken: Operations that somebody cancelled or terminated.
         tried: Operations of which somebody sent an attempt past the circuit, and with it past the limits.
-        limits_left: What the API says of the limits when the crowd had ended, and when the newcomers had.
+        limits_left: What the API says of the limits when the crowd had ended, and when the newcomers had,
+            of each dependency that has some.
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
         unlimited: From when until when the dependency had no limits; None without such a time.
@@ -125,7 +127,8 @@ class CrowdStory:
         """Let everything happen."""
         watch = asyncio.create_task(self._watch())
         delay_seconds = _TOGETHER_SECONDS if self.shape.together else 0.0
-        self.crowd = await self._post(self.shape.dependency, "many", self.shape.operations, delay_seconds)
+        post = self._post_series if self.shape.is_debounced else self._post
+        self.crowd = await post(self.shape.dependency, "many", self.shape.operations, delay_seconds)
         self.neighbours = await self._post(NEIGHBOUR, "near", _NEIGHBOURS, delay_seconds)
         if self.shape.has_flood:
             await asyncio.gather(self._flood(), self._disturb())
@@ -147,8 +150,9 @@ class CrowdStory:
         self.unfinished = self._running()
         is_forced = self.shape.is_restarted or self.shape.trouble is Trouble.TERMINATED
         await asyncio.sleep(_FORCED_SECONDS if is_forced else self.shape.late_seconds)
-        _, circuit = await self.people.call("circuit", dependency=self.shape.limited)
-        self.limits_left.append(circuit["limits"])
+        for dependency in self.shape.limiters:
+            _, circuit = await self.people.call("circuit", dependency=dependency)
+            self.limits_left.append(circuit["limits"])
 
     def _running(self) -> list[str]:
         return [each.instance_id for each in self.app.hub.instances.values() if each.is_running]
@@ -162,9 +166,23 @@ class CrowdStory:
             await asyncio.sleep(_FLOOD_SECONDS)
 
     async def _post(self, dependency: str, name: str, count: int, delay_seconds: float = 0.0) -> Wave:
-        due_at = self.world.now() + timedelta(seconds=delay_seconds)
         more = {"delay_seconds": delay_seconds} if delay_seconds else {}
         bodies = [self._body_of(dependency, name, number) | more for number in range(count)]
+        return await self._post_all(bodies, delay_seconds)
+
+    async def _post_series(self, dependency: str, name: str, count: int, delay_seconds: float) -> Wave:
+        """Post operations in pairs, of which the later one replaces the other."""
+        seconds = delay_seconds or _DEBOUNCE_SECONDS
+        bodies = [
+            self._body_of(dependency, name, number)
+            | {"debounce_key": f"{name}-{number // 2}", "debounce_seconds": seconds}
+            for number in range(count)
+        ]
+        return await self._post_all(bodies, seconds)
+
+    async def _post_all(self, bodies: list[dict[str, Any]], seconds: float) -> Wave:
+        """Post what is due after so long."""
+        due_at = self.world.now() + timedelta(seconds=seconds)
         answers = await asyncio.gather(*(self.people.call("submit", body) for body in bodies))
         assert {status for status, _ in answers} == {_ACCEPTED}, answers
         return Wave(tuple(answer["operation_id"] for _, answer in answers), due_at)
@@ -375,7 +393,8 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     for target in app.targets.values():
         target.phases.append((0.0, Mood.WELL))
     app.targets[shape.limited].phases.append((0.0, _usual_mood(shape)))
-    app.targets[shape.limited].call_seconds = shape.call_seconds
+    for dependency in shape.limiters:
+        app.targets[dependency].call_seconds = shape.call_seconds
     if shape.has_flood:
         app.targets[NEIGHBOUR].call_seconds = (0.8 * _FLOOD_SECONDS, 1.2 * _FLOOD_SECONDS)
     function = _sell_in_steps if shape.in_steps else _sell
