@@ -11,12 +11,13 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
  6 what_waits_is_not_lost           where no worker dies each takes effect once, however long it was queued
  7 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
  8 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
- 9 retries_stay_within_the_budget   retries take what the retry budget has, and what promises count on
-10 retries_go_when_paid_for         no retry waits much longer than until the budget has its token
-11 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
-12 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
-13 everything_ends_well             what nobody took away succeeds
-14 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
+ 9 a_free_slot_is_taken             a slot that nobody came for is taken within seconds, while somebody waits
+10 retries_stay_within_the_budget   retries take what the retry budget has, and what promises count on
+11 retries_go_when_paid_for         no retry waits much longer than until the budget has its token
+12 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
+13 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
+14 everything_ends_well             what nobody took away succeeds
+15 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

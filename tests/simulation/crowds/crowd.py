@@ -193,6 +193,12 @@ class Crowd:
         return (self.limited, SPARE) if self.falls_back else (self.limited,)
 
     @property
+    def at_once(self) -> int:
+        """How many calls may be under way; those of a hub without limits where there are none."""
+        places = self.workers * self.places
+        return min(self.max_concurrency, places) if self.max_concurrency else places
+
+    @property
     def drained_seconds(self) -> float:
         """How long the limits and the places of the hub let all of them take."""
         unpaid = self.operations * (1 - self.ratio) / MINIMUM_PER_SECOND if self.ratio else 0.0

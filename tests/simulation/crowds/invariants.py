@@ -13,6 +13,7 @@ from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason, OperationState
 from durable_retry.features.limits.rules.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
+from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.crowd import (
     DEDUPLICATING,
     MINIMUM_PER_SECOND,
@@ -46,6 +47,10 @@ _RESTARTED_SECONDS: Final = 90.0
 """A restart, and until what a dead worker had begins again."""
 _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
+_LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
+"""Troubles in which the dependency goes on as before for the rest of a crowd."""
+_FREE_FOR: Final = timedelta(seconds=13)
+"""By then those who wait find a slot that nobody took, and have come for it."""
 _SEEN_WITHIN: Final = timedelta(seconds=3)
 """By then every worker acts on a pause, and what it let through before has called."""
 
@@ -102,8 +107,8 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
             if since + _SEEN_WITHIN < call.at < least and _is_asked(story, call, throttled)
         ]
         if early:
-            first = _at(early[0].at)
-            yield f"{len(early)} calls began before {_at(least)}, which {throttled.status} said, the first at {first}"
+            first, asked = _at(early[0].at), f"{throttled.status} asked for"
+            yield f"{len(early)} calls began before {_at(least)}, which {asked}, the first at {first}"
             return
 
 
@@ -200,6 +205,29 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
             late_seconds = FIRST_ASK_SECONDS if wave is story.newcomers else SOONEST_LONGEST_SECONDS
         if took > expected * _WITHIN + late_seconds:
             yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
+
+
+def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
+    """While somebody waits no slot is free for long, also where those are gone who were to take it."""
+    shape, crowd = story.shape, _calls_of(story, story.crowd)
+    if not shape.is_quick or shape.has_flood or shape.per_key or shape.trouble not in _LEFT_TO_THEMSELVES:
+        return
+    ends = [(_slot_ends_at(story, call), -1) for call in crowd]
+    lent, free_since = 0, story.crowd.due_at
+    for at, change in sorted([*ends, *((call.at, 1) for call in crowd)]):
+        if change > 0 and at > free_since + _FREE_FOR and lent < shape.at_once:
+            yield f"a slot was free from {_at(free_since)} to {_at(at)}"
+            return
+        if change > 0 or lent == shape.at_once:
+            free_since = at
+        lent += change
+
+
+def _slot_ends_at(story: CrowdStory, call: Call) -> datetime:
+    """Return when the slot of a call is free; one that was terminated does not give it back."""
+    if story.shape.trouble is Trouble.TERMINATED and call.operation.operation_id in story.taken:
+        return call.at + timedelta(seconds=story.shape.attempt_seconds + LEASE_MARGIN_SECONDS)
+    return _ended_at(story, call)
 
 
 def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
@@ -343,6 +371,7 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     what_waits_is_not_lost,
     nothing_waits_when_nobody_does,
     a_backlog_moves_at_the_limit,
+    a_free_slot_is_taken,
     retries_stay_within_the_budget,
     retries_go_when_paid_for,
     neighbours_go_on,

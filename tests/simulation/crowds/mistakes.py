@@ -17,6 +17,7 @@ from durable_retry.rules.circuit.retry_budget import BudgetAllowed
 from durable_retry.rules.operations.waits import Pause
 from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.runtime import clock
+from entities import call_limiter
 from orchestrators import operation
 from orchestrators.run import Run
 
@@ -56,6 +57,7 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "what_waits_is_not_lost": _all_is_lost,
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
+    "a_free_slot_is_taken": lambda: patch.object(call_limiter, "look", lambda state, _: (state, ())),
     "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
     "retries_go_when_paid_for": lambda: patch.object(retry_budget, "ASK_AGAIN_SECONDS", 5.0),
     "neighbours_go_on": _all_is_lost,

@@ -9,8 +9,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry.attempt.http_client import close_clients
+from durable_retry.base.json_forms import to_ms
 from durable_retry.base.names import FREEZE
 from durable_retry.circuit.cache import close_circuits
+from durable_retry.features.limits.store import read_limiter
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import registry
 from durable_retry.hub.task_hub import TaskHub
@@ -52,6 +54,7 @@ _FLOODED_FIRST: Final = 6
 _FLOOD_SECONDS: Final = 20.0
 """How long a call of the neighbours takes, and the time between two waves of them."""
 _TRIED: Final = 5
+_SOON_MS: Final = 12_000
 _DEBOUNCE_SECONDS: Final = 5.0
 _ACCEPTED: Final = 202
 _SELL: Final = "sell"
@@ -234,9 +237,19 @@ class CrowdStory:
         await self.people.call("act on many", body)
 
     async def _terminate(self) -> None:
-        self.taken |= (names := self._some())
+        next_ones = set() if self.world.rng.random() < 0.5 else await self._next_ones()
+        self.taken |= (names := next_ones or self._some())
         for name in sorted(names):
             self.app.hub.terminate(name)
+
+    async def _next_ones(self) -> set[str]:
+        """Return those that will be told of a free slot, or ask soon by themselves."""
+        limiter = await self.people.on_some_worker(
+            lambda worker: read_limiter(TaskHub(worker.name), self.shape.limited)
+        )
+        soon_ms = to_ms(self.world.now()) + _SOON_MS
+        places = () if limiter is None else limiter.places
+        return {each.waiter for each in places if each.waiter and (each.is_called or each.asks_ms <= soon_ms)}
 
     async def _pause(self) -> None:
         names = self._some()
