@@ -44,7 +44,7 @@ from durable_retry.rules.retry.loop import (
     WorkerFailed,
     after,
 )
-from durable_retry.rules.retry.slots import Leaving, Slot, SlotAnswer, as_heard
+from durable_retry.rules.retry.slots import Leaving, Slot, SlotAnswer, as_heard, within_deadline
 from durable_retry.settings.configuration import function_name
 
 type Turns[T] = Generator[task.Task[Any], Any, T]
@@ -403,7 +403,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
         return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
     now = asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
-    return as_heard(slot, asking.signals.asked_at, now)
+    return within_deadline(as_heard(slot, asking.signals.asked_at, now), request.request, now)
 
 
 def followed[Result](

@@ -22,6 +22,7 @@ DOOR_SECONDS: Final = 1.0
 """An attempt comes to its worker so long before its turn and waits there, where that is exact."""
 TURN_LASTS: Final = timedelta(seconds=2)
 """A turn that is over for longer is void: its attempt asks again."""
+_ROUNDED_SECONDS: Final = 0.001  # of answers
 
 
 def is_valid(turn_at: datetime | None, now: datetime) -> bool:
@@ -107,6 +108,15 @@ def as_heard(answer: SlotAnswer, asked_at: datetime, now: datetime) -> SlotAnswe
     if isinstance(heard, Slot):
         return heard
     return replace(heard, seconds=max(heard.seconds - late_seconds, 0.0))
+
+
+def within_deadline(answer: SlotAnswer, request: SlotRequest, now: datetime) -> SlotAnswer:
+    """Return an answer as it is heard: a wait that ended in time before the deadline still does."""
+    latest = request.latest_seconds
+    if isinstance(answer, Slot) or latest is None or answer.seconds > latest + _ROUNDED_SECONDS:
+        return answer
+    left_seconds = latest - (now - request.asked_at).total_seconds() - _ROUNDED_SECONDS
+    return replace(answer, seconds=max(min(answer.seconds, left_seconds), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
