@@ -175,9 +175,10 @@ class Masking:
 
     def _named_values(self, content: Mapping[str, Any]) -> set[str]:
         """Return the members whose secret another one names, as in `{"name": "password", "value": "x"}`."""
-        if not any(isinstance(name, str) and self.hides(name) for name in map(content.get, NAMING)):
-            return set()
-        return {name for name in NAMED if content.get(name) is not None}
+        named = {name for name in NAMED if content.get(name) is not None}
+        if named and any(isinstance(name, str) and self.hides(name) for name in map(content.get, NAMING)):
+            return named
+        return set()
 
     def hides(self, name: str) -> bool:
         """Return whether what has this name is a secret."""

@@ -239,10 +239,10 @@ async def find_operation(
         result_is_masked: For who only looks; who submits operations uses their results.
     """
     document = await _required_status(hub, operation_id)
-    replays = await replays_of(document)
+    document["replays"] = await replays_of(document)
     if result_is_masked:
         document |= masking_of(document["dependency"]).shown({"result": document["result"]})
-    return OperationDocument.read(document).model_copy(update={"replays": tuple(replays)})
+    return OperationDocument.read(document)
 
 
 async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:

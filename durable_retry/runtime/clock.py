@@ -4,15 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 type Reader = Callable[[], datetime]
 
 
-def _system_time() -> datetime:
-    return datetime.now(UTC)
-
-
-_reader: Reader = _system_time
+_reader: Reader = partial(datetime.now, UTC)
 
 
 def now() -> datetime:

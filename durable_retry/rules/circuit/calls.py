@@ -92,6 +92,10 @@ class SlidingWindow(JsonShape):
         """Return the length of the time that `totals` covers: nine whole buckets and part of the tenth."""
         return ((BUCKETS - 1) * self.bucket_ms + to_ms(at) % self.bucket_ms) / 1000
 
+    @property
+    def has_failures(self) -> bool:
+        return any(counts.failures for _, counts in self.buckets)
+
     def everything(self) -> Counts:
         """Return the totals of all buckets, whatever the time."""
         return _sum_of_counts(counts for _, counts in self.buckets)

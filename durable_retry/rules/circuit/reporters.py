@@ -205,9 +205,7 @@ class ReportBuffer:
     @property
     def has_sent_trouble(self) -> bool:
         """Whether trouble was reported that no snapshot has shown yet."""
-        return any(
-            sent.window.everything().failures or sent.probes or sent.throttled_until for sent in self._sent
-        )
+        return any(sent.window.has_failures or sent.probes or sent.throttled_until for sent in self._sent)
 
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
