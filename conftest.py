@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from durable_retry.app import subscribe_watchers
-from durable_retry.handlers import registry
-from durable_retry.settings import configuration
+from durable_retry.plugins import handler_module
 from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index import notes as operation_notes
 from scripts.processes import ROOT, running
@@ -38,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests declare functions of any dependency, and give the task hub's terms to what they start."""
     # A test process loads the app and holds functions of many others.
-    vars(configuration)["check_later_ones"] = lambda _check: None
+    if module := handler_module():
+        vars(import_module(f"{module}.loading"))["check_later_ones"] = lambda _check: None
     semantics = config.getoption("--semantics")
     if semantics:
         be_on_azures_terms(semantics)
@@ -143,7 +144,7 @@ def tables_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
 @pytest.fixture
 def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No handler is registered, and those that a test registers are forgotten after it."""
-    monkeypatch.setattr(registry, "_handlers", {})
+    monkeypatch.setattr("durable_retry.features.handlers.registry._handlers", {})
 
 
 @pytest.fixture

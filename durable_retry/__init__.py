@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
-    from durable_retry.features.in_process.call import call
-    from durable_retry.features.in_process.documents import OperationFailed
-    from durable_retry.features.in_process.operations import Operations
-    from durable_retry.features.outbox.rules.event import Event
-    from durable_retry.handlers import (
+    from durable_retry.features.handlers.registry import operation, wrap
+    from durable_retry.features.handlers.values import (
         Call,
-        Conflict,
         Outcome,
         Rejected,
         TableWrite,
         Throttled,
         Transient,
     )
-    from durable_retry.handlers.registry import operation, wrap
+    from durable_retry.features.in_process.call import call
+    from durable_retry.features.in_process.documents import OperationFailed
+    from durable_retry.features.in_process.operations import Operations
+    from durable_retry.features.outbox.rules.event import Event
+    from durable_retry.rules.retry.history import Conflict
 
 __all__ = [
     "Call",
@@ -46,11 +46,12 @@ __all__ = [
 # The module of each name.
 _HOMES: Final = {
     "register": "durable_retry.app",
-    **dict.fromkeys(("operation", "wrap"), "durable_retry.handlers.registry"),
+    **dict.fromkeys(("operation", "wrap"), "durable_retry.features.handlers.registry"),
     **dict.fromkeys(
-        ("Call", "Conflict", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
-        "durable_retry.handlers",
+        ("Call", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
+        "durable_retry.features.handlers.values",
     ),
+    "Conflict": "durable_retry.rules.retry.history",
     "call": "durable_retry.features.in_process.call",
     "OperationFailed": "durable_retry.features.in_process.documents",
     "Operations": "durable_retry.features.in_process.operations",

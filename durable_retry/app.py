@@ -26,7 +26,6 @@ from azure.functions.decorators.http import HttpTrigger
 from durable_retry import routing
 from durable_retry.base.names import QUEUE_SOURCE
 from durable_retry.base.validation import Problem, did_you_mean
-from durable_retry.handlers.registry import registered_handlers
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.plugins import handler_module, plugins, sources, why_absent
@@ -123,8 +122,8 @@ def register(
         if text.lower() not in {"", "false"} and (absent := why_absent(name)):
             mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
-    for handler in () if handler_module() else registered_handlers().values():
-        mistakes.add(handler.place, "this app lacks the feature that runs handlers")
+    if chosen.handlers and not handler_module():
+        mistakes.add(mistakes.place_of("register(handlers)"), "this app lacks the feature that runs handlers")
     with mistakes.gathered():
         builders = _own_functions() if has_dependencies() else []
         if isinstance(app, func.FunctionRegister):

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from durable_retry.runtime.deferred import imported
 
@@ -114,6 +114,7 @@ class Plugin:
 
     Attributes:
         name: Of a feature, that of its folder; of a distribution, a name that no feature has.
+        needs: Of a distribution, the features without which an app is without it, too.
         collections: Its routes, also more of a collection that the app has already.
         orchestrations: Its orchestrators.
         orchestrators: Its modules of the folder `orchestrators`.
@@ -125,14 +126,21 @@ class Plugin:
             that they name; it takes the dependency, in whose table the problems are.
         attempt: Where a function is that makes an attempt of an operation with a part of it; it takes what
             makes the attempt else, and the `Plan`.
-        handlers: Its module that runs handlers. `run_operation` makes an attempt of an operation that names
-            one; it takes the `Plan`, the task hub, the `StepAdmission` that an earlier request of a step has
-            reached, and the executions of the attempt that sent nothing. It raises
-            `attempt.admission.StepBlockedError`. `attempt_handler` takes a `Plan` and a handler, and runs it.
+        handlers: Its package of handlers. In `loading` `load_handlers` loads them at a start; it takes the
+            file of dependencies, their `Config` or None, and the `Mistakes`. In `registry`
+            `registered_handlers` returns each `rules.config.dependency.HandlerTarget` by its name, and
+            `handler_of` that of a function. In `attempt` `run_operation` makes an attempt of an operation
+            that names one; it takes the `Plan`, the task hub, the `StepAdmission` that an earlier request of
+            a step has reached, and the executions of the attempt that sent nothing, and raises
+            `attempt.admission.StepBlockedError`. In `lookups` `ask_function` takes a `Plan`, the
+            name of a handler and the function to ask about its attempt; the result of the outcome has `says`:
+            `found` with the `result`, `failed` with `why`, or `not_found`.
         limits: Its module that keeps limits, where its `dependency` is a `rules.config.dependency.Bounds`.
             `WorkerLimits`, made with a circuit and such keys, is a `circuit.cache.WorkerLimits`; `answer_to`
             returns how the `rules.retry.slots.SlotRequest` of a step was answered, which was signalled, None
             while it was not; it takes the task hub, the dependency, the request and the present.
+        key_circuits: Where a function is that returns the circuit of a limit key; takes the task hub, the
+            dependency's own `circuit.cache.CircuitCache` and the key.
         circuits: Where its `circuit.circuits.CircuitDocuments` is: what documents of circuits have of it.
         transport: Where a function is that returns what the requests to a dependency with such keys are sent
             over; it takes the dependency, and what they would be sent over else.
@@ -174,8 +182,8 @@ class Plugin:
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
-        each_minute: Steps of upkeep that the timer `watch` runs; each takes the task hub and the present, is
-            bounded, and leaves the rest to the next run.
+        each_minute: Where steps of upkeep are that the timer `watch` runs; each takes the task hub and the
+            present, is bounded, and leaves the rest to the next run.
         each_round: The same, of the timer `maintenance`.
         look: Where the class is of one look at what has not ended, which `watch` has once a minute; made with
             the task hub and the present. `move_on` takes an instance's orchestration and its state, lets it
@@ -197,6 +205,7 @@ class Plugin:
     """
 
     name: str = ""
+    needs: frozenset[str] = frozenset()
     collections: tuple[Collection, ...] = ()
     orchestrations: tuple[Orchestration, ...] = ()
     orchestrators: tuple[str, ...] = ()
@@ -207,6 +216,7 @@ class Plugin:
     attempt: str = ""
     handlers: str = ""
     limits: str = ""
+    key_circuits: str = ""
     circuits: str = ""
     transport: str = ""
     tls: str = ""
@@ -230,8 +240,8 @@ class Plugin:
     sources: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()
-    each_minute: tuple[Callable[..., Any], ...] = ()
-    each_round: tuple[Callable[..., Any], ...] = ()
+    each_minute: tuple[str, ...] = ()
+    each_round: tuple[str, ...] = ()
     look: str = ""
     unwatched: str = ""
     diagnosis: Mapping[str, str] = field(default_factory=dict)
@@ -257,7 +267,7 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 @cache
 def handler_module() -> str:
-    """Return the module that runs handlers; "" where no feature has one."""
+    """Return the package of handlers; "" where no feature has one."""
     return next((feature.handlers for feature in features() if feature.handlers), "")
 
 
@@ -268,10 +278,17 @@ def limits_module() -> str:
 
 
 @cache
+def key_circuits() -> str:
+    """Return where the function is that returns the circuit of a limit key; "" where no feature has one."""
+    return next((feature.key_circuits for feature in features() if feature.key_circuits), "")
+
+
+@cache
 def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
-    installed = sorted(entry_points(group=GROUP), key=lambda each: each.name)
-    return (*features(), *(each.load() for each in installed))
+    present = {feature.name for feature in features()}
+    points = sorted(entry_points(group=GROUP), key=lambda each: each.name)
+    return (*features(), *(plugin for each in points if (plugin := each.load()).needs <= present))
 
 
 @cache

@@ -27,8 +27,8 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import features_of, handler_module
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
+from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
-from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked, BlockedStep, kind_of_block
@@ -210,7 +210,7 @@ async def _make_planned(
     if plan.operation.handler is not None:
         if not (module := handler_module()):
             return without_handler(plan)
-        outcome: AttemptOutcome = await imported(f"{module}:run_operation")(plan, hub, step, unsent)
+        outcome: AttemptOutcome = await imported(f"{module}.attempt:run_operation")(plan, hub, step, unsent)
         return outcome
     if not needs_marker(plan):
         return await attempt_request(plan)

@@ -34,8 +34,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import JsonShape, is_same_json, newest_first, to_rfc3339
 from durable_retry.plugins import plugins
 from durable_retry.rules.operations.completion import SENT_ONCE, Success
-from durable_retry.rules.operations.keys import run_of
-from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.rules.operations.keys import OvertakenError, run_of
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.runtime.deferred import imported
 from durable_retry.storage import contents, tables

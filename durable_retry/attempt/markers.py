@@ -23,11 +23,6 @@ nothing and says so in its answer, so that a later one, in whatever process, may
 An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
 execution that inserts the marker may send.
 
-A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
-would otherwise be run for ever. A handler that meets the marker of another start of its life goes on in that
-run, whose steps it then meets. Before its first request that must be sent once only, outside of a step, it
-inserts one more, `SENT`, which means what that of a request means.
-
 The marker of a commit says under which run the operation commits: two starts of one life commit the same,
 and a run that a replay has overtaken commits nothing.
 
@@ -47,16 +42,12 @@ from uuid import uuid4
 from azure.core.exceptions import AzureError
 
 from durable_retry.base.json_forms import instant_in, to_rfc3339
-from durable_retry.rules.operations.keys import Life, Met
-from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.rules.operations.keys import Life, Met, OvertakenError
 from durable_retry.storage import contents, tables
 
 TABLE: Final = "AttemptMarkers"
 
 _COMMIT: Final = "commit"
-
-SENT: Final = ".sent"
-"""Behind the number of an attempt: the marker of what its handler sends once only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +60,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marker:
+class Marker:
     run: int
     owner: str  # of a commit; else that of all in its partition
     execution: str = ""
@@ -77,7 +68,7 @@ class _Marker:
     ends_at: datetime | None = None
 
 
-def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
+def kept_or(mine: Marker, life: Life, known: Marker | None) -> Marker:
     """Return the marker to store: the one of the same life that is there, or that of this run."""
     if known is None:
         return mine
@@ -107,43 +98,29 @@ async def insert_marker(
         ends_at: Until when this execution may write its outcome; None when that is not known.
         execution: A name that no other has; "" makes one.
     """
-    keys, execution = _keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
+    keys, execution = keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
     row |= {} if ends_at is None else {"ends_at": to_rfc3339(ends_at)}
-    mine = _Marker(life.run, life.owner, execution, ends_at=ends_at)
+    mine = Marker(life.run, life.owner, execution, ends_at=ends_at)
 
-    def rule(known: _Marker | None) -> _Marker:
-        return mine if known is not None and known.execution in unsent else _kept_or(mine, life, known)
+    def rule(known: Marker | None) -> Marker:
+        return mine if known is not None and known.execution in unsent else kept_or(mine, life, known)
 
     if not unsent:  # One request, where the change is two.
         with suppress(AzureError):
             if await tables.insert_if_absent(TABLE, keys | row):
                 return None
-    read = partial(_read_marker, life.owner)
+    read = partial(read_marker, life.owner)
     marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
-    return None if marker.execution == execution else _marked(marker)
+    return None if marker.execution == execution else marked(marker)
 
 
-def _marked(marker: _Marker) -> Marked:
+def marked(marker: Marker) -> Marked:
     return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None, marker.ends_at)
 
 
-async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marked | None:
-    """Return the earlier execution that inserted a marker in this life; None where none did.
-
-    Raises:
-        OvertakenError: A later life has begun.
-    """
-    row = await tables.read(TABLE, *_keys_of_marker(life.owner, attempt, part).values())
-    if row is None:
-        return None
-    mine, marker = _Marker(life.run, life.owner), _read_marker(life.owner, row)
-    is_over = marker.execution in unsent or _kept_or(mine, life, marker) is mine
-    return None if is_over else _marked(marker)
-
-
-def _read_marker(owner: str, row: tables.Row) -> _Marker:
-    return _Marker(
+def read_marker(owner: str, row: tables.Row) -> Marker:
+    return Marker(
         run=int(row.get("run", 0)),
         owner=str(row.get("owner", owner)),
         execution=str(row.get("execution")),
@@ -152,44 +129,18 @@ def _read_marker(owner: str, row: tables.Row) -> _Marker:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Starts:
-    """How often an attempt of a handler began, and in which run it goes on."""
-
-    count: int  # from 1, the present one included
-    run: int
-
-
-async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
-    """Note in the attempt's marker that a handler is about to run."""
-    row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
-    mine = _Marker(life.run, life.owner)
-    # Inserted before it is read: most attempts begin once, and then this is their only request.
-    while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
-        version = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
-        if version is None:
-            # Removed between the two requests, so it can be inserted after all.
-            continue
-        marker = _read_marker(life.owner, version.row)
-        run, before = _kept_or(mine, life, marker).run, int(version.row.get("starts", 0))
-        starts = Starts(1 if life.meet(marker.run) is Met.EARLIER else before + 1, run)
-        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, version.etag):
-            return starts
-    return Starts(1, life.run)
-
-
 async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
     """Write down that a run commits; return the run under whose number, which came first in its life."""
     keys = {"PartitionKey": operation_id, "RowKey": _COMMIT}
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "owner": life.owner}
-    mine = _Marker(life.run, life.owner)
+    mine = Marker(life.run, life.owner)
     if await tables.insert_if_absent(TABLE, keys | row):
         return life.run
-    taken: _Marker = await tables.change_row(
+    taken: Marker = await tables.change_row(
         TABLE,
         keys,
-        partial(_kept_or, mine, life),
-        read=lambda found: _Marker(int(found["run"]), str(found["owner"])),
+        partial(kept_or, mine, life),
+        read=lambda found: Marker(int(found["run"]), str(found["owner"])),
         write=lambda _: row,
     )
     return taken.run
@@ -197,14 +148,14 @@ async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
 
 async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any], part: str = "") -> None:
     """Write an attempt's outcome to its marker, so that a second execution returns the same."""
-    row = _keys_of_marker(owner, attempt, part) | contents.packed("outcome", json.dumps(outcome))
+    row = keys_of_marker(owner, attempt, part) | contents.packed("outcome", json.dumps(outcome))
     await tables.merge(TABLE, row)
 
 
 async def remove_marker(owner: str, attempt: int, part: str = "") -> None:
     """Delete a marker: nothing took effect, and the attempt is made again under the same number."""
-    await tables.delete(TABLE, *_keys_of_marker(owner, attempt, part).values())
+    await tables.delete(TABLE, *keys_of_marker(owner, attempt, part).values())
 
 
-def _keys_of_marker(owner: str, attempt: int, part: str = "") -> dict[str, str]:
+def keys_of_marker(owner: str, attempt: int, part: str = "") -> dict[str, str]:
     return {"PartitionKey": owner, "RowKey": f"{attempt:010d}{part}"}

@@ -1,6 +1,4 @@
-"""What a run keeps apart from its history: large results, and the remembered steps of handlers.
-
-Large results are stored once: the history, the output and the key's record carry where it is.
+"""Large results are stored once: the history, the output and the key's record carry where it is.
 
     Table `OperationResults<day of the result>t<days that its record lives>`
     PK <that day>t<those days>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
@@ -8,34 +6,19 @@ Large results are stored once: the history, the output and the key's record carr
 So removal looks at no operation and at no row: it drops the tables of the days whose records and, by today's
 setting, histories are over. The digest keeps two executions of one attempt apart, of which either may be the
 one that its history knows; the other row is removed with it.
-
-The table `HandlerSteps` has a row for each remembered step of an operation:
-
-    partition   the operation's id
-    row key     number of the run whose steps they are, and the step's name
-
-A row is written in the version that was read (etag), so that of two executions of one step each sees the
-other's write. Rows are deleted after the operation's record.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from math import ceil
 from typing import Any, Final
 
 from durable_retry.base.answers import CAUSES, marked, reason_of
-from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.rules.operations.completion import VALUES, values_at
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.steps import (
-    HEARTBEAT,
-    RememberedStep,
-    forgotten,
-)
-from durable_retry.runtime import clock
 from durable_retry.storage import contents, lists, tables
 
 TABLE_PREFIX: Final = "OperationResults"
@@ -135,59 +118,3 @@ def _table_of(partition: str) -> str:
 
 def _compact_day(day: str) -> str:
     return day.replace("-", "")
-
-
-STEPS_TABLE: Final = "HandlerSteps"
-
-type StepRule = Callable[[RememberedStep | None], RememberedStep]
-"""Returns the record to store, or the same one when nothing changes; raises `StepStoppedError`."""
-
-
-async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> RememberedStep:
-    """Change the record of a step by a rule, and return it as it is stored.
-
-    The rule is called again when another execution wrote meanwhile.
-
-    Raises:
-        StepStoppedError: The rule raised it; nothing is changed then.
-    """
-    keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix_of_run(run)}{name}"}
-    return await tables.change_row(STEPS_TABLE, keys, rule, read=step_in_row, write=_row_of_step)
-
-
-async def rows_of_run(operation_id: str, run: int) -> list[tables.Row]:
-    """Return the rows of the steps of a run, and of its heartbeats, by their names."""
-    begin, end = _prefix_of_run(run), _prefix_of_run(run + 1)
-    return (await tables.rows_between(STEPS_TABLE, operation_id, after=begin, before=end)).rows
-
-
-async def names_of_steps(operation_id: str, run: int) -> list[str]:
-    """Return the names of the steps of a run, in the order in which they began."""
-    records = contents.readable(STEPS_TABLE, await rows_of_run(operation_id, run), step_in_row)
-    ordered = sorted(records, key=lambda record: record.begun_at)
-    return [record.name for record in ordered if record.name != HEARTBEAT]
-
-
-async def forget_steps_from(operation_id: str, run: int, name: str) -> None:
-    """Have a step, and those that began after it, made again by the next run. Idempotent."""
-    names = await names_of_steps(operation_id, run)
-    for later in names[names.index(name) :] if name in names else []:
-        await change_step(operation_id, run, later, forgotten)
-
-
-def _prefix_of_run(run: int) -> str:
-    # As many digits as keep the rows in the order of the runs.
-    return f"{run:020d}."
-
-
-def _row_of_step(record: RememberedStep) -> tables.Row:
-    return {
-        "changed_at": to_rfc3339(clock.now()),
-        "dead_letter_id": record.dead_letter_id,
-        **contents.packed("record", json.dumps(record.to_json())),
-    }
-
-
-def step_in_row(row: tables.Row) -> RememberedStep:
-    """Return the record in a row."""
-    return RememberedStep.from_json_text(contents.unpacked("record", row))

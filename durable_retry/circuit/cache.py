@@ -24,7 +24,7 @@ from durable_retry.circuit.entity import (
     SharedCircuit,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import limits_module
+from durable_retry.plugins import key_circuits, limits_module
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.reporters import ReportBuffer
@@ -330,7 +330,6 @@ class CircuitCache:
 type _Caches = dict[tuple[TaskHub, str], CircuitCache]
 
 _caches: Final = LoopOwned[_Caches](dict)
-_KEY_CIRCUIT_OF: Final = "durable_retry.circuit.key_circuit:key_circuit_of"
 
 
 def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
@@ -349,7 +348,7 @@ def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = Non
         caches[hub, dependency.name] = cache
     if limit_key is None or not dependency.circuit.is_by_key:
         return cache
-    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(_KEY_CIRCUIT_OF)
+    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(key_circuits())
     return of_key(hub, cache, limit_key)
 
 

@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from durable_retry.base.answers import Page
 from durable_retry.base.errors import NoSuchDependencyError
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.circuit.entity import CircuitEntity, key_circuits_after
+from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import features
 from durable_retry.rules.circuit.breaker import Breaker
@@ -19,7 +18,6 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.storage import rounds
 
 
 async def _nothing(*_: Any) -> dict[str, Any]:
@@ -119,15 +117,3 @@ async def held_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> l
     read = await asyncio.gather(*(circuit.readable() for circuit in keys))
     now = clock.now()
     return [each for each, _ in read if each.limit_key is not None and not each.is_free(now)]
-
-
-async def forget_idle_circuits(hub: TaskHub, now: datetime, seconds: float) -> None:
-    """Forget the circuits of limit keys that nobody uses, for so long, from where the last run stopped."""
-    for name, dependency in dependencies().dependencies.items():
-        if not dependency.circuit.is_by_key:
-            continue
-        read = partial(key_circuits_after, hub, name)
-        async for page in rounds.pages_from_place(f"circuits-{name}", read, seconds):
-            for breaker in page:
-                if breaker.is_idle(now):
-                    await CircuitEntity(hub, name, breaker.limit_key).forget()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final, Protocol
 
 from durabletask.client import OrchestrationStatus
@@ -25,7 +24,6 @@ from durable_retry.base.documents import json_object
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.base.names import (
-    CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
     FREEZE,
@@ -33,7 +31,7 @@ from durable_retry.base.names import (
     REPORT,
     OperationState,
 )
-from durable_retry.hub.entity_ids import KEY_MARK, circuit_id
+from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.orchestrations import orchestrations
 from durable_retry.hub.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
@@ -47,7 +45,7 @@ from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.operations.status import WAITS_FOR
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import function_name, present_name
+from durable_retry.settings.configuration import present_name
 from durable_retry.telemetry.spans import DEPENDENCY
 
 _log = logging.getLogger(__name__)
@@ -106,18 +104,6 @@ class CircuitEntity:
 
 def _breaker_of_text(text: str | None) -> Breaker:
     return Breaker.from_json_text(text or "{}")
-
-
-async def key_circuits_after(
-    hub: TaskHub, dependency: str, place: str | None
-) -> tuple[list[Breaker], str | None]:
-    """Return a page of the circuits of a dependency's limit keys, but for those that nobody can read.
-
-    With them the place behind the page; None at the end, as at the begin.
-    """
-    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
-    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
-    return [breaker for breaker in read if breaker.limit_key is not None], page.following
 
 
 SEND_SECONDS: Final = 2.0

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from durable_retry.base.answers import Page, read_or
+from durable_retry.base.answers import read_or
 from durable_retry.base.errors import NoSuchDeadLetterError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import OperationState
-from durable_retry.dead_letters.index import read_summary
-from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
@@ -17,11 +15,7 @@ from durable_retry.dead_letters.records import (
 )
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import features_of
-from durable_retry.rules.dead_letters.document import (
-    DeadLetterDocument,
-    DeadLetterSummary,
-)
-from durable_retry.rules.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
+from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
     archived,
@@ -43,28 +37,6 @@ async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
     if record is None:
         raise NoSuchDeadLetterError(dead_letter_id)
     return shown_letter(record)
-
-
-async def list_letters(
-    filter_: DeadLetterFilter,
-    *,
-    limit: int,
-    cursor: str | None = None,
-    search: DeadLetterSearch = EVERY,
-) -> Page[DeadLetterDocument]:
-    """Return dead letters that match, the newest first."""
-    page = await list_dead_letters(filter_, limit=limit, cursor=cursor, search=search)
-    return Page[DeadLetterDocument](items=tuple(map(shown_letter, page.records)), next_cursor=page.cursor)
-
-
-async def count_letters(filter_: DeadLetterFilter) -> int:
-    """Count dead letters that match, however many there are."""
-    return await count_dead_letters(filter_)
-
-
-async def summarize() -> DeadLetterSummary:
-    """Return open dead letters in numbers."""
-    return await read_summary(clock.now())
 
 
 async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLetterDocument:

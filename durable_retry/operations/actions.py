@@ -57,6 +57,7 @@ from durable_retry.rules.operations.keys import (
     ENVELOPE_SCOPE,
     EXPLICIT_SCOPE,
     FIELDS_SCOPE,
+    OvertakenError,
     ScopedKey,
     is_live,
     operation_id_for,
@@ -65,7 +66,6 @@ from durable_retry.rules.operations.keys import (
 )
 from durable_retry.rules.operations.operation import OperationInput, content_of, fingerprint_of
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
-from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.operations.submission import Naming
 from durable_retry.rules.operations.waits import Change, Pause, Resume
 from durable_retry.runtime import clock

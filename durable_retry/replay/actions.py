@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.attempt.results import forget_steps_from, names_of_steps
 from durable_retry.base.errors import (
     KeyTakenError,
     NothingToReplayError,
@@ -42,7 +41,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import intake
 from durable_retry.operations.actions import KeyReused, submit
 from durable_retry.operations.entities import read_record
-from durable_retry.plugins import plugins
+from durable_retry.plugins import handler_module, plugins
 from durable_retry.rules.dead_letters.document import StartedReplay
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
@@ -117,8 +116,9 @@ class _OperationCase(Case):
 
     async def start(self, hub: TaskHub) -> None:
         operation = self.operation
-        if self.from_step is not None and operation.steps_run is not None:
-            await forget_steps_from(operation.operation_id, operation.steps_run, self.from_step)
+        if self.from_step is not None and operation.steps_run is not None and (module := handler_module()):
+            forget = imported(f"{module}.records:forget_steps_from")
+            await forget(operation.operation_id, operation.steps_run, self.from_step)
         if await _is_done_or_under_way(hub, operation):
             return
         with spans.submission(operation) as (span, traced):
@@ -334,8 +334,9 @@ async def _open_record(dead_letter_id: str) -> KeptDeadLetter:
 
 
 async def _check_step(operation: OperationInput, name: str) -> None:
-    run = operation.steps_run
-    names = [] if run is None else await names_of_steps(operation.operation_id, run)
+    run, module, names = operation.steps_run, handler_module(), list[str]()
+    if module and run is not None:
+        names = await imported(f"{module}.records:names_of_steps")(operation.operation_id, run)
     if name not in names:
         detail = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
         raise InvalidInputError([Problem("/from_step", detail)])

@@ -5,6 +5,7 @@ What is deferred is named by a text, `package.module:name`, so that no import st
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ def imported(reference: str) -> Any:
     return getattr(import_module(module), name)
 
 
+@cache
 def deferred(reference: str) -> Callable[..., Awaitable[Any]]:
     """Return an async function whose module is imported when it is first called."""
     REFERENCES.add(reference)

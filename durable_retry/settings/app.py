@@ -39,9 +39,6 @@ class AppSettings(SettingsGroup):
     dependencies_file: str = setting(
         "The file with the dependencies, beside `function_app.py`.", "dependencies.toml"
     )
-    handlers: str = setting(
-        "Modules with handlers, separated by commas, in addition to those that `function_app.py` names."
-    )
     app_version: Annotated[str, AfterValidator(_version_of)] = setting(
         "The app's version, which attempts and dead letters carry; `package:NAME` is that of an installed "
         "package. Not set: they carry none."
@@ -82,10 +79,6 @@ class AppSettings(SettingsGroup):
     script_root: str = setting(
         "The folder of host.json; the host's. Not set: the current folder.", name="AzureWebJobsScriptRoot"
     )
-
-    @property
-    def handler_modules(self) -> tuple[str, ...]:
-        return tuple(filter(None, (name.strip() for name in self.handlers.split(","))))
 
 
 class RetentionSettings(SettingsGroup):

@@ -1,12 +1,9 @@
 """The process's configuration: app settings, host.json's limits, `dependencies.toml`, handlers."""
 
-import importlib
 import json
 import logging
 import os
 import re
-import tomllib
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,19 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from durable_retry.base.masking import Masking
-from durable_retry.base.validation import InvalidInputError, Problem, did_you_mean, pointer_of
-from durable_retry.handlers.registry import (
-    Handler,
-    HandlerSetupError,
-    check_later_ones,
-    registered_handlers,
-    taken_mistakes,
-)
-from durable_retry.plugins import features_of, why_absent
+from durable_retry.base.validation import Problem, pointer_of
+from durable_retry.plugins import features_of, handler_module, key_circuits
 from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
-from durable_retry.rules.config.dependency import Dependency, Targets
+from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets
 from durable_retry.rules.operations.request import unmet_keys
-from durable_retry.rules.retry.policy import timeouts_problems
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.group import SettingsError
@@ -108,11 +97,6 @@ def dependencies_path(settings: AppSettings) -> Path:
     is_set = "dependencies_file" in settings.model_fields_set
     chosen = None if is_set else _registration.dependencies_file
     return APP_ROOT / (chosen or settings.dependencies_file)
-
-
-def handler_modules(settings: AppSettings) -> tuple[str, ...]:
-    """Return the modules that register handlers when they are imported: the app's own, then the setting's."""
-    return tuple(dict.fromkeys((*_registration.handlers, *settings.handler_modules)))
 
 
 def function_name(name: str) -> str:
@@ -246,39 +230,14 @@ def load_app(mistakes: Mistakes) -> None:
         settings = app_settings()
     file = dependencies_path(settings)
     config = read_dependencies(file, mistakes)
-    for module in handler_modules(settings):
-        _load_handlers(module, mistakes)
-    for wrong in taken_mistakes():
-        with mistakes.gathered():
-            raise wrong
-    for handler in registered_handlers().values():
-        _check_handler(handler, file, config, mistakes)
-    if config is None:
-        return
-    _config = config
-    for dependency in config.dependencies.values():
-        _check_keys(dependency, f"{_shown_path(file)}: dependencies.{dependency.name}", mistakes)
-    for handler in registered_handlers().values():
-        _check_keys_of_handler(handler, config, mistakes)
-    for warning in config.warnings:
-        _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
-    check_later_ones(_refuse_mistakes)
-
-
-def _refuse_mistakes(handler: Handler | None, mistake: HandlerSetupError | None) -> None:
-    """Refuse a function that was declared behind `register` as one before it.
-
-    Raises:
-        StartError: It has mistakes.
-    """
-    mistakes = Mistakes(APP_ROOT)
-    with mistakes.gathered():
-        if mistake is not None:
-            raise mistake
-    if handler is not None:
-        _check_handler(handler, dependencies_path(app_settings()), dependencies(), mistakes)
-        _check_keys_of_handler(handler, dependencies(), mistakes)
-    mistakes.refuse()
+    if config is not None:
+        _config = config
+        for dependency in config.dependencies.values():
+            check_keys(dependency, f"{shown_path(file)}: dependencies.{dependency.name}", mistakes)
+        for warning in config.warnings:
+            _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
+    if module := handler_module():
+        imported(f"{module}.loading:load_handlers")(file, config, mistakes)
 
 
 def _settings_of_process(_text: str) -> Mapping[str, str]:
@@ -312,7 +271,7 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
         except (OSError, UnicodeDecodeError) as error:
             problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
             raise SettingsError((problem,)) from error
-        shown, settings = _shown_path(file), _settings_for(text)
+        shown, settings = shown_path(file), _settings_for(text)
         config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=shown)
         if _settings_for is _settings_of_process:  # a placeholder names nothing that is there
             refuse_config(list(_problems_here(config)), text, shown)
@@ -322,37 +281,16 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
 def _problems_here(config: Config) -> Iterator[Problem]:
     """List what is wrong with keys of features where the app runs."""
     for name, dependency in config.dependencies.items():
+        if dependency.circuit.is_by_key and not key_circuits():
+            place = pointer_of("dependencies", name, "circuit", "by")
+            yield Problem(place, "is of the feature key_circuits, which this app lacks")
         for feature in features_of(dependency.of_features):
             if feature.check:
                 problems: Iterable[Problem] = imported(feature.check)(dependency)
                 yield from (problem.below(pointer_of("dependencies", name)) for problem in problems)
 
 
-def _load_handlers(module: str, mistakes: Mistakes) -> None:
-    """Import a module that declares operations."""
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # noqa: BLE001 - the module may raise anything
-        by_code = module in _registration.handlers
-        named = "register(handlers)" if by_code else AppSettings.name_of("handlers")
-        detail = f"cannot import {module}: {type(error).__name__}: {error}"
-        mistakes.add(_place_of_error(error) or mistakes.place_of(named), detail)
-
-
-def _place_of_error(error: Exception) -> str | None:
-    """Return file and line of the code that raised while a module was imported; None when it is missing."""
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}:{error.lineno}"
-    ours = {__file__, importlib.__file__}
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in ours and not frame.filename.startswith("<frozen")
-    ]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
-
-
-def _shown_path(file: Path) -> str:
+def shown_path(file: Path) -> str:
     """Return a path below the app's folder by its part below, another one whole."""
     return str(file.relative_to(APP_ROOT) if file.is_relative_to(APP_ROOT) else file)
 
@@ -378,6 +316,24 @@ def present_name(name: str) -> str:
     """Return the name that a dependency has by now; one that is not known stays as it is."""
     dependency = find_dependency(name)
     return name if dependency is None else dependency.name
+
+
+def registered_handlers() -> Mapping[str, HandlerTarget]:
+    """Return the handlers of the app, by name."""
+    return _handlers()()
+
+
+@cache
+def _handlers() -> Callable[[], Mapping[str, HandlerTarget]]:
+    module = handler_module()
+    handlers: Callable[[], Mapping[str, HandlerTarget]] = dict
+    return imported(f"{module}.registry:registered_handlers") if module else handlers
+
+
+def limits_of(dependency: Dependency, handler: str | None) -> Dependency:
+    """Return a dependency with the policy and the time limit that a handler has there, if there is one."""
+    known = None if handler is None else registered_handlers().get(handler)
+    return dependency if known is None else known.limits_at(dependency)
 
 
 def targets() -> Targets:
@@ -410,49 +366,8 @@ def using(config: Config) -> Iterator[None]:
         _config = previous
 
 
-def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes: Mistakes) -> None:
-    """Check what is known of a function of the app's own only when all of it is loaded."""
-    names = _names_in(file) if config is None else config.dependencies.keys()
-    if names is not None and handler.dependency not in names:
-        detail = (
-            f"names the dependency {handler.dependency!r}, which {_shown_path(file)} lacks: "
-            f"add [dependencies.{handler.dependency}] there, or do not load that module"
-            + did_you_mean(handler.dependency, list(names))
-        )
-        mistakes.add(handler.place, detail)
-    elif config is not None and handler.timeout_seconds is not None:
-        dependency = config.dependencies[handler.dependency]
-        timeouts = handler.limits_at(dependency).timeouts
-        with mistakes.gathered():
-            for _, detail in timeouts_problems(timeouts, function_timeout_seconds()):
-                mistakes.add(handler.place, f"timeout: {detail}")
-    with mistakes.gathered():
-        handler.check_functions()
-
-
-def _check_keys_of_handler(handler: Handler, config: Config, mistakes: Mistakes) -> None:
-    for name in handler.of_features:
-        if absent := why_absent(name):
-            mistakes.add(handler.place, f"{name} {absent}")
-    if handler.of_features and handler.dependency in config.dependencies:
-        try:
-            limits = handler.limits_at(config.dependencies[handler.dependency])
-        except InvalidInputError as error:
-            mistakes.add(handler.place, str(error))
-        else:
-            _check_keys(limits, handler.place, mistakes)
-
-
-def _check_keys(dependency: Dependency, place: str, mistakes: Mistakes) -> None:
+def check_keys(dependency: Dependency, place: str, mistakes: Mistakes) -> None:
     """Check what a dependency, as its handlers see it or not, has of features."""
     with mistakes.gathered():
         for problem in unmet_keys(dependency, targets()) if dependency.of_features else ():
             mistakes.add(place, f"{problem.pointer}: {problem.detail}")
-
-
-def _names_in(file: Path) -> frozenset[str] | None:
-    """Return the names in a file of dependencies that has mistakes; None when they cannot be read."""
-    try:
-        return frozenset(tomllib.loads(file.read_text(encoding="utf-8"))["dependencies"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None

@@ -15,7 +15,6 @@ from typing import Final
 
 from durable_retry.base.text import counted
 from durable_retry.base.validation import Problem
-from durable_retry.handlers.registry import HandlerSetupError
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path
 from durable_retry.settings.group import SettingsError
 
@@ -54,9 +53,6 @@ class Mistakes:
         """Keep the mistakes that end the block."""
         try:
             yield
-        except HandlerSetupError as error:
-            for detail in error.details:
-                self.add(error.place, detail)
         except ConfigError as error:
             for problem, line in zip(error.problems, error.lines, strict=True):
                 self.add(f"{error.file_name}:{line}: {key_path(problem.pointer)}", problem.detail)

@@ -13,7 +13,7 @@ writes and events are shown.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from durable_retry.features.handler_attempts.testing.fakes import (
+from durable_retry.features.handlers.testing.fakes import (
     NOON,
     Crash,
     FakeClock,
@@ -21,8 +21,8 @@ from durable_retry.features.handler_attempts.testing.fakes import (
     FakeStep,
     Slow,
 )
-from durable_retry.features.handler_attempts.testing.handlers import HandlerRun, run_handler
-from durable_retry.features.handler_attempts.testing.placeholders import use_placeholders
+from durable_retry.features.handlers.testing.handlers import HandlerRun, run_handler
+from durable_retry.features.handlers.testing.placeholders import use_placeholders
 
 if TYPE_CHECKING:
     from durable_retry.features.in_process.testing import OrchestratorRun, run_orchestrator

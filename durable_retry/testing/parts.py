@@ -1,6 +1,6 @@
 """What the parts of other features play with: a feature imports none of another."""
 
-from durable_retry.features.handler_attempts.testing.fakes import FakeClock, FakeDependency, FakeStep
-from durable_retry.features.handler_attempts.testing.handlers import HandlerRun, Play, warn_of_unasked, world
+from durable_retry.features.handlers.testing.fakes import FakeClock, FakeDependency, FakeStep
+from durable_retry.features.handlers.testing.handlers import HandlerRun, Play, warn_of_unasked, world
 
 __all__ = ["FakeClock", "FakeDependency", "FakeStep", "HandlerRun", "Play", "warn_of_unasked", "world"]

@@ -23,7 +23,6 @@ from azure.core.exceptions import AzureError
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.base.names import RETENTION
-from durable_retry.circuit.circuits import forget_idle_circuits
 from durable_retry.dead_letters.records import Intent, left_over
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
@@ -31,7 +30,7 @@ from durable_retry.plugins import features, plugins
 from durable_retry.replay.actions import finish_replay
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
-from durable_retry.runtime.deferred import imported
+from durable_retry.runtime.deferred import deferred, imported
 from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.storage import lists, rounds
 from durable_retry.upkeep.histories import clean_key_records, purge_others
@@ -92,8 +91,7 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     """Finish what crashes interrupted, and look at every kind of retention for a while."""
     steps_: list[Callable[[], Awaitable[object]]] = [
         partial(finish_left_over, hub, now),
-        *(partial(step, hub, now) for plugin in plugins() for step in plugin.each_round),
-        partial(forget_idle_circuits, hub, now, STEP_SECONDS),
+        *(partial(deferred(step), hub, now) for plugin in plugins() for step in plugin.each_round),
         # Records have a timer of their own.
         *(partial(look_at, hub, kind, now) for kind in kinds() if kind != RetentionKind.RECORDS),
     ]

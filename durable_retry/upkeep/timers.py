@@ -35,7 +35,9 @@ async def watch(hub: TaskHub) -> None:
         async with asyncio.timeout(_RECOVER_SECONDS):
             await recover(hub, clock.now())
     finally:
-        await run_each(partial(step, hub, clock.now()) for plugin in plugins() for step in plugin.each_minute)
+        await run_each(
+            partial(deferred(step), hub, clock.now()) for plugin in plugins() for step in plugin.each_minute
+        )
 
 
 @blueprint.upkeep_timer("45 */5 * * * *")

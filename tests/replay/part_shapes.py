@@ -19,6 +19,7 @@ from durable_retry.base.names import (
     OperationState,
 )
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import COUNT_FROZEN, FREEZE, KEEP_FROZEN
 from durable_retry.features.freeze.rules import Crowd, Release, Seen, Thaw, Wave
@@ -39,7 +40,6 @@ from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.policy import RetryPolicy

@@ -26,6 +26,7 @@ import durable_retry
 import durable_retry_console
 from durable_retry.attempt.commits import CommitLocation as OutboxLocation
 from durable_retry.base.json_forms import union_from_json
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.freeze.rules import Release, Seen, Thaw
 from durable_retry.features.order.rules.lane import LaneMessage, Turn
 from durable_retry.features.outbox.rules.outbox import Delivery
@@ -33,7 +34,6 @@ from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.operations.completion import Committed, Completion, Success
 from durable_retry.rules.operations.keys import KeyCompletion
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput

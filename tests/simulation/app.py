@@ -34,10 +34,11 @@ from durable_retry.app import harden_runtime
 from durable_retry.attempt import attempt
 from durable_retry.attempt import http_client as downstream
 from durable_retry.base import names
-from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.features.circuit_controls.names import WAKE_WAITING
+from durable_retry.features.dead_letter_lists import counts
 from durable_retry.features.fallback.names import LEAVE_DEPENDENCY
 from durable_retry.features.freeze import names as freeze_names
+from durable_retry.features.handlers import registry
 from durable_retry.features.in_process import names as call_names
 from durable_retry.features.lookup.names import LOOK_UP
 from durable_retry.features.order import store as lane_store
@@ -48,7 +49,7 @@ from durable_retry.features.polling.names import POLL
 from durable_retry.features.standstill import names as standstill_names
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.handlers import Call as HandlerCall
-from durable_retry.handlers import Outcome, TableWrite, Throttled, registry
+from durable_retry.handlers import Outcome, TableWrite, Throttled
 from durable_retry.hub import task_hub
 from durable_retry.intake import intake
 from durable_retry.plugins import plugins
@@ -372,7 +373,7 @@ class App:
                 # Longer than the context here takes timers; nobody looks at a stop for as long.
                 patch.object(bulk_orchestration, "RESUMABLE_FOR", timedelta(days=1)),
                 patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
-                patch.object(dead_letter_index, "_kept", OwnedByWorkers(dead_letter_index._Kept)),
+                patch.object(counts, "_kept", OwnedByWorkers(counts._Kept)),
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),

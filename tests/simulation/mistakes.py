@@ -15,9 +15,8 @@ from unittest.mock import AsyncMock, patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.attempt import commits, functions, markers, results
+from durable_retry.attempt import commits, markers, results
 from durable_retry.attempt import http_request as http_attempt
-from durable_retry.attempt.functions import LetOutError
 from durable_retry.attempt.markers import Marked
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
@@ -27,19 +26,20 @@ from durable_retry.base.names import (
     DeadLetterReason,
     OperationState,
 )
-from durable_retry.circuit.key_circuit import KeyCircuit
 from durable_retry.features.circuit_controls import waking
 from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Series
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.fallback.stays import Stay
-from durable_retry.features.handler_attempts import call as handler_calls
-from durable_retry.features.handler_attempts import handler
-from durable_retry.features.handler_attempts.call import Calls
-from durable_retry.features.handler_attempts.rules.steps import (
+from durable_retry.features.handlers import call as handler_calls
+from durable_retry.features.handlers import functions, handler
+from durable_retry.features.handlers.call import Calls
+from durable_retry.features.handlers.functions import LetOutError
+from durable_retry.features.handlers.rules.steps import (
     begin,
     begin_heartbeats,
 )
 from durable_retry.features.in_process import call as calls
+from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.fair import FairShares
 from durable_retry.features.limits.rules.leases import Lease
@@ -109,7 +109,7 @@ class Mistake:
 
 
 async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
-    keys = markers._keys_of_marker(life.owner, attempt)
+    keys = markers.keys_of_marker(life.owner, attempt)
     row = {**keys, "marked_at": to_rfc3339(now), "run": str(life.run)}
     try:
         is_new = await tables.insert_if_absent(markers.TABLE, row)

@@ -15,9 +15,10 @@ import azure.functions as func
 from durable_retry.base.names import CIRCUIT_BREAKER, OperationState
 from durable_retry.circuit import routes as circuits
 from durable_retry.dead_letters import routes as dead_letters
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letters
 from durable_retry.features.circuit_controls import routes as controls
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.freeze import routes as freezes
 from durable_retry.features.freeze.rules import HoldState
 from durable_retry.features.holding.rules import BY_POLICY
@@ -30,7 +31,6 @@ from durable_retry.operations import routes as operations
 from durable_retry.replay import routes as replays
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.intake import Arrival
 from durable_retry.settings.intake import intake_settings

@@ -20,17 +20,17 @@ from durable_retry.base.names import (
     OperationState,
 )
 from durable_retry.circuit.cache import close_circuits
-from durable_retry.dead_letters.index import read_summary
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
 from durable_retry.features.debounce.names import DEBOUNCE
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.order.lanes import LOOKED_AT
 from durable_retry.features.order.names import ORDER_LANE
 from durable_retry.features.order.rules.lane import lane_of_state
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
-from durable_retry.rules.dead_letters.document import DeadLetterSummary
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.storage import contents

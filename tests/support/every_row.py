@@ -16,10 +16,14 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.dead_letters import records
-from durable_retry.features.handler_attempts.rules.steps import (
+from durable_retry.features.handlers.records import change_step
+from durable_retry.features.handlers.rules.steps import (
+    HEARTBEAT,
     Execution,
+    RememberedStep,
     report_progress,
 )
+from durable_retry.features.handlers.starts import count_start
 from durable_retry.features.outbox import event_store as outbox
 from durable_retry.features.outbox.rules.outbox import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
@@ -28,11 +32,7 @@ from durable_retry.hub.orchestrations import listed_names
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.facts import TargetType
 from durable_retry.rules.operations.completion import Completion
-from durable_retry.rules.operations.steps import (
-    HEARTBEAT,
-    RememberedStep,
-    StepState,
-)
+from durable_retry.rules.operations.status import StepState
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import rounds
@@ -93,7 +93,7 @@ async def write_every_row() -> None:
 async def _write_attempts() -> None:
     await markers.insert_marker(a_life("op-sent"), 1, now=NOON)
     await markers.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
-    await markers.count_start(a_life("op-handled"), 2, NOON)
+    await count_start(a_life("op-handled"), 2, NOON)
     await markers.take_commit("op-handled", a_life("op-handled"), NOON)
     await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
     running = RememberedStep(
@@ -107,12 +107,12 @@ async def _write_attempts() -> None:
     )
     done = replace(running, name="ship", state=StepState.SUCCEEDED, result='{"id": 7}')
     for step in (running, done):
-        await results.change_step("op-handled", 1, step.name, partial(_to, step))
+        await change_step("op-handled", 1, step.name, partial(_to, step))
     execution = Execution(
         name=HEARTBEAT, run=1, token="e-1", is_repeatable=True, now=NOON, dead_letter_id="dl-1"
     )
     beat = partial(report_progress, execution=execution, attempt=2, text='{"page": 7}')
-    await results.change_step("op-beating", 1, HEARTBEAT, beat)
+    await change_step("op-beating", 1, HEARTBEAT, beat)
 
 
 def _to(step: RememberedStep, _before: RememberedStep | None) -> RememberedStep:

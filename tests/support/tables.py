@@ -233,11 +233,12 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.storage.rounds.TABLE", f"Upkeep{suffix}")
     monkeypatch.setattr("durable_retry_console.index.store.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.features.workflows.batch_store.TABLE", f"Batches{suffix}")
-    monkeypatch.setattr("durable_retry.attempt.results.STEPS_TABLE", f"Steps{suffix}")
+    monkeypatch.setattr("durable_retry.features.handlers.records.TABLE", f"Steps{suffix}")
     for module in ("durable_retry.hub.instance_lists", "durable_retry_console.bulk.store"):
         monkeypatch.setattr(f"{module}.TABLE", f"Workflows{suffix}")
-    for constant in ("index.TABLE", "list.TABLE"):
-        monkeypatch.setattr(f"durable_retry.dead_letters.{constant}", f"Index{suffix}")
+    lists = "features.dead_letter_lists"
+    for module in ("dead_letters.index", f"{lists}.pages", f"{lists}.counts"):
+        monkeypatch.setattr(f"durable_retry.{module}.TABLE", f"Index{suffix}")
 
 
 def refuse_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ _APP_FOLDERS: Final = tuple(
 WORDS: Final = (
     *("durable_retry/base/", "durable_retry/settings/", "durable_retry/storage/"),
     *("durable_retry/telemetry/", "durable_retry/runtime/clock.py", "durable_retry/runtime/concurrency.py"),
-    "durable_retry/handlers/registry.py",
+    "durable_retry/features/handlers/registry.py",
 )
 """Forms of values, settings, rows and queues by name, spans, time."""
 

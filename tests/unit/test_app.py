@@ -17,19 +17,16 @@ import durable_retry
 import entities
 from durable_retry.app import harden_runtime
 from durable_retry.features.callers.settings import CallerSettings
+from durable_retry.features.handlers import loading, registry
+from durable_retry.features.handlers.registry import find_handler
 from durable_retry.features.openapi.routes import described
-from durable_retry.handlers import registry
-from durable_retry.handlers.registry import find_handler
 from durable_retry.intake.intake import intake
 from durable_retry.plugins import plugins
 from durable_retry.rules.config.dependency import dependency_table
-from durable_retry.settings import configuration
 from durable_retry.settings.app import retention_settings
 from durable_retry.settings.configuration import (
     Registration,
-    app_settings,
     find_dependency,
-    handler_modules,
     use_registration,
 )
 from durable_retry.settings.group import SettingsGroup, setting
@@ -48,9 +45,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
-    monkeypatch.setattr("durable_retry.handlers.registry._handlers", {})
-    monkeypatch.setattr("durable_retry.handlers.registry._mistakes", {})
-    monkeypatch.setattr("durable_retry.handlers.registry._check_declared", None)
+    monkeypatch.setattr("durable_retry.features.handlers.registry._handlers", {})
+    monkeypatch.setattr("durable_retry.features.handlers.registry._mistakes", {})
+    monkeypatch.setattr("durable_retry.features.handlers.registry._check_declared", None)
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield
@@ -95,14 +92,12 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
     assert find_dependency("payments") is not None
 
 
-def test_a_handler_is_refused_with_its_place_where_no_feature_runs_handlers(
+def test_handlers_are_refused_where_no_feature_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    durable_retry.operation(dependency="payments")(trigger_of)
-    registered(tmp_path)
     monkeypatch.setattr("durable_retry.app.handler_module", str)
-    with pytest.raises(StartError, match=rf"{Path(__file__).name}:\d+.*lacks the feature that runs handlers"):
-        registered(tmp_path)
+    with pytest.raises(StartError, match=r"register\(handlers\): this app lacks the feature"):
+        registered(tmp_path, handlers=["orders"])
 
 
 def test_all_routes_are_below_the_route_prefix_also_in_the_description(tmp_path: Path) -> None:
@@ -191,10 +186,10 @@ def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.
         "@durable_retry.operation('registered-bill', dependency='payments')\n"
         "async def bill(order):\n    return None\n"
     )
-    monkeypatch.setattr("durable_retry.handlers.registry._handlers", {})
+    monkeypatch.setattr("durable_retry.features.handlers.registry._handlers", {})
     registered(tmp_path, handlers=["registered_billing"])
     assert find_handler("registered-bill") is not None
-    assert handler_modules(app_settings()) == ("registered_billing",)
+    assert loading.handler_modules() == ("registered_billing",)
 
 
 def test_every_mistake_is_told_at_once() -> None:
@@ -318,7 +313,7 @@ class Shop:
 def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configuration, "check_later_ones", registry.check_later_ones)
+    monkeypatch.setattr(loading, "check_later_ones", registry.check_later_ones)
     durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
     with pytest.raises(StartError) as refused:
         durable_retry.operation(dependency="paymets", timeout=0)(Shop.book)

@@ -27,7 +27,7 @@ HEAVY: Final = frozenset(
         *("durable_retry.http.routes", "durable_retry.features.openapi.routes"),
         *(
             *(f"durable_retry.attempt.{name}" for name in ("admission", "attempt", "http_client")),
-            "durable_retry.features.handler_attempts.attempt",
+            "durable_retry.features.handlers.attempt",
             "durable_retry.features.outbox.sending",
             *(f"durable_retry.features.in_process.{name}" for name in ("call", "operations")),
         ),

@@ -11,6 +11,7 @@ from durable_retry.attempt import commits, markers, results
 from durable_retry.base import names
 from durable_retry.dead_letters import index as dead_letter_keys
 from durable_retry.dead_letters import records as dead_letters
+from durable_retry.features.handlers import records
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.routing import table
@@ -208,7 +209,7 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
-    assert (markers.TABLE, results.STEPS_TABLE) == ("AttemptMarkers", "HandlerSteps")
+    assert (markers.TABLE, records.TABLE) == ("AttemptMarkers", "HandlerSteps")
     assert (results.TABLE_PREFIX, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (commits.TABLE, commits.INDEX_TABLE) == ("Commits", "CommitIndex")

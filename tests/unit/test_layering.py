@@ -34,11 +34,11 @@ OF_FEATURES: Final[Mapping[str, str]] = {
 }
 """The files outside its folder that belong to a feature: nothing of it may be imported by any other."""
 ROOMS: Final = (
-    *("runtime", "plugins", "base", "rules", "handlers", "telemetry", "settings", "storage", "hub", "http"),
+    *("runtime", "plugins", "base", "rules", "telemetry", "settings", "storage", "hub", "http"),
     *("circuit", "attempt", "dead_letters", "operations", "intake", "replay", "upkeep"),
 )
 """The core: each may import itself and what stands before it."""
-AT_THE_TOP: Final = ("routing", "app", "testing", "features")
+AT_THE_TOP: Final = ("routing", "app", "handlers", "testing", "features")
 PURE_ROOMS: Final = {
     "base": ("runtime.deferred", "plugins", "base"),
     "rules": ("runtime.deferred", "plugins", "base", "rules"),
@@ -48,8 +48,8 @@ STORES: Final = frozenset(
     f"{LIBRARY}.{module}"
     for module in (
         *("storage", "hub.task_hub", "hub.instances", "hub.instance_lists", "hub.orchestrations"),
-        *("hub.entity_ids", "circuit.cache", "circuit.entity", "circuit.key_circuit", "attempt.commits"),
-        *("attempt.results", "attempt.markers", "dead_letters.index", "dead_letters.list"),
+        *("hub.entity_ids", "circuit.cache", "circuit.entity", "attempt.commits"),
+        *("attempt.results", "attempt.markers", "dead_letters.index"),
         *("dead_letters.records", "operations.entities", "operations.lone_records"),
         "operations.status",
     )
@@ -87,9 +87,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         if [*(ROOT / LIBRARY / "features" / name).glob("rules*")]
     },
     f"{LIBRARY}.app": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing", "app")),
+    f"{LIBRARY}.handlers": frozenset({f"{LIBRARY}.rules", f"{LIBRARY}.features.handlers"}),
     f"{LIBRARY}.testing": frozenset(
-        f"{LIBRARY}.{part}"
-        for part in (*ROOMS, "testing", "features.handler_attempts", "features.in_process")
+        f"{LIBRARY}.{part}" for part in (*ROOMS, "testing", "features.handlers", "features.in_process")
     ),
     f"{LIBRARY}.routing": frozenset(f"{LIBRARY}.{room}" for room in (*ROOMS, "routing")),
     "durable_retry_client": frozenset({"durable_retry_client"}),

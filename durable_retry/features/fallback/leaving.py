@@ -7,13 +7,12 @@ from durable_retry.attempt.http_request import brings_credential
 from durable_retry.circuit.cache import permit_of
 from durable_retry.features.fallback.rules import Departure, LeaveCall, Route, fallback_of, route_of, terms_at
 from durable_retry.features.fallback.stays import Stay
-from durable_retry.handlers.registry import find_handler
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import find_dependency
+from durable_retry.settings.configuration import find_dependency, limits_of
 
 
 async def leave_dependency(hub: TaskHub, asked: LeaveCall) -> Departure:
@@ -60,7 +59,7 @@ async def _destination(hub: TaskHub, operation: OperationInput, route: Route) ->
             continue
         answer = await permit_of(hub, dependency, operation.operation_id, operation.limit_key)
         if not isinstance(answer, Refused):
-            terms = terms_at(operation, first, _limits_at(operation, dependency), clock.now())
+            terms = terms_at(operation, first, limits_of(dependency, operation.handler), clock.now())
             return Departure(to=dependency.name, terms=terms)
         why.append(f"{dependency.name} is not asked either: {answer.reason}")
         until.append(answer.until)
@@ -75,8 +74,3 @@ def _misfit(operation: OperationInput, dependency: Dependency) -> str | None:
     if brings_credential(operation, dependency):
         return f"{dependency.name} is not asked: the request has a credential of its caller"
     return None
-
-
-def _limits_at(operation: OperationInput, dependency: Dependency) -> Dependency:
-    handler = None if operation.handler is None else find_handler(operation.handler)
-    return dependency if handler is None else handler.limits_at(dependency)

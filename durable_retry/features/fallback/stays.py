@@ -20,9 +20,8 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.features.fallback.rules import route_of
-from durable_retry.rules.operations.keys import Life, Met
+from durable_retry.rules.operations.keys import Life, Met, OvertakenError
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock
 from durable_retry.storage import tables

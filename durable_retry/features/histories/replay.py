@@ -29,7 +29,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import _OrchestrationExecutor
 from google.protobuf.json_format import ParseDict, ParseError
 
-from durable_retry.handlers.registry import orchestrator_function
+from durable_retry.hub.decorated import orchestrator_function
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.testing import use_placeholders
 

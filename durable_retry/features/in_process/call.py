@@ -12,13 +12,13 @@ from durabletask import task
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.in_process.documents import (
+    Declared,
     OperationFields,
     checked_document,
     operation_document,
     result_in,
 )
 from durable_retry.features.in_process.names import CALL
-from durable_retry.handlers.registry import OperationFunction
 from durable_retry.hub.executor_guard import execution_of
 from durable_retry.rules.operations.keys import visible
 from durable_retry.settings.configuration import function_name
@@ -34,11 +34,11 @@ type Calling[R] = Generator[task.Task[Any], Any, R]
 
 @overload
 def call[R](
-    context: Context, function: OperationFunction[Any, ..., R], /, *args: Any, key: str, **kwargs: Any
+    context: Context, function: Declared[..., R], /, *args: Any, key: str, **kwargs: Any
 ) -> Calling[R]: ...
 @overload
 def call[**P, R](
-    context: Context, function: OperationFunction[Any, P, R], /, *args: P.args, **kwargs: P.kwargs
+    context: Context, function: Declared[P, R], /, *args: P.args, **kwargs: P.kwargs
 ) -> Calling[R]: ...
 @overload
 def call(context: Context, /, **operation: Unpack[OperationFields]) -> Calling[Any]: ...

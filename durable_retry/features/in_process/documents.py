@@ -1,18 +1,25 @@
 """What code of the app says of an operation, and what it gets back."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, TypedDict
 
 from durable_retry.base.documents import MalformedJsonError, read_json, size_problem
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.handlers import FollowUp
-from durable_retry.handlers.registry import Function, find_handler, handler_of
-from durable_retry.handlers.signatures import read_result, result_of
+from durable_retry.plugins import handler_module
 from durable_retry.rules.operations.completion import MASKED, is_masked_at
-from durable_retry.settings.configuration import app_settings
+from durable_retry.rules.operations.request import FollowUp
+from durable_retry.runtime.deferred import imported
+from durable_retry.settings.configuration import app_settings, registered_handlers
+
+
+class Declared[**P, R](Protocol):
+    """A function that `durable_retry.operation` declared."""
+
+    def __operation__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Never called: it shows what an operation of it takes and results in."""
 
 
 class OperationFields(TypedDict, total=False):
@@ -77,7 +84,7 @@ _OPTIONS: Final = OperationFields.__annotations__.keys() - {
 
 
 def operation_document(
-    function: Function | None, args: tuple[Any, ...], fields: Mapping[str, Any]
+    function: Callable[..., Any] | None, args: tuple[Any, ...], fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the body of an operation as JSON.
 
@@ -91,7 +98,7 @@ def operation_document(
         InvalidInputError: The arguments are not those of the function.
     """
     if function is not None:
-        handler = handler_of(function)
+        handler = imported(f"{handler_module()}.registry:handler_of")(function)
         kwargs = {name: value for name, value in fields.items() if name not in _OPTIONS}
         call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
         fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}
@@ -190,6 +197,6 @@ def result_in(ended: Mapping[str, Any]) -> Any:
         raise OperationFailed(document, [Problem(place, detail).to_json() for place in places])
     if "value" not in result:
         return result
-    handler = find_handler(document["handler"])
+    handler = registered_handlers().get(document["handler"])
     value = result["value"]
-    return value if handler is None else read_result(result_of(handler.function), json.dumps(value))
+    return value if handler is None else handler.read_result(value)

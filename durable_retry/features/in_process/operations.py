@@ -9,13 +9,13 @@ import azure.functions as func
 from durable_retry.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.in_process.documents import (
+    Declared,
     OperationFields,
     body_with,
     checked_document,
     operation_document,
     result_in,
 )
-from durable_retry.handlers.registry import OperationFunction
 from durable_retry.hub.binding import TaskHub
 from durable_retry.intake.queue import accept_message, plain_body
 from durable_retry.operations import actions as operations
@@ -66,11 +66,11 @@ class Operations:
 
     @overload
     async def submit(
-        self, function: OperationFunction[Any, ..., Any], /, *args: Any, key: str, **kwargs: Any
+        self, function: Declared[..., Any], /, *args: Any, key: str, **kwargs: Any
     ) -> Accepted: ...
     @overload
     async def submit[**P](
-        self, function: OperationFunction[Any, P, Any], /, *args: P.args, **kwargs: P.kwargs
+        self, function: Declared[P, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> Accepted: ...
     @overload
     async def submit(self, /, **operation: Unpack[OperationFields]) -> Accepted: ...

@@ -1,4 +1,4 @@
-"""What the app is configured with, in lists: its dependencies and its handlers."""
+"""What the app is configured with, in a list: its dependencies."""
 
 from typing import Final
 
@@ -6,6 +6,4 @@ from durable_retry.plugins import Collection, Plugin
 
 _ROUTES: Final = ("durable_retry.features.listing.routes:routes",)
 
-PLUGIN: Final = Plugin(
-    name="listing", collections=(Collection("dependencies", _ROUTES), Collection("handlers", _ROUTES))
-)
+PLUGIN: Final = Plugin(name="listing", collections=(Collection("dependencies", _ROUTES),))

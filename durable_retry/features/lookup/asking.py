@@ -19,7 +19,6 @@ from durable_retry.attempt.http_request import (
     start_clock,
 )
 from durable_retry.base.names import Category
-from durable_retry.features.lookup.functions import ask_function
 from durable_retry.features.lookup.rules import (
     Answer,
     FormlessError,
@@ -32,13 +31,14 @@ from durable_retry.features.lookup.rules import (
     question_path,
     value_found,
 )
-from durable_retry.handlers.registry import find_handler
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.plugins import handler_module
 from durable_retry.rules.operations.completion import MASKED
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked
-from durable_retry.settings.configuration import app_settings, find_dependency
+from durable_retry.runtime.deferred import imported
+from durable_retry.settings.configuration import app_settings, find_dependency, limits_of
 
 _NOT_FOUND: Final = 404
 
@@ -76,9 +76,7 @@ async def answer_about(operation: OperationInput, attempt: int, number: int) -> 
         As `ask_dependency`.
     """
     limit, dependency = start_clock(operation), find_dependency(operation.dependency)
-    handler = None if operation.handler is None else find_handler(operation.handler)
-    limits = dependency if dependency is None or handler is None else handler.limits_at(dependency)
-    lookup = None if limits is None else lookup_of(limits)
+    lookup = None if dependency is None else lookup_of(limits_of(dependency, operation.handler))
     if dependency is None or lookup is None:
         return AttemptOutcome(
             number=number,
@@ -93,8 +91,14 @@ async def answer_about(operation: OperationInput, attempt: int, number: int) -> 
         return late
     if isinstance(lookup, Lookup):
         return await _ask(lookup, operation, attempt, plan)
-    assert handler is not None  # noqa: S101 - no dependency has a function
-    return replace(await ask_function(replace(plan, number=attempt), handler, lookup), number=number)
+    ask_function = imported(f"{handler_module()}.lookups:ask_function")
+    outcome: AttemptOutcome = await ask_function(
+        replace(plan, number=attempt), operation.handler, lookup.function
+    )
+    if outcome.category is None:
+        said = Answer(at=limit.started_at, settle_seconds=lookup.settle_seconds, **outcome.result)
+        outcome = replace(outcome, result=said.to_json())
+    return replace(outcome, number=number)
 
 
 async def _ask(lookup: Lookup, operation: OperationInput, attempt: int, plan: Plan) -> AttemptOutcome:

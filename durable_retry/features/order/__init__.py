@@ -4,7 +4,6 @@ from typing import Final
 
 from durable_retry.features.order.names import LOOK_AT_LANE, ORDER_LANE, PASS_TURN
 from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
-from durable_retry.runtime.deferred import deferred
 
 PLUGIN: Final = Plugin(
     name="order",
@@ -20,5 +19,5 @@ PLUGIN: Final = Plugin(
     end="order_lane",
     archived="durable_retry.features.order.lanes:release_archived",
     tables=("durable_retry.features.order.store:TABLE",),
-    each_round=(deferred("durable_retry.features.order.lanes:tend_lanes"),),
+    each_round=("durable_retry.features.order.lanes:tend_lanes",),
 )

@@ -5,7 +5,6 @@ from typing import Final
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.features.outbox import names
 from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
-from durable_retry.runtime.deferred import deferred
 
 PLUGIN: Final = Plugin(
     name="outbox",
@@ -32,7 +31,7 @@ PLUGIN: Final = Plugin(
     failure="durable_retry.features.outbox.event_store:rows_of_failure",
     commit="durable_retry.features.outbox.event_store:rows_of_commit",
     status="durable_retry.features.outbox.event_store:with_event_states",
-    each_minute=(deferred("durable_retry.features.outbox.sending:sweep"),),
+    each_minute=("durable_retry.features.outbox.sending:sweep",),
     retention={"sent_events": "durable_retry.features.outbox.removal:SENT_EVENTS"},
     replays={
         DeadLetterReason.OUTBOX_UNDELIVERABLE: "durable_retry.features.outbox.replay:EventCase",

@@ -25,7 +25,6 @@ CORE_TABLES: Final = (
     "durable_retry.attempt.commits:INDEX_TABLE",
     "durable_retry.attempt.commits:TABLE",
     "durable_retry.attempt.markers:TABLE",
-    "durable_retry.attempt.results:STEPS_TABLE",
     "durable_retry.storage.rounds:TABLE",
     "durable_retry.hub.instance_lists:TABLE",
 )

@@ -234,7 +234,7 @@ class UnknownTargetError(InvalidInputError):
 
 
 class HandlerTarget(Protocol):
-    """A handler, as far as a submission to it is checked."""
+    """A function of the app that operations run, as far as all but who runs it ask."""
 
     @property
     def dependency(self) -> str:
@@ -246,6 +246,9 @@ class HandlerTarget(Protocol):
         Raises:
             InvalidInputError: It does not fit; pointers begin with `/input`.
         """
+
+    def read_result(self, value: Any) -> Any:
+        """Return the value of a stored result as the handler's function returns it."""
 
     def limits_at(self, dependency: Dependency) -> Dependency:
         """Return its dependency with the policy and the time limit of the handler."""

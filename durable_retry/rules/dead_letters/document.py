@@ -1,9 +1,8 @@
-"""What people see of dead letters: each by itself, and in numbers."""
+"""What people see of a dead letter."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Final, Self, cast
+from typing import Any, Self, cast
 
 from pydantic import Field
 
@@ -21,40 +20,6 @@ from durable_retry.rules.dead_letters.record import (
 from durable_retry.rules.operations.operation import content_of
 from durable_retry.rules.operations.status import OperationContent
 from durable_retry.rules.retry.history import FailureDetail, PastAttempt
-
-WITHOUT_DEPENDENCY: Final = "(none)"
-"""Stands for a dependency where a message names none that is configured."""
-
-
-class DeadLetterCount(Answer):
-    """How many dead letters match a filter."""
-
-    count: int
-
-
-class OpenDeadLetters(Answer):
-    """Open dead letters of one kind."""
-
-    open: int
-    oldest_at: Instant | None
-    oldest_age_seconds: float | None
-
-
-class DeadLetterSummary(OpenDeadLetters):
-    """Open dead letters, in all and by kind."""
-
-    complete: bool = Field(
-        default=True,
-        description="False where only the newest 10,000 were counted. `oldest_at` is that of all.",
-    )
-    by_reason: Mapping[str, OpenDeadLetters]
-    by_dependency: Mapping[str, OpenDeadLetters]
-
-
-def open_dead_letters(count: int, oldest_at: datetime | None, now: datetime) -> OpenDeadLetters:
-    """Return the numbers of a kind; `oldest_at` is None when there is none."""
-    age_seconds = None if oldest_at is None else max(0.0, (now - oldest_at).total_seconds())
-    return OpenDeadLetters(open=count, oldest_at=oldest_at, oldest_age_seconds=age_seconds)
 
 
 class DeadLetterDocument(OperationContent):

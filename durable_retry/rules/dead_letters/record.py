@@ -48,6 +48,9 @@ def failure_group(
     return "g-" + sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 
+NAME_CHARS: Final = 300
+"""Characters of each of its names that an index row has of a dead letter."""
+
 FACETS: Final = ("reason", "category", "dependency", "group")
 """Names of the values by which a dead letter can be found, besides status and time."""
 

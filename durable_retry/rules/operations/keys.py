@@ -194,6 +194,13 @@ class Met(Enum):
     """That of a later life, so that this run is over."""
 
 
+class OvertakenError(Exception):
+    """A later run of the operation has begun, so that this one is over; the message is for a person."""
+
+    def __init__(self, by: int, run: int) -> None:
+        super().__init__(f"run {by} of this key has begun; run {run} is over")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life(JsonShape):
     """One run of an operation, as far as it meets the traces of others."""

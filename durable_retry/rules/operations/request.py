@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import (
     AfterValidator,
@@ -124,6 +124,17 @@ class Part:
 
     document: Mapping[str, Any]  # JSON
     start_at: datetime | None = None  # when the operation begins for its sake; None leaves that to others
+
+
+@runtime_checkable
+class FollowUp(Protocol):
+    """A message that a feature sends after an operation, such as an `Event`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON form."""
+
+    def unmet(self, pointer: str, targets: Targets) -> Iterator[Problem]:
+        """Check it against what is configured; the pointer is its place."""
 
 
 class Members:

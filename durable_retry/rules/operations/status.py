@@ -10,6 +10,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
@@ -26,8 +27,39 @@ from durable_retry.base.names import (
 )
 from durable_retry.base.text import CUT_MARK, cut_text
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.steps import HeartbeatNote, StepNote
 from durable_retry.rules.retry.history import History, PastAction, PastAttempt, PastWait
+
+
+class StepState(StrEnum):
+    """The state of a step.
+
+    Two are shown and never stored. `unknown`: it began, and no execution of it runs now. `waiting`: it runs
+    again when its operation does.
+    """
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+
+
+class StepNote(Answer):
+    """A remembered step of a handler."""
+
+    name: str
+    status: StepState
+    attempts: int = Field(description="Of this step, the present one included.")
+    result: Any = Field(description="What it returned; null until it has succeeded.")
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+
+
+class HeartbeatNote(Answer):
+    """The latest heartbeat of a handler."""
+
+    at: Instant
+    attempt: int = Field(description="The attempt that reported it, or began with it.")
+    progress: Any = Field(description="What it reported; the next attempt gets it.")
 
 
 class OperationContent(Answer):

@@ -7,7 +7,6 @@ import azure.durable_functions as df
 
 from durable_retry.hub.binding import add_activity
 from durable_retry.plugins import Collection, Orchestration, Plugin
-from durable_retry.runtime.deferred import deferred
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
@@ -43,14 +42,14 @@ _ACTIVITIES: Final = (
 )
 
 _EACH_MINUTE: Final = (
-    deferred("durable_retry_console.alerts.watch:check_alerts"),
-    deferred("durable_retry_console.recovery.watch:follow_outages"),
-    deferred("durable_retry_console.activity.changes:note_changes"),
+    "durable_retry_console.alerts.watch:check_alerts",
+    "durable_retry_console.recovery.watch:follow_outages",
+    "durable_retry_console.activity.changes:note_changes",
 )
 _EACH_ROUND: Final = (
-    deferred("durable_retry_console.metrics.series:keep_metrics"),
-    deferred("durable_retry_console.activity.changes:remove_old_activity"),
-    deferred("durable_retry_console.index.reconcile:add_lost"),
+    "durable_retry_console.metrics.series:keep_metrics",
+    "durable_retry_console.activity.changes:remove_old_activity",
+    "durable_retry_console.index.reconcile:add_lost",
 )
 _TABLES: Final = (
     "durable_retry_console.activity.store:TABLE",
@@ -85,6 +84,7 @@ def _begin_writers() -> None:
 
 PLUGIN: Final = Plugin(
     name="console",
+    needs=frozenset({"dead_letter_lists"}),
     collections=_COLLECTIONS,
     orchestrations=(
         Orchestration(

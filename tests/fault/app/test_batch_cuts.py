@@ -13,7 +13,8 @@ import pytest
 
 from activities.workflows import batch_close, batch_step
 from durable_retry.base.names import DeadLetterReason, OperationState
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.workflows.batch_store import (
     Batch,
     Item,
@@ -23,7 +24,6 @@ from durable_retry.features.workflows.batch_store import (
 )
 from durable_retry.features.workflows.rules.shapes import BatchProgress
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.operations.operation import OperationInput
 from orchestrators.batch import batch
 from tests.fault.app.workflow_items import PartHub

@@ -16,12 +16,12 @@ import pytest
 from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from durable_retry.base.names import DeadLetterReason, EventState
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox.event_store import events_of, mark_pending
 from durable_retry.features.outbox.index_store import list_ended, list_notes, read_note
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage

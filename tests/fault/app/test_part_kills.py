@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from durable_retry.attempt import results
-from durable_retry.dead_letters.index import read_summary
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import left_over
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.runtime import clock
 from durable_retry.storage.tables import rows_after, tables_between

@@ -20,9 +20,9 @@ from durable_retry.attempt import http_client
 from durable_retry.attempt.http_client import close_clients
 from durable_retry.attempt.http_request import Plan, attempt_request, start_clock
 from durable_retry.base.names import Category
-from durable_retry.features.handler_attempts.handler import attempt_handler
+from durable_retry.features.handlers.handler import attempt_handler
+from durable_retry.features.handlers.registry import handler_of
 from durable_retry.handlers import Call
-from durable_retry.handlers.registry import handler_of
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock

@@ -10,12 +10,12 @@ from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel, ValidationError
 
 import durable_retry
-from durable_retry.attempt import functions
 from durable_retry.attempt.admission import health_shown_by
 from durable_retry.attempt.attempt import make_attempt
-from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.base.names import Category
+from durable_retry.features.handlers import functions, registry
+from durable_retry.features.handlers.functions import Interruption
 from durable_retry.features.outbox.rules.event import Event
 from durable_retry.handlers import (
     Call,
@@ -25,7 +25,6 @@ from durable_retry.handlers import (
     TableWrite,
     Throttled,
     Transient,
-    registry,
 )
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.config.dependencies_file import parse_config

@@ -15,11 +15,12 @@ from pydantic import BaseModel
 import durable_retry
 from durable_retry.attempt.admission import health_shown_by
 from durable_retry.attempt.attempt import make_attempt
-from durable_retry.attempt.functions import Interruption
 from durable_retry.base.names import Category, OperationState
-from durable_retry.features.handler_attempts.call import Calls, StepInterrupted
-from durable_retry.features.handler_attempts.shown import steps_shown
-from durable_retry.handlers import Call, Rejected, Throttled, Transient, registry
+from durable_retry.features.handlers import registry
+from durable_retry.features.handlers.call import Calls, StepInterrupted
+from durable_retry.features.handlers.functions import Interruption
+from durable_retry.features.handlers.shown import steps_shown
+from durable_retry.handlers import Call, Rejected, Throttled, Transient
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.storage import tables

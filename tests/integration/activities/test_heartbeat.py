@@ -11,19 +11,15 @@ from typing import Any
 import pytest
 
 import durable_retry
-from durable_retry.attempt import results
 from durable_retry.attempt.attempt import make_attempt
 from durable_retry.base.names import Category, OperationState
-from durable_retry.features.handler_attempts.call import Calls
-from durable_retry.features.handler_attempts.rules.steps import MAX_PROGRESS_BYTES
-from durable_retry.features.handler_attempts.shown import steps_shown
-from durable_retry.handlers import Call, registry
+from durable_retry.features.handlers import records, registry
+from durable_retry.features.handlers.call import Calls
+from durable_retry.features.handlers.rules.steps import HEARTBEAT, MAX_PROGRESS_BYTES, RememberedStep
+from durable_retry.features.handlers.shown import steps_shown
+from durable_retry.handlers import Call
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.operations.steps import (
-    HEARTBEAT,
-    HeartbeatNote,
-    RememberedStep,
-)
+from durable_retry.rules.operations.status import HeartbeatNote
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.runtime import clock
@@ -175,12 +171,12 @@ def test_a_function_without_heartbeats_reads_and_writes_nothing_for_them(
         return None
 
     attempt(copy)
-    assert tables_in_memory.rows(results.STEPS_TABLE) == []
+    assert tables_in_memory.rows(records.TABLE) == []
 
 
 def test_an_attempt_whose_run_was_overtaken_ends() -> None:
     async def copy(call: Call) -> None:
-        await results.change_step("op-test", 1, HEARTBEAT, written_by_run_3)
+        await records.change_step("op-test", 1, HEARTBEAT, written_by_run_3)
         call.heartbeat(1)
         await pass_seconds(1)
         await asyncio.Event().wait()
@@ -196,9 +192,9 @@ def test_an_attempt_whose_run_was_overtaken_ends() -> None:
 
 def test_a_heartbeat_that_cannot_be_read_hides_nothing(tables_in_memory: TablesInMemory) -> None:
     attempt(copy_steadily, heartbeat_seconds=10)
-    (row,) = (row for row in tables_in_memory.rows(results.STEPS_TABLE) if row["RowKey"].endswith(HEARTBEAT))
+    (row,) = (row for row in tables_in_memory.rows(records.TABLE) if row["RowKey"].endswith(HEARTBEAT))
     damaged = {name: row[name] for name in ("PartitionKey", "RowKey")} | {"record_0": "{"}
-    asyncio.run(tables.merge(results.STEPS_TABLE, damaged))
+    asyncio.run(tables.merge(records.TABLE, damaged))
     assert heartbeat_shown() is None
 
 

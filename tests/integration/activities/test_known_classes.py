@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from durable_retry.base.foreign import _names_of_class
-from durable_retry.features.handler_attempts.rules.libraries import _KNOWN
+from durable_retry.features.handlers.rules.libraries import _KNOWN
 
 MODULES = """
 aiohttp anthropic azure.core.exceptions azure.cosmos.exceptions azure.eventhub.exceptions

@@ -20,7 +20,7 @@ import pytest
 
 import durable_retry
 from durable_retry.attempt.attempt import make_attempt
-from durable_retry.handlers import registry
+from durable_retry.features.handlers import registry
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.settings.configuration import using

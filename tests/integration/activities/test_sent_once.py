@@ -14,18 +14,20 @@ from azure.core.exceptions import ServiceRequestError
 import durable_retry
 from durable_retry.attempt import markers
 from durable_retry.attempt.attempt import attempt_operation, make_attempt
-from durable_retry.attempt.functions import Interruption
 from durable_retry.attempt.http_client import sending_over
 from durable_retry.attempt.http_pool import PROGRESS
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import Category
 from durable_retry.circuit import cache
-from durable_retry.features.handler_attempts import gate as gates
-from durable_retry.features.handler_attempts.call_transport import CallTransport
+from durable_retry.features.handlers import gate as gates
+from durable_retry.features.handlers import registry
+from durable_retry.features.handlers.call_transport import CallTransport
+from durable_retry.features.handlers.functions import Interruption
+from durable_retry.features.handlers.starts import SENT
 from durable_retry.features.limits.rules.limiter import acquire, give_back, leave
 from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.limits.rules.state import Limiter
-from durable_retry.handlers import Call, Rejected, Transient, registry
+from durable_retry.handlers import Call, Rejected, Transient
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
@@ -309,12 +311,12 @@ async def test_a_marker_that_cannot_be_written_lets_nothing_go_and_is_taken_over
 
     async def away(table: str, row: tables.Row) -> bool:
         stored = await insert(table, row)
-        if row["RowKey"].endswith(markers.SENT):
+        if row["RowKey"].endswith(SENT):
             raise ServiceRequestError("away")
         return stored
 
     async def unread(table: str, partition: str, row: str) -> Any:
-        if row.endswith(markers.SENT):
+        if row.endswith(SENT):
             raise ServiceRequestError("away")
         return await read(table, partition, row)
 
@@ -340,7 +342,7 @@ async def test_our_own_storage_that_fails_after_what_took_effect_does_not_repeat
         raise ServiceRequestError("away")
 
     with monkeypatch.context() as fault:
-        fault.setattr("durable_retry.features.handler_attempts.handler.change_step", away)
+        fault.setattr("durable_retry.features.handlers.handler.change_step", away)
         outcome = await run(order)
         assert outcome.category is Category.AMBIGUOUS
         assert "ServiceRequestError" in (outcome.error or "")

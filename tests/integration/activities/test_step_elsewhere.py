@@ -16,8 +16,9 @@ from durable_retry.attempt.http_client import sending_over
 from durable_retry.base.names import Category, OperationState
 from durable_retry.circuit import cache
 from durable_retry.circuit.entity import AdmissionSettings
-from durable_retry.features.handler_attempts.shown import steps_shown
-from durable_retry.handlers import Call, registry
+from durable_retry.features.handlers import registry
+from durable_retry.features.handlers.shown import steps_shown
+from durable_retry.handlers import Call
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import with_parts
 from durable_retry.rules.circuit.calls import CallHealth

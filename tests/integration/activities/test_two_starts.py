@@ -20,10 +20,11 @@ import pytest
 
 import durable_retry
 from activities.operation import commit
-from durable_retry.attempt import markers as writes
 from durable_retry.attempt.attempt import make_attempt
 from durable_retry.attempt.http_client import sending_over
-from durable_retry.handlers import Call, Outcome, TableWrite, Transient, registry
+from durable_retry.features.handlers import registry
+from durable_retry.features.handlers.starts import Starts, count_start
+from durable_retry.handlers import Call, Outcome, TableWrite, Transient
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations.keys import Life, Met
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
@@ -165,11 +166,8 @@ async def _takes_its_own(_operation_id: str, life: Life, _now: Any) -> int:
     return life.run
 
 
-_count_start: Final = writes.count_start
-
-
-async def _in_its_own_run(life: Life, *given: Any) -> writes.Starts:
-    return replace(await _count_start(life, *given), run=life.run)
+async def _in_its_own_run(life: Life, *given: Any) -> Starts:
+    return replace(await count_start(life, *given), run=life.run)
 
 
 MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
@@ -184,13 +182,11 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "steps by run": (
         "a handler",
-        lambda: patch("durable_retry.features.handler_attempts.attempt.count_start", _in_its_own_run),
+        lambda: patch("durable_retry.features.handlers.attempt.count_start", _in_its_own_run),
     ),
     "a run forgotten": (
         "a handler",
-        lambda: patch(
-            "durable_retry.features.handler_attempts.attempt.in_run_of_plan", lambda outcome, *_: outcome
-        ),
+        lambda: patch("durable_retry.features.handlers.attempt.in_run_of_plan", lambda outcome, *_: outcome),
     ),
 }
 

@@ -7,16 +7,9 @@ from unittest.mock import Mock
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.attempt.markers import (
-    Marked,
-    Starts,
-    count_start,
-    insert_marker,
-    take_commit,
-    write_outcome,
-)
-from durable_retry.rules.operations.keys import Life, apart_ms
-from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.attempt.markers import Marked, insert_marker, take_commit, write_outcome
+from durable_retry.features.handlers.starts import Starts, count_start
+from durable_retry.rules.operations.keys import Life, OvertakenError, apart_ms
 from durable_retry.storage import tables
 from tests.support.builders import NOON, a_life
 

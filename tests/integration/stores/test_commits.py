@@ -11,7 +11,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.operations.steps import OvertakenError
+from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
 from durable_retry.upkeep.removal import Past, remove_old_commits

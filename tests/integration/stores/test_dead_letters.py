@@ -8,18 +8,8 @@ from durable_retry.base.answers import Page
 from durable_retry.base.errors import StorageRefusedError
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import DeadLetterReason, Priority
-from durable_retry.dead_letters import index
 from durable_retry.dead_letters import index as dead_letter_index
-from durable_retry.dead_letters import list as dead_letter_list
 from durable_retry.dead_letters import records as dead_letters
-from durable_retry.dead_letters.index import (
-    FORGOTTEN_SECONDS,
-    KEPT_SECONDS,
-    MOST_COUNTED,
-    open_counts,
-    read_summary,
-)
-from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
@@ -28,10 +18,20 @@ from durable_retry.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
+from durable_retry.features.dead_letter_lists import counts
+from durable_retry.features.dead_letter_lists import pages as dead_letter_list
+from durable_retry.features.dead_letter_lists.counts import (
+    FORGOTTEN_SECONDS,
+    KEPT_SECONDS,
+    MOST_COUNTED,
+    open_counts,
+    read_summary,
+)
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters, list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.features.debounce.rules import Debounce
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
     Replay,
@@ -422,13 +422,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await whole(table, partition, **more)
 
     monkeypatch.setattr(tables, "rows_between", rows_between)
-    monkeypatch.setattr(index, "AT_ONCE", 2)
-    monkeypatch.setattr(index, "MOST_COUNTED", 4)
+    monkeypatch.setattr(counts, "AT_ONCE", 2)
+    monkeypatch.setattr(counts, "MOST_COUNTED", 4)
     return asked
 
 
 async def counted_in_the_background() -> None:
-    counting = index._kept.get().counting
+    counting = counts._kept.get().counting
     assert counting is not None
     await counting
 

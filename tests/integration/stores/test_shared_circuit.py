@@ -8,8 +8,9 @@ import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.cache import circuit_of, close_circuits
-from durable_retry.circuit.circuits import forget_idle_circuits, held_keys
+from durable_retry.circuit.circuits import held_keys
 from durable_retry.circuit.entity import CircuitEntity, SharedCircuit
+from durable_retry.features.key_circuits.upkeep import forget_idle_circuits
 from durable_retry.rules.circuit import breaker as breaker_rules
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.messages import ReportMessage
@@ -119,7 +120,7 @@ async def test_the_circuits_of_limit_keys_are_listed_while_open_and_forgotten_wh
 
     monkeypatch.setattr(breaker_rules, "IDLE_AFTER", timedelta())
     with using(Config({name: by_key(name) for name in ("pay", "payments")})):
-        await forget_idle_circuits(hub, datetime.now(UTC), 10)
+        await forget_idle_circuits(hub, datetime.now(UTC))
     await until(entities["b"], lambda seen: seen == Breaker())
     assert (await entities["customer 17/ü"].read()).state is CircuitState.OPEN
 

@@ -13,9 +13,9 @@ import pytest
 
 from durable_retry.base.signatures import signature
 from durable_retry.base.text import Secret
-from durable_retry.dead_letters.list import count_dead_letters
 from durable_retry.dead_letters.records import keep_operation, move_dead_letter
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import archived
 from durable_retry.runtime import clock
 from durable_retry_console.alerts import board, health, sending

@@ -13,14 +13,15 @@ import pytest
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category, OperationState
 from durable_retry.circuit.entity import CircuitEntity
-from durable_retry.dead_letters.index import read_summary
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import (
     find_dead_letter,
     find_dead_letters,
     keep_operation,
     move_dead_letter,
 )
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.lookup import actions as lookups
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
@@ -29,7 +30,6 @@ from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependencies_file import Config
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status, archived
 from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.runtime import clock

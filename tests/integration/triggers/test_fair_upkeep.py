@@ -26,6 +26,7 @@ from durable_retry.plugins import Plugin, plugins
 from durable_retry.replay.actions import finish_replay
 from durable_retry.rules.dead_letters.record import archived
 from durable_retry.runtime import clock
+from durable_retry.runtime.deferred import deferred
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.upkeep import rounds as maintenance
 from durable_retry.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
@@ -77,10 +78,12 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
     settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
-    for name in ("finish_left_over", "forget_idle_circuits"):
-        monkeypatch.setattr(maintenance, name, AsyncMock(side_effect=HttpResponseError(name)))
-    broken = Plugin(each_round=(AsyncMock(side_effect=HttpResponseError("a plugin")),))
-    monkeypatch.setattr(maintenance, "plugins", lambda: (broken, *plugins()))
+    monkeypatch.setattr(
+        maintenance, "finish_left_over", AsyncMock(side_effect=HttpResponseError("left over"))
+    )
+    broken = AsyncMock(side_effect=HttpResponseError("a plugin"))
+    monkeypatch.setattr(maintenance, "plugins", lambda: (Plugin(each_round=("broken",)), *plugins()))
+    monkeypatch.setattr(maintenance, "deferred", lambda name: broken if name == "broken" else deferred(name))
     with pytest.raises(HttpResponseError):
         await run_maintenance(hub.binding, NOW)
     assert await find_dead_letter(old) is None
@@ -91,7 +94,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is cut off at its first step keeps no other step waiting for ever."""
-    added = [step for plugin in plugins() for step in plugin.each_round]
+    added = [deferred(step) for plugin in plugins() for step in plugin.each_round]
     begun: list[partial[Any]] = []
 
     async def cut_off(steps: Iterable[partial[Any]]) -> None:

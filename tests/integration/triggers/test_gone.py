@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from durable_retry.base.names import OperationState
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.task_hub import close_clients
 from durable_retry.operations.actions import Replayed, submit
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.status import find_status
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.facts import StartUnanswered
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History

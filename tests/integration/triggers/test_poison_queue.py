@@ -9,12 +9,12 @@ from azure.core.exceptions import ServiceRequestError
 from azure.storage.queue import QueueClient
 
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.intake import intake as intake_module
 from durable_retry.intake import queue as operations_queue
 from durable_retry.intake.intake import intake
 from durable_retry.intake.queue_triggers import operations_poison
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.settings.intake import intake_settings
 from durable_retry.storage.queues import delete_taken, take_left
 from tests.support.azurite import Storage

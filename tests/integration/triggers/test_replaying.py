@@ -14,14 +14,15 @@ from durable_retry.base.errors import KeyTakenError, TaskHubUnavailableError
 from durable_retry.base.names import Category, DeadLetterReason, EventState
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.dead_letters.actions import replays_of
-from durable_retry.dead_letters.index import open_counts, read_summary
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import (
     find_dead_letter,
     keep_message,
     keep_operation,
     left_over,
 )
+from durable_retry.features.dead_letter_lists.counts import open_counts, read_summary
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox import replay as event_replay
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
@@ -32,7 +33,6 @@ from durable_retry.operations.status import find_status
 from durable_retry.replay import actions as replaying
 from durable_retry.replay.actions import replay_dead_letter
 from durable_retry.replay.routes import replay_one_dead_letter
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.rules.operations.operation import OperationInput

@@ -14,8 +14,9 @@ from azure.functions.servicebus import ServiceBusMessageInConverter
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import DeadLetterReason
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import keep_message
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.sources.triggers import (
     dead_letters_service_bus,
     dead_letters_service_bus_topic,
@@ -33,7 +34,6 @@ from durable_retry.intake.intake import (
 )
 from durable_retry.operations.actions import submit
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.intake import Arrival, Backpressure, LagThresholds, host_instant, id_of_body
 from durable_retry.rules.operations.keys import (

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from durable_retry.attempt.results import change_step
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import change_dead_letter, keep_operation
-from durable_retry.features.handler_attempts import removal as retention
-from durable_retry.features.handler_attempts.removal import remove_steps
-from durable_retry.features.handler_attempts.rules.steps import (
+from durable_retry.features.handlers import removal as retention
+from durable_retry.features.handlers.records import change_step
+from durable_retry.features.handlers.removal import remove_steps
+from durable_retry.features.handlers.rules.steps import (
     Execution,
     begin,
 )
-from durable_retry.features.handler_attempts.shown import steps_shown
+from durable_retry.features.handlers.shown import steps_shown
 from durable_retry.operations.actions import submit
 from durable_retry.rules.dead_letters.record import Replay, dead_letter_id_of
 from durable_retry.runtime import clock

@@ -15,15 +15,15 @@ from durabletask.client import OrchestrationStatus
 from durable_retry import routing
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.validation import InvalidInputError
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
+from durable_retry.features.handlers import registry
 from durable_retry.features.order.store import lane_id
 from durable_retry.features.outbox.sending import sweep
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
-from durable_retry.handlers import registry
 from durable_retry.hub.instance_lists import note_created
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.operations.actions import submit
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import of_operation
 from durable_retry.runtime import sharing
 from durable_retry.settings.configuration import using

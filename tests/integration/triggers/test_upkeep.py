@@ -15,7 +15,6 @@ from durable_retry.attempt.commits import commit_success, own_location
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.index import due
-from durable_retry.dead_letters.list import count_dead_letters
 from durable_retry.dead_letters.records import (
     Intent,
     Purpose,
@@ -25,6 +24,8 @@ from durable_retry.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox.index_store import note_pending
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
@@ -33,7 +34,6 @@ from durable_retry.replay.actions import finish_replay
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status, archived, restored
 from durable_retry.runtime import clock
 from durable_retry.settings.app import RetentionSettings

@@ -12,9 +12,9 @@ from durable_retry.attempt.http_client import close_clients
 from durable_retry.base.json_forms import to_ms
 from durable_retry.base.names import FREEZE
 from durable_retry.circuit.cache import close_circuits
+from durable_retry.features.handlers import registry
 from durable_retry.features.limits.store import read_limiter
 from durable_retry.handlers import Call as HandlerCall
-from durable_retry.handlers import registry
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.runtime import clock

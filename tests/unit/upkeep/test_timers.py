@@ -51,7 +51,8 @@ async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up
 ) -> None:
     check_alerts = AsyncMock()
     monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=AzureError("away")))
-    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=(check_alerts,))])
+    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=("alerts",))])
+    monkeypatch.setattr(timers, "deferred", {"alerts": check_alerts}.get)
     await fired(timers.watch)
     check_alerts.assert_awaited_once()
 
@@ -59,8 +60,9 @@ async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up
 async def test_a_step_of_the_minute_that_fails_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
     note_changes = AsyncMock()
     monkeypatch.setattr(timers, "recover", AsyncMock(return_value={Recovery.DEAD_LETTER: 0}))
-    steps = (AsyncMock(side_effect=AzureError("away")), note_changes)
-    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=steps)])
+    steps = {"alerts": AsyncMock(side_effect=AzureError("away")), "changes": note_changes}
+    monkeypatch.setattr(timers, "plugins", lambda: [Plugin(each_minute=tuple(steps))])
+    monkeypatch.setattr(timers, "deferred", steps.get)
     await fired(timers.watch)
     note_changes.assert_awaited_once()
 

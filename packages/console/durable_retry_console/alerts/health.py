@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependency import Bounds
-from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts import gauges, rules

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.dead_letters.records import find_dead_letter
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
 from durable_retry.features.order.rules.document import ListedOrderLane
 from durable_retry.features.order.store import lanes
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.dead_letters.document import DeadLetterSummary
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.alerts.health import NONE_BLOCKED, BlockedLanes
 

@@ -24,11 +24,11 @@ from typing import Final
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.circuit.circuits import held_keys
 from durable_retry.circuit.entity import CircuitEntity
-from durable_retry.dead_letters.index import read_summary
-from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import DEPENDENCY

@@ -19,12 +19,12 @@ from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters, list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.instance_lists import list_created, note_created
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.bodies import BulkActionBody

@@ -17,7 +17,7 @@ from durable_retry.base.validation import (
     checked,
     with_example,
 )
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.replay import ReplayOptions
 from durable_retry.rules.operations.waits import PauseOptions, Resume, ResumeOptions
 from durable_retry_console.bulk.proof import Proof

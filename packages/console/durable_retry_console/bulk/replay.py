@@ -18,14 +18,14 @@ from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.text import counted
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.circuit.entity import CircuitEntity
-from durable_retry.dead_letters.list import list_dead_letters
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.replay.actions import finish_replay, prepare, replay_dead_letter
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.snapshot import Snapshot
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import (
     EditedValue,
     FullError,

@@ -6,12 +6,12 @@ from typing import Final
 import azure.functions as func
 
 from durable_retry.base.answers import Page
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.http.answers import ConflictError, Refusals, json_answer, required, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
 from durable_retry.http.routes import OK, PAGING, Query, RouteAnswer, Routes, accepted, page, shown, url_of
 from durable_retry.hub.binding import TaskHub
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
 from durable_retry_console.bulk import actions

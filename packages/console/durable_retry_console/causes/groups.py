@@ -12,10 +12,11 @@ from typing import Final
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import microseconds
 from durable_retry.dead_letters.actions import shown_letter
-from durable_retry.dead_letters.index import TABLE, Tally, count_group, open_counts
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.dead_letters.index import TABLE
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.counts import Tally, count_group, open_counts
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, tables
 from durable_retry_console.causes.shapes import (

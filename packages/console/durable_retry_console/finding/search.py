@@ -15,10 +15,10 @@ from typing import Final
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
 from durable_retry.base.names import TURN_NAMES, OperationState
-from durable_retry.dead_letters.list import list_dead_letters
+from durable_retry.features.dead_letter_lists.pages import list_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.activity.store import find_activity

@@ -9,10 +9,10 @@ from durable_retry.base.answers import Unreadable, left_out
 from durable_retry.base.json_forms import is_none
 from durable_retry.base.names import WAITING, OperationState
 from durable_retry.circuit.circuits import every_circuit
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.messages import BY_SETTINGS, CircuitFigures, KeyFigures
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.dead_letters.document import DeadLetterSummary
 from durable_retry.settings.configuration import dependencies
 from durable_retry_console.overview.summary import OperationSummary
 

@@ -13,13 +13,13 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit import routes as circuits
-from durable_retry.dead_letters import routes as dead_letters
-from durable_retry.dead_letters.actions import summarize
+from durable_retry.features.dead_letter_lists import routes as dead_letters
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.hub.binding import TaskHub
-from durable_retry.rules.dead_letters.document import DeadLetterSummary
 from durable_retry.runtime import clock
 from durable_retry.runtime.sharing import shared
 from durable_retry.upkeep.health import Health, read_health
@@ -139,7 +139,7 @@ async def _metrics_part(window_seconds: int) -> MetricsGlance:
 
 
 async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
-    summary, largest = await asyncio.gather(summarize(), largest_groups(_CAUSES_SHOWN))
+    summary, largest = await asyncio.gather(read_summary(clock.now()), largest_groups(_CAUSES_SHOWN))
     return OpenDeadLettersGlance(**dict(summary), **dict(largest))
 
 

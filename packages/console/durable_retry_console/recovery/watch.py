@@ -15,12 +15,12 @@ from durable_retry.base.answers import read_or
 from durable_retry.base.text import time_text
 from durable_retry.base.validation import Problem
 from durable_retry.circuit.entity import CircuitEntity
-from durable_retry.dead_letters.list import count_dead_letters
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.key_changes import NO_KEY_CHANGES
 from durable_retry.rules.config.dependency import Dependency
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.facts import PersonActed, TargetType
 from durable_retry.runtime.concurrency import map_bounded, raise_first, settle_all

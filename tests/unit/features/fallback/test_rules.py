@@ -22,7 +22,7 @@ from durable_retry.features.fallback.rules import (
     terms_at,
     with_fallback,
 )
-from durable_retry.handlers.registry import handler_of
+from durable_retry.features.handlers.registry import handler_of
 from durable_retry.rules.config.dependencies_file import Config, ConfigError, parse_config
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey

@@ -11,8 +11,8 @@ from durable_retry.attempt.http_request import Plan, start_clock
 from durable_retry.base.names import Category
 from durable_retry.features.fallback.rules import Route, Terms
 from durable_retry.features.fallback.stays import Stay, attempt_in_stay
+from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.steps import OvertakenError
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients

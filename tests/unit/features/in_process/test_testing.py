@@ -10,7 +10,7 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 import durable_retry
-from durable_retry.handlers import registry
+from durable_retry.features.handlers import registry
 from durable_retry.testing import FakeDependency, FakeStep, Slow, run_orchestrator
 
 type Turns = Generator[task.Task[Any], Any, Any]

@@ -10,7 +10,7 @@ import pytest
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache, enter_circuit
-from durable_retry.circuit.key_circuit import KeyCircuit
+from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits import worker
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings
 from durable_retry.features.limits.worker import WorkerLimits

@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import InvalidInputError, validated
-from durable_retry.handlers.registry import Handler
+from durable_retry.features.handlers.registry import Handler
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Targets, UnknownTargetError
 from durable_retry.rules.operations.envelope import ParsedEnvelope, SubmissionHeaders, parse_envelope

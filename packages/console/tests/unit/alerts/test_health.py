@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.settings.configuration import using
 from durable_retry_console.alerts import gauges
 from durable_retry_console.alerts.health import BlockedLanes, Circuits, HealthMetrics, all_thresholds, show

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.features.order.rules.lane import Lane
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry_console.alerts import lanes as looks
 from durable_retry_console.alerts.health import NONE_BLOCKED, BlockedLanes

@@ -8,7 +8,7 @@ import pytest
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, validated
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.proof import Proof

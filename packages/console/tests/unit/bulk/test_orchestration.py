@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import NUDGE_EVENT
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry_console.bulk.names import BULK_PAGE, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.orchestration import RESUMABLE_FOR, bulk_action
 from durable_retry_console.bulk.proof import Proof

@@ -11,7 +11,7 @@ import pytest
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import EventState, Priority
-from durable_retry.dead_letters.list import DeadLetterPage
+from durable_retry.features.dead_letter_lists.pages import DeadLetterPage
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.features.workflows.rules.shapes import BatchState

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, OpenDeadLetters
 from durable_retry.rules.circuit.freeze import FreezeFigures
 from durable_retry.rules.circuit.messages import KeyFigures
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.dead_letters.document import DeadLetterSummary, OpenDeadLetters
 from durable_retry_console.overview.dependencies import CircuitGlance, DependencyGlance, by_trouble
 from durable_retry_console.overview.summary import OperationSummary
 from tests.support.builders import NOON

@@ -7,12 +7,12 @@ import pytest
 
 from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.dead_letters.records import find_dead_letter, keep_operation
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.key_changes import NO_KEY_CHANGES
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependencies_file import ConfigError, parse_config
-from durable_retry.rules.dead_letters.filters import DeadLetterFilter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Replay, of_operation
 from durable_retry.rules.facts import PersonActed, TargetType
 from durable_retry.settings.configuration import using

@@ -1,0 +1,1 @@
+"""What lists of dead letters mean and show."""

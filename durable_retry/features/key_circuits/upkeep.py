@@ -1,0 +1,38 @@
+"""Upkeep of the circuits of limit keys."""
+
+from datetime import datetime
+from functools import partial
+
+from durable_retry.base.answers import read_or
+from durable_retry.base.names import CIRCUIT_BREAKER
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.hub.entity_ids import KEY_MARK
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.settings.configuration import dependencies, function_name
+from durable_retry.storage import rounds
+from durable_retry.upkeep.rounds import STEP_SECONDS
+
+
+async def forget_idle_circuits(hub: TaskHub, now: datetime) -> None:
+    """Forget the circuits of limit keys that nobody uses, for a while, from where the last run stopped."""
+    for name, dependency in dependencies().dependencies.items():
+        if not dependency.circuit.is_by_key:
+            continue
+        read = partial(_circuits_after, hub, name)
+        async for page in rounds.pages_from_place(f"circuits-{name}", read, STEP_SECONDS):
+            for breaker in page:
+                if breaker.is_idle(now):
+                    await CircuitEntity(hub, name, breaker.limit_key).forget()
+
+
+async def _circuits_after(
+    hub: TaskHub, dependency: str, place: str | None
+) -> tuple[list[Breaker], str | None]:
+    """Return a page of the circuits of a dependency's limit keys, but for those that nobody can read.
+
+    With them the place behind the page; None at the end, as at the begin.
+    """
+    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
+    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
+    return [breaker for breaker in read if breaker.limit_key is not None], page.following

@@ -1,0 +1,25 @@
+"""What handlers are called with, and what they raise and return; of the feature of this name."""
+
+from durable_retry.features.handlers.values import (
+    Call,
+    HandlerFailure,
+    Outcome,
+    Rejected,
+    TableWrite,
+    Throttled,
+    Transient,
+)
+from durable_retry.rules.operations.request import FollowUp
+from durable_retry.rules.retry.history import Conflict
+
+__all__ = [
+    "Call",
+    "Conflict",
+    "FollowUp",
+    "HandlerFailure",
+    "Outcome",
+    "Rejected",
+    "TableWrite",
+    "Throttled",
+    "Transient",
+]
