@@ -30,9 +30,10 @@ from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.hub.instance_lists import note_created
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.rules.dead_letters.record import Status
-from durable_retry.rules.facts import TargetType
+from durable_retry.rules.facts import LimitsRead, TargetType, WaitEnded
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.status import StepState
+from durable_retry.rules.retry.history import WaitKind
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import rounds
@@ -46,9 +47,9 @@ from durable_retry_console.causes import groups as causes
 from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics import store as metrics
-from durable_retry_console.metrics.counts import of_attempt, of_end, of_limits, of_start, of_wait
 from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, a_success, an_entry, an_operation, outcome
+from tests.support.counting import STARTED, attempt_ended, counted, operation_ended
 from tests.support.tables import TablesInMemory
 
 LATER: Final = NOON + timedelta(minutes=5)
@@ -236,14 +237,16 @@ def _write_activity() -> None:
 
 def _write_metrics() -> None:
     minutes = Minutes()
-    for counts in (
-        of_start(None),
-        of_attempt(2, "transient", 41.5, counted=True),
-        of_attempt(1, None, 3.0, counted=False),
-        of_end("succeeded", 1.5, None),
-        of_wait("retry", 10.25, None, None),
-        {"openings": 1.0},
-        of_limits(8, 2.5),
-    ):
-        minutes.count("payments", counts)
+    minutes.count(
+        "payments",
+        counted(
+            STARTED,
+            attempt_ended(41.5, Category.TRANSIENT, number=2),
+            attempt_ended(3.0, Category.TRANSIENT, counted=False),
+            operation_ended(1.5),
+            WaitEnded(an_operation(), WaitKind.RETRY, 10.25, None),
+            LimitsRead("payments", 8, 2.5),
+        ),
+    )
+    minutes.count("payments", {"openings": 1.0})
     assert metrics.MetricsWriter(minutes).flush()

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
+from durable_retry.base.names import Category
+from durable_retry.rules.facts import LimitsRead
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
 from durable_retry_console.metrics import store as metrics
-from durable_retry_console.metrics.counts import of_attempt, of_limits
 from durable_retry_console.metrics.minutes import Minutes
 from durable_retry_console.metrics.series import metrics_between
 from durable_retry_console.metrics.store import MetricsWriter, remove_before
 from scripts.processes import eventually
+from tests.support.counting import attempt_ended, counted
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 
@@ -32,12 +34,13 @@ class Worker:
         self.writer = MetricsWriter(self.minutes)
 
     def attempts(
-        self, *instants: datetime, dependency: str = "payments", category: str | None = None
+        self, *instants: datetime, dependency: str = "payments", category: Category | None = None
     ) -> None:
         for instant in instants:
             Worker.now = instant
-            self.minutes.count(dependency, of_limits(8, 0))
-            self.minutes.count(dependency, of_attempt(1, category, 40.0, counted=True))
+            self.minutes.count(
+                dependency, counted(LimitsRead(dependency, 8, 0), attempt_ended(40.0, category))
+            )
 
     def wrote_attempts(self, *instants: datetime, **more: Any) -> None:
         for instant in instants:
@@ -100,7 +103,7 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
 async def test_a_long_range_has_every_number_in_longer_steps() -> None:
     one, other = Worker(), Worker()
     for worker in (one, other):
-        worker.wrote_attempts(*minutes_after(*range(0, 70, 3)), category="transient")
+        worker.wrote_attempts(*minutes_after(*range(0, 70, 3)), category=Category.TRANSIENT)
         worker.wrote_attempts(*minutes_after(71), dependency="other")
     names = ("other", "payments")
     short = await metrics_between(names, EVENING, EVENING + 2 * HOUR)

@@ -6,13 +6,16 @@ their priority before them: `high:started`. What never happened has no number.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from math import isfinite, log2
-from typing import Final
+from typing import Any, Final
 
-from durable_retry.base.names import Priority
+from durable_retry.rules import facts
+from durable_retry.rules.circuit.breaker import FREE
+from durable_retry.rules.operations.status import lasted_seconds
 from durable_retry.rules.retry.history import WaitKind
+from durable_retry.telemetry.spans import dependency_label
 
 type Counts = dict[str, float]
 
@@ -93,55 +96,73 @@ def _number(value: object) -> float:
     return value
 
 
-def of_start(priority: Priority | None) -> Counts:
-    return _with_priority({"started": 1}, priority)
+type Counted = tuple[str, Counts]
+"""A dependency, and what a fact says of it; no numbers where it counts nothing."""
 
 
-def of_attempt(number: int, category: str | None, duration_ms: float, *, counted: bool) -> Counts:
-    """Return what counts when an attempt ends.
+def _of_submission(fact: facts.Submitted) -> Counted:
+    counts: Counts = {"started": 1} if fact.outcome is facts.SubmissionOutcome.STARTED else {}
+    return fact.operation.dependency, _with_priority(counts, fact.operation.priority)
 
-    Args:
-        category: The category of its failure; None for a success.
-        counted: False when it never left this side.
-    """
-    if not counted:
-        return {"not_sent": 1}
+
+def _of_attempt(fact: facts.AttemptEnded | facts.DeliveryEnded) -> Counted:
+    outcome, category = fact.outcome, fact.outcome.category
+    dependency = dependency_label(fact.operation.dependency)
+    # A success is counted whatever its attempt says of itself.
+    if outcome.never_left and category is not None:
+        return dependency, {"not_sent": 1}
     counts: Counts = {
         "attempts": 1,
-        f"attempt_ms|{bucket_of(duration_ms)}": 1,
-        "attempt_seconds": duration_ms / 1_000,
+        f"attempt_ms|{bucket_of(outcome.duration_ms)}": 1,
+        "attempt_seconds": outcome.duration_ms / 1_000,
     }
-    if number > 1:
+    if outcome.number > 1:
         counts["retries"] = 1
     if category is not None:
         counts[f"failures|{category}"] = 1
-    return counts
+    return dependency, counts
 
 
-def of_end(status: str, seconds: float, priority: Priority | None) -> Counts:
-    """Return what counts when an operation ends, `seconds` after its acceptance."""
-    counts = _with_priority({f"operation_ms|{bucket_of(seconds * 1_000)}": 1}, priority)
-    counts[f"ended|{status}"] = 1
-    return counts
+def _of_wait(fact: facts.WaitEnded) -> Counted:
+    waited: Counts = {"waits": 1, "wait_seconds": fact.seconds}
+    counts = {f"{name}|{fact.kind}": number for name, number in waited.items()}
+    if fact.kind in BY_PRIORITY and fact.operation.priority is not None:
+        counts |= {f"{fact.operation.priority}:{name}": number for name, number in waited.items()}
+    if fact.late_seconds is not None:
+        counts[f"late_ms|{bucket_of(fact.late_seconds * 1_000)}"] = 1
+    return fact.operation.dependency, counts
 
 
-def of_wait(kind: str, seconds: float, late_seconds: float | None, priority: Priority | None) -> Counts:
-    """Return what counts when a wait is over; it was not late where something ended it before it was due."""
-    waited: Counts = {"waits": 1, "wait_seconds": seconds}
-    counts = {f"{name}|{kind}": number for name, number in waited.items()}
-    if kind in BY_PRIORITY and priority is not None:
-        counts |= {f"{priority}:{name}": number for name, number in waited.items()}
-    if late_seconds is not None:
-        counts[f"late_ms|{bucket_of(late_seconds * 1_000)}"] = 1
-    return counts
+def _of_end(fact: facts.OperationEnded) -> Counted:
+    document, bucket = fact.document, bucket_of(lasted_seconds(fact.document) * 1_000)
+    counts = _with_priority({f"operation_ms|{bucket}": 1}, document.get("priority"))
+    return document["dependency"], counts | {f"ended|{document['status']}": 1}
 
 
-def of_limits(concurrency: float, per_second: float) -> Counts:
-    """Return what counts when an attempt has read the limits of the moment; 0 is no limit."""
-    limits = {"concurrency": concurrency, "rate": per_second}
+def _of_opening(fact: facts.CircuitChanged) -> Counted:
+    # A probe that fails opens it again: the outage was counted.
+    is_new = fact.before in FREE and fact.after not in FREE
+    name = "openings" if fact.limit_key is None else "key_openings"
+    return fact.dependency, {name: 1} if is_new else {}
+
+
+def _of_limits(fact: facts.LimitsRead) -> Counted:
+    limits = {"concurrency": fact.concurrency, "rate": fact.per_second}
     read = {f"limit|{kind}": limit for kind, limit in limits.items() if limit > 0}
-    return read | {name.replace("limit", "limit_readings"): 1 for name in read}
+    return fact.dependency, read | {name.replace("limit", "limit_readings"): 1 for name in read}
 
 
-def _with_priority(counts: Counts, priority: Priority | None) -> Counts:
+def _with_priority(counts: Counts, priority: str | None) -> Counts:
     return counts if priority is None else counts | {f"{priority}:{name}": n for name, n in counts.items()}
+
+
+COUNTED: Final[Mapping[type[facts.Fact], Callable[[Any], Counted]]] = {
+    facts.Submitted: _of_submission,
+    facts.AttemptEnded: _of_attempt,
+    facts.DeliveryEnded: _of_attempt,
+    facts.WaitEnded: _of_wait,
+    facts.OperationEnded: _of_end,
+    facts.CircuitChanged: _of_opening,
+    facts.LimitsRead: _of_limits,
+}
+"""The facts that are counted, and what counts of each."""

@@ -10,25 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from durable_retry.base.names import Priority
 from durable_retry.base.text import counted
-from durable_retry.rules import facts
-from durable_retry.rules.circuit.breaker import FREE
-from durable_retry.rules.operations.status import lasted_seconds
+from durable_retry.rules.facts import Fact
 from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import subscribe
-from durable_retry.telemetry.spans import dependency_label
-from durable_retry_console.metrics.counts import (
-    Counts,
-    add,
-    of_attempt,
-    of_end,
-    of_limits,
-    of_start,
-    of_wait,
-    summed,
-    to_text,
-)
+from durable_retry_console.metrics.counts import COUNTED, Counts, add, summed, to_text
 
 CELL_MINUTES: Final = 5
 """Long ranges are read in cells of so many minutes."""
@@ -119,46 +105,11 @@ MINUTES: Final = Minutes()
 
 def record_facts() -> None:
     """Subscribe to what is counted per minute."""
-    subscribe(facts.Submitted, _count_submission)
-    subscribe(facts.AttemptEnded, _count_attempt)
-    subscribe(facts.DeliveryEnded, _count_attempt)
-    subscribe(facts.WaitEnded, _count_wait)
-    subscribe(facts.OperationEnded, _count_end)
-    subscribe(facts.CircuitChanged, _count_opening)
-    subscribe(facts.LimitsRead, _count_limits)
+    for kind in COUNTED:
+        subscribe(kind, _count)
 
 
-def _count_submission(fact: facts.Submitted) -> None:
-    if fact.outcome is facts.SubmissionOutcome.STARTED:
-        MINUTES.count(fact.operation.dependency, of_start(fact.operation.priority))
-
-
-def _count_attempt(fact: facts.AttemptEnded | facts.DeliveryEnded) -> None:
-    outcome = fact.outcome
-    category = None if outcome.category is None else outcome.category.value
-    # A success is counted whatever its attempt says of itself.
-    is_counted = not outcome.never_left or category is None
-    counts = of_attempt(outcome.number, category, outcome.duration_ms, counted=is_counted)
-    MINUTES.count(dependency_label(fact.operation.dependency), counts)
-
-
-def _count_wait(fact: facts.WaitEnded) -> None:
-    counts = of_wait(fact.kind, fact.seconds, fact.late_seconds, fact.operation.priority)
-    MINUTES.count(fact.operation.dependency, counts)
-
-
-def _count_end(fact: facts.OperationEnded) -> None:
-    document = fact.document
-    priority = None if document.get("priority") is None else Priority(document["priority"])
-    counts = of_end(document["status"], lasted_seconds(document), priority)
-    MINUTES.count(document["dependency"], counts)
-
-
-def _count_opening(fact: facts.CircuitChanged) -> None:
-    # A probe that fails opens it again: the outage was counted.
-    if fact.before in FREE and fact.after not in FREE:
-        MINUTES.count(fact.dependency, {"openings" if fact.limit_key is None else "key_openings": 1})
-
-
-def _count_limits(fact: facts.LimitsRead) -> None:
-    MINUTES.count(fact.dependency, of_limits(fact.concurrency, fact.per_second))
+def _count(fact: Fact) -> None:
+    dependency, counts = COUNTED[type(fact)](fact)
+    if counts:
+        MINUTES.count(dependency, counts)

@@ -15,9 +15,9 @@ WITHIN_SECONDS = 20.0
 class Written(BackgroundWriter):
     """Counts its writes; the first `failures` of them fail."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: type[Exception] = ValueError) -> None:
         super().__init__("test", 0.001)
-        self.failures = failures
+        self.failures, self.error = failures, error
         self.count = 0
         self.succeeded = threading.Event()
 
@@ -25,7 +25,7 @@ class Written(BackgroundWriter):
     def _write(self) -> None:
         self.count += 1
         if self.count <= self.failures:
-            raise ValueError("storage is away")
+            raise self.error("storage is away")
         self.succeeded.set()
 
 
@@ -43,6 +43,8 @@ def test_what_storage_does_not_take_is_in_the_log(caplog: pytest.LogCaptureFixtu
     writer = Written(failures=1)
     assert (writer.flush(), writer.flush()) == (False, True)
     assert caplog.messages == ["test cannot be written: ValueError: storage is away"]
+    assert not Written(failures=1, error=RuntimeError).flush()
+    assert len(caplog.messages) == 1, "the end of the process is no trouble: what is left is written then"
 
 
 def test_nothing_is_written_before_it_begins() -> None:

@@ -5,43 +5,42 @@ from random import Random
 
 import pytest
 
-from durable_retry.base.names import Priority
+from durable_retry.base.names import Category, Priority
+from durable_retry.rules.facts import Fact, LimitsRead, SubmissionOutcome, Submitted, WaitEnded
+from durable_retry.rules.retry.history import WaitKind
 from durable_retry_console.metrics.counts import (
     LAST_BUCKET,
     Counts,
     bucket_of,
     from_text,
-    of_attempt,
-    of_end,
-    of_limits,
-    of_start,
-    of_wait,
     percentile_ms,
     summed,
     to_text,
 )
 from durable_retry_console.metrics.document import MetricFigures, Waited
+from tests.support.builders import an_operation
+from tests.support.counting import attempt_ended, counted, operation_ended
+
+NORMAL, HIGH = an_operation(), an_operation(priority=Priority.HIGH)
 
 
 def attempts(*durations_ms: float) -> Counts:
-    return summed(of_attempt(1, None, duration_ms, counted=True) for duration_ms in durations_ms)
+    return counted(*map(attempt_ended, durations_ms))
 
 
 def busy() -> Counts:
-    return summed(
-        (
-            attempts(40.0, 60.0),
-            *(of_start(priority) for priority in (Priority.HIGH, None, None)),
-            of_attempt(2, "transient", 900.0, counted=True),
-            of_attempt(2, "transient", 900.0, counted=False),
-            of_end("succeeded", 1.5, Priority.HIGH),
-            of_wait("retry", 2.0, 0.25, Priority.HIGH),
-            of_wait("retry", 3.0, None, None),
-            of_limits(8, 0),
-            of_limits(5, 0),
-            {"openings": 1},
-        )
+    facts: tuple[Fact, ...] = (
+        *(Submitted(each, SubmissionOutcome.STARTED) for each in (HIGH, NORMAL, NORMAL)),
+        Submitted(NORMAL, SubmissionOutcome.REPLAYED),
+        attempt_ended(900.0, Category.TRANSIENT, number=2),
+        attempt_ended(900.0, Category.TRANSIENT, number=2, counted=False),
+        operation_ended(1.5, priority="high"),
+        WaitEnded(HIGH, WaitKind.RETRY, 2.0, 0.25),
+        WaitEnded(NORMAL, WaitKind.RETRY, 3.0, None),
+        LimitsRead("payments", 8, 0),
+        LimitsRead("payments", 5, 0),
     )
+    return summed((attempts(40.0, 60.0), counted(*facts), {"openings": 1}))
 
 
 def shown(counts: Counts) -> MetricFigures:
@@ -61,12 +60,12 @@ def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
 
 
 def test_what_is_neither_high_nor_low_is_normal() -> None:
-    more = (
-        of_wait("limit", 0.5, None, Priority.HIGH),
-        of_wait("circuit", 8.0, None, None),
-        of_end("succeeded", 60.0, None),
+    more = counted(
+        WaitEnded(HIGH, WaitKind.LIMIT, 0.5, None),
+        WaitEnded(NORMAL, WaitKind.CIRCUIT, 8.0, None),
+        operation_ended(60.0),
     )
-    high, normal = shown(summed((busy(), *more))).by_priority.values()
+    high, normal = shown(summed((busy(), more))).by_priority.values()
     assert (high.started, high.waits) == (1, Waited(count=1, seconds=0.5))
     assert high.operation_ms.p50 == pytest.approx(1_500, rel=0.19)
     assert (normal.started, normal.waits) == (2, Waited(count=1, seconds=8.0))
@@ -83,7 +82,7 @@ def test_operations_with_a_debounce_key_count_by_what_became_of_them() -> None:
 
 
 def test_amplification_needs_a_first_attempt() -> None:
-    assert shown(of_attempt(2, None, 1.0, counted=True)).amplification is None
+    assert shown(counted(attempt_ended(1.0, number=2))).amplification is None
 
 
 def test_numbers_add_up_and_survive_storage() -> None:
@@ -99,7 +98,7 @@ def test_numbers_add_up_and_survive_storage() -> None:
 
 
 def test_limits_are_the_mean_of_what_was_read_and_of_several_dependencies_there_is_none() -> None:
-    counts = summed((busy(), of_limits(2, 0)))
+    counts = summed((busy(), counted(LimitsRead("payments", 2, 0))))
     assert (shown(counts).current_concurrency, shown(counts).current_rate_per_second) == (5.0, None)
     assert MetricFigures.members_of(counts, with_limits=False)["current_concurrency"] is None
 

@@ -9,18 +9,18 @@ import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.base.names import OperationState
+from durable_retry.base.names import Category, OperationState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
-from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.overview import summary as overview
 from durable_retry_console.overview.summary import operation_summary
 from tests.support.builders import NOON
+from tests.support.counting import STARTED, attempt_ended, counted, operation_ended
 from tests.support.tables import TablesInMemory
 
 CONFIG = """
@@ -91,11 +91,8 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     stage: Index,
 ) -> None:
     for seconds in (0.1, 0.2):
-        MINUTES.count("payments", of_start(None))
-        MINUTES.count("payments", of_attempt(1, None, 5, counted=True))
-        MINUTES.count("payments", of_end("succeeded", seconds, None))
-    MINUTES.count("mail", of_start(None))
-    MINUTES.count("mail", of_attempt(2, "transient", 5, counted=True))
+        MINUTES.count("payments", counted(STARTED, attempt_ended(5), operation_ended(seconds)))
+    MINUTES.count("mail", counted(STARTED, attempt_ended(5, Category.TRANSIENT, number=2)))
     await stage.waits("op-waits", age=timedelta(minutes=3))
     summary = await stage.summary()
     assert (summary["operations"], summary["attempts"], summary["amplification"]) == (3, 3, 1.5)
