@@ -8,8 +8,8 @@ from durable_retry.base.answers import Page
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
 from durable_retry.http.routes import Query, Routes, page
+from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
-from durable_retry_console.activity.store import find_activity
 
 routes = Routes("activity")
 

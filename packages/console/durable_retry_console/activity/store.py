@@ -18,7 +18,6 @@ from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import ContendedError
 from durable_retry.base.json_forms import newest_first
 from durable_retry.storage import contents, tables
-from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.background import BackgroundWriter
 
@@ -68,13 +67,6 @@ class ActivityWriter(BackgroundWriter):
 
 WRITER: Final = ActivityWriter()
 """The writer of this process."""
-
-
-async def find_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
-    """Return entries that match, this process's latest ones among them; see `list_activity`."""
-    if cursor is None:
-        await run_in_pool(WRITER.flush)
-    return await list_activity(wanted, limit, cursor)
 
 
 async def list_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
