@@ -10,7 +10,7 @@ from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.names import LEAVE
 from durable_retry.circuit.cache import CircuitCache
 from durable_retry.features.limits.rules import limiter
-from durable_retry.features.limits.rules.settings import LimitKeys, LimitSettings
+from durable_retry.features.limits.rules.settings import LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.share import ALONE, Part, WorkerShare
 from durable_retry.features.limits.store import read_limiter
 from durable_retry.hub.entity_ids import limiter_id
@@ -74,7 +74,7 @@ class WorkerLimits:
         report(LimitsRead(dependency, limits.max_concurrency, limits.rate_per_second))
         if self._take_share(limits, admission, now):
             return replace(permitted, in_share=True)
-        return NeedsSlot(limits.to_json())
+        return NeedsSlot(ReadLimits.of(limits, now).to_json())
 
     async def begun(
         self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState

@@ -44,7 +44,7 @@ from durable_retry.features.limits.rules.leases import (
     was_answered,
     with_answered,
 )
-from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.settings import ReadLimits
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.rules.told import Told, with_told, with_told_again, without_told
 from durable_retry.rules.retry.slots import (
@@ -141,7 +141,7 @@ class _Asking:
 
     limiter: Limiter
     request: SlotRequest
-    settings: LimitSettings
+    settings: ReadLimits
     now: datetime
     own: Place
     before: list[Place]  # of those who wait, those that go before it, in their order
@@ -156,7 +156,7 @@ class _Asking:
         before = next((place for place in live if place.is_of(name, request.waiter)), None)
         now_ms, due_ms = to_ms(now), to_ms(request.due_at)
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
-        settings = LimitSettings.from_json(request.settings)
+        settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
         # Where workers or a rate let attempts start, a slot that is given back is not all that is waited for.
         is_only_lent = settings.shared_concurrency == 0 and settings.rate_per_second <= 0

@@ -8,13 +8,14 @@ small to share is kept by the entity alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, create_model, field_validator
 
 from durable_retry.base.answers import Answer
-from durable_retry.base.json_forms import JsonShape
+from durable_retry.base.json_forms import JsonShape, MsInstant
 from durable_retry.base.validation import Label, Strict, table_of, validated
 from durable_retry.features.limits.names import LIMITS
 from durable_retry.rules.config.dependency import Bounds, Dependency
@@ -99,6 +100,28 @@ class LimitSettings(JsonShape):
     def weight_of(self, limit_key: str | None) -> float | None:
         """Return the weight of a key; None is 1."""
         return None if limit_key is None or self.weights is None else self.weights.get(limit_key)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits(LimitSettings):
+    """Limits as a worker read them, which an attempt that waits asks by for as long as it does.
+
+    Attributes:
+        read_at: When; None where nobody says.
+    """
+
+    read_at: MsInstant | None = None
+
+    @classmethod
+    def of(cls, limits: LimitSettings, now: datetime) -> Self:
+        return cls(limits.max_concurrency, limits.rate_per_second, limits.per_key, limits.weights, now)
+
+    def with_later(self, other: "ReadLimits | None") -> "ReadLimits":
+        """Return these, with the bounds of others where those were read later."""
+        if other is None or other.read_at is None or self.read_at is None or other.read_at <= self.read_at:
+            return self
+        per_key = None if self.per_key is None else other.per_key
+        return replace(other, per_key=per_key, weights=self.weights)
 
 
 def limits_from(table: Mapping[str, Any]) -> LimitSettings:

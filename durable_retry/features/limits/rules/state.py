@@ -8,7 +8,7 @@ from typing import Final
 from durable_retry.base.json_forms import JsonShape, to_ms
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, NO_SHARES, FairShares, Place
 from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, Leases, mark_of, with_answered
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.told import Told
 
 LATE: Final = timedelta(seconds=3)
@@ -45,7 +45,7 @@ class Limiter(JsonShape):
     places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
     line: tuple[str, ...] = ()  # the waiters of those behind, in the order in which they came
     tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
-    settings: LimitSettings | None = None  # of the latest request
+    settings: ReadLimits | None = None  # of the latest request
     lag_seconds: float | None = None  # for how long a request is under way; None for no time
     looks_at: datetime | None = None  # when it looks after a free slot, see `calls`; None without need
     missed: int | None = None  # how often nobody came for one; None for never

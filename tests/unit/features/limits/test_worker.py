@@ -12,7 +12,7 @@ from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits import worker
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.reporters import ReportBuffer
@@ -81,7 +81,9 @@ def test_a_probe_needs_no_slot_unless_others_go_on_beside_it(
 
 async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
     stage, limits = limited(LimitSettings(max_concurrency=4))
-    assert await ask(stage, admission=FIRST) == NeedsSlot(limits.keys.settings.to_json())
+    assert await ask(stage, admission=FIRST) == NeedsSlot(
+        ReadLimits.of(limits.keys.settings, stage.moment.now()).to_json()
+    )
     stage.moment.pass_(1.1)
     await stage.copy.reporting.flush()
     assert stage.shared.sent_reports, "it announces itself, to be counted"
@@ -118,7 +120,9 @@ async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_nee
     await known(stage)
     assert isinstance(await ask(stage, admission=FIRST), Permitted)
     answer = await stage.copy.enter("op-1", 1, FIRST, limit_key="a")
-    assert answer == NeedsSlot(replace(bound, weights={"a": 2.0}).to_json())
+    assert answer == NeedsSlot(
+        ReadLimits.of(replace(bound, weights={"a": 2.0}), stage.moment.now()).to_json()
+    )
 
 
 async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:

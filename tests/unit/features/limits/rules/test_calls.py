@@ -13,7 +13,7 @@ from durable_retry.features.limits.rules.calls import (
 )
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, Place
 from durable_retry.features.limits.rules.leases import Lease, Leases, mark_of
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, ReadLimits
 from durable_retry.features.limits.rules.state import UNUSED, Limiter
 from tests.support.builders import NOON, after
 
@@ -30,7 +30,7 @@ def limiter_of(*places: Place, most: int = 2, lent: int = 0, key: str | None = N
     for number in range(lent):
         leases = leases.with_lease(Lease(f"lent-{number:02d}", NOON, 70.0, mark_of(key) if key else ""))
     per_key = None if key is None else KeyLimits(max_concurrency=1)
-    settings = LimitSettings(most, per_key=per_key)
+    settings = ReadLimits(most, per_key=per_key)
     return Limiter(clock=NOON, leases=leases, moved_at=NOON, places=places, settings=settings)
 
 

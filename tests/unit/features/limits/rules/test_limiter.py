@@ -24,7 +24,7 @@ from durable_retry.features.limits.rules.limiter import (
     leave,
     reset,
 )
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.state import LATE, UNUSED, Limiter
 from durable_retry.rules.retry.slots import (
     DOOR_SECONDS,
@@ -531,3 +531,26 @@ def test_an_answer_is_kept_until_the_one_who_asked_leaves_or_can_have_read_it() 
 
 def test_who_asks_by_a_call_leaves_no_answer_in_the_state() -> None:
     assert acquire(Limiter(), asking(1), NOON)[0].told is None
+
+
+def test_bounds_that_were_read_later_hold_also_for_who_asks_by_earlier_ones() -> None:
+    two, one = ReadLimits(2, read_at=NOON), ReadLimits(1, read_at=after(60))
+    limiter, _ = granted(Limiter(), asking(1, two))
+    limiter, _ = postponed(limiter, asking(2, one, at=61))
+    limiter, answer = postponed(limiter, asking(3, two, at=62))
+    assert answer.reason == "1 attempt at once"
+    assert limiter.settings == one
+    again_two = ReadLimits(2, read_at=after(90))
+    granted(limiter, asking(4, again_two, at=91, due=0))
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+def test_later_bounds_of_limit_keys_concern_attempts_that_have_one(key: str | None) -> None:
+    earlier = ReadLimits(2, per_key=KeyLimits(1), weights={"a": 2.0}, read_at=NOON).of_key(key)
+    later = ReadLimits(3, per_key=KeyLimits(2), read_at=after(1))
+    assert isinstance(earlier, ReadLimits)
+    merged = replace(later, weights=earlier.weights)
+    assert earlier.with_later(later) == merged
+    assert replace(earlier, per_key=None).with_later(later) == replace(merged, per_key=None)
+    assert later.with_later(earlier) is later
+    assert replace(later, read_at=None).with_later(earlier).read_at is None

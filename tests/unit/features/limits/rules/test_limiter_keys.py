@@ -19,7 +19,7 @@ from durable_retry.features.limits.rules.fair import (
     counted_wait_ms,
 )
 from durable_retry.features.limits.rules.limiter import FIRST_SLOT_ASK_SECONDS, acquire, give_back, leave
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.share import ALONE, WorkerShare
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotPostponed, SlotRequest
@@ -55,7 +55,7 @@ def test_without_keys_messages_and_state_have_no_member_for_them() -> None:
     limiter = waiting(limiter, 2, None)
     assert request.to_json()["settings"] == {"max_concurrency": 1, "rate_per_second": 0.0}
     assert "limit_key" not in request.to_json()
-    plain = replace(Limiter(), clock=NOON, moved_at=NOON, settings=LimitSettings(max_concurrency=1))
+    plain = replace(Limiter(), clock=NOON, moved_at=NOON, settings=ReadLimits(max_concurrency=1))
     assert limiter.to_json().keys() == plain.to_json().keys()
     assert (len(limiter.places[0].to_json()), list(limiter.leases.texts)) == (3, ["70"])
 
