@@ -40,6 +40,8 @@ KEPT_SENT = 32
 KNOWN_PART: Final = 0.5
 """A worker with attempts in its share of a limit reports within this part of the window: the others share out
 among themselves what it has once it was silent for all of it."""
+ANNOUNCED: Final = timedelta(seconds=2)
+"""A new worker that has reported so lately need not do so again: who asked then has a copy that shows it."""
 INTERVAL = timedelta(seconds=1)
 """Failures and retries, and all else near a trip, are held back no longer."""
 
@@ -224,7 +226,9 @@ class ReportBuffer:
     def asks_again(self, at: datetime) -> None:
         """Count a retry that the budget told to ask again."""
         self.here = replace(self.here, asking_again=self.here.asking_again + 1)
-        if self.taken_as_newcomer(at) is not None:
+        # A copy shows when it was heard last: one more report would put off when it is counted for a second.
+        is_announced = self.last_report_at is not None and at < self.last_report_at + ANNOUNCED
+        if self.taken_as_newcomer(at) is not None and not is_announced:
             self.announce(at)
 
     def refused(self, at: datetime) -> None:

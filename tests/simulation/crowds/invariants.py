@@ -11,7 +11,11 @@ import httpx
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import DeadLetterReason, OperationState
-from durable_retry.features.limits.rules.limiter import FIRST_ASK_SECONDS, SOONEST_LONGEST_SECONDS
+from durable_retry.features.limits.rules.limiter import (
+    FIRST_ASK_SECONDS,
+    LONGEST_ASK_SECONDS,
+    SOONEST_LONGEST_SECONDS,
+)
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.crowd import (
@@ -51,6 +55,8 @@ _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
 _FREE_FOR: Final = timedelta(seconds=13)
 """By then those who wait find a slot that nobody took, and have come for it."""
+_FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
+"""The same where a rate counts, too: nobody is told then, and all ask by themselves."""
 _SEEN_WITHIN: Final = timedelta(seconds=3)
 """By then every worker acts on a pause, and what it let through before has called."""
 
@@ -214,8 +220,9 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
         return
     ends = [(_slot_ends_at(story, call), -1) for call in crowd]
     lent, free_since = 0, story.crowd.due_at
+    most = _FREE_FOR if shape.rate_per_second == 0 else _FREE_FOR_BY_RATE
     for at, change in sorted([*ends, *((call.at, 1) for call in crowd)]):
-        if change > 0 and at > free_since + _FREE_FOR and lent < shape.at_once:
+        if change > 0 and at > free_since + most and lent < shape.at_once:
             yield f"a slot was free from {_at(free_since)} to {_at(at)}"
             return
         if change > 0 or lent == shape.at_once:

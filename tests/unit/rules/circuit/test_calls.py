@@ -278,6 +278,17 @@ def test_a_worker_is_new_for_a_second_after_it_was_heard_and_again_after_a_silen
     assert saved.taken_as_newcomer(after(9)) == 1
 
 
+def test_a_new_worker_whose_retries_ask_again_reports_no_sooner_than_that_can_be_of_use() -> None:
+    saved = buffer()
+    saved.asks_again(after(0))
+    assert saved.due_at() is not None, "the others must hear of it"
+    saved.take(after(0))
+    saved.asks_again(after(1.9))
+    assert saved.due_at() is None, "it would be counted since then alone"
+    saved.asks_again(after(2))
+    assert saved.due_at() == after(2), "the report may be lost"
+
+
 def test_what_a_worker_took_while_it_was_new_counts_until_it_is_heard_and_silent_again() -> None:
     saved, desk = buffer(), Desk()
     saved.started(2, after(0))
