@@ -67,8 +67,10 @@ TAIL_PART: Final = 0.01
 LEAST_TAIL_SECONDS: Final = 0.05
 """Those without a place ask again one after the other at this part of the mean duration, or twice as often as
 slots are free: so that places never run out."""
-LONGEST_TOLD_SECONDS: Final = 120.0
-"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone."""
+LEAST_TOLD_SECONDS: Final = 120.0
+LONGEST_TOLD_SECONDS: Final = 1_800.0
+"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone. In
+between it does so after twice the time until its slot should be free."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
@@ -348,7 +350,7 @@ class _Asking:
         has_place = len(kept) > len(self.before)
         if self.own.waiter and wait.is_for_slot and (has_place or self.own.waiter in limiter.line):
             # Where nobody comes for a free slot, those who wait may be gone, so it comes by itself.
-            seconds = LONGEST_TOLD_SECONDS if self.comes_somebody else wait.first_seconds
+            seconds = self.told_seconds(wait) if self.comes_somebody else wait.first_seconds
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
@@ -365,6 +367,11 @@ class _Asking:
         places = tuple(place if other is self.own else other for other in kept)
         postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
         return replace(limiter, places=places), postponed
+
+    def told_seconds(self, wait: Wait) -> float:
+        """Return when one that will be told of a free slot asks by itself, too."""
+        line_seconds = len(self.limiter.line) * self.mean_seconds / max(self.settings.max_concurrency, 1)
+        return min(max(2 * (wait.seconds + line_seconds), LEAST_TOLD_SECONDS), LONGEST_TOLD_SECONDS)
 
     @property
     def has_room(self) -> bool:

@@ -16,7 +16,7 @@ from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
-    LONGEST_TOLD_SECONDS,
+    LEAST_TOLD_SECONDS,
     RESERVED_SECONDS,
     acquire,
     answer_to,
@@ -237,7 +237,7 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
     for number in (3, 2, 4):
         limiter, answer = postponed(limiter, told(number))
         waits.append(answer.seconds)
-    assert waits == [LONGEST_TOLD_SECONDS] * 3, "they are told in time"
+    assert waits == [LEAST_TOLD_SECONDS] * 3, "they are told in time"
     limiter = give_back(limiter, first, after(4))
     limiter, second = granted(limiter, told(2, at=4))
     assert second.calls == ("op-3",)
@@ -250,8 +250,15 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
 def test_where_nobody_came_for_a_free_slot_who_asks_comes_again_by_itself() -> None:
     called = Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True)
     free = Limiter(lasted_seconds=4.0, moved_at=NOON, places=(called,))
-    assert postponed(free, told(2, at=0.9))[1].seconds == LONGEST_TOLD_SECONDS
+    assert postponed(free, told(2, at=0.9))[1].seconds == LEAST_TOLD_SECONDS
     assert postponed(free, told(2, at=1.1))[1].seconds == FIRST_SLOT_ASK_SECONDS
+
+
+@pytest.mark.parametrize(("behind", "seconds"), [(0, 120.0), (10, 168.0), (400, 1_800.0)])
+def test_one_that_will_be_told_asks_by_itself_after_twice_its_time(behind: int, seconds: float) -> None:
+    before = tuple(Place(to_ms(NOON), f"{each}", to_ms(after(9)), waiter=f"op-{each}") for each in range(15))
+    busy = replace(BUSY, places=before, line=tuple(f"op-{20 + each}" for each in range(behind)))
+    assert postponed(busy, told(500))[1].seconds == seconds
 
 
 def test_who_cannot_be_told_asks_by_itself() -> None:
