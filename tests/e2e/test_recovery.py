@@ -5,6 +5,7 @@ from typing import Any
 from scripts.processes import eventually
 from tests.e2e.test_circuits import circuit, circuits
 from tests.support.app import System
+from tests.support.semantics import Calls
 
 __all__ = ["circuits"]  # a fixture
 
@@ -33,6 +34,6 @@ def test_the_dead_letters_of_an_outage_are_replayed_once(circuits: System, key: 
             return bool(circuits.status(operation_id)["status"] == "succeeded")
 
         eventually(replayed, f"{name} was replayed")
-        assert circuits.target.received(name)["count"] == 2
+        assert circuits.target.received(name)["count"] == Calls(2)
     assert circuits.status(refused)["status"] == "dead_lettered"
     assert [each["action_id"] for each in recoveries(circuits)] == [action["action_id"]]
