@@ -9,7 +9,7 @@ from typing import Any
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.base.names import CIRCUIT_BREAKER, CIRCUIT_EVENT, OPERATION, OperationState
 from durable_retry.hub.entity_ids import dependency_of
-from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.messages import ReportMessage
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.operations.status import WAITS_FOR
@@ -78,6 +78,8 @@ class CircuitWatch:
     def released(self, release: Instance, instances: Iterable[Instance]) -> None:
         """Look at who waits for a circuit when the orchestration that wakes them ends."""
         given, since = json.loads(release.input), release.created_at
+        if given["hand"]["control"] == ManualControl.OPEN:
+            return  # It lets nobody go on.
         for instance in (each for each in instances if each.name == OPERATION and each.is_running):
             shown = json.loads(instance.custom_status or "{}")
             waits_for = shown.get(WAITS_FOR, shown.get("dependency"))
