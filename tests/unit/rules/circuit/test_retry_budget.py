@@ -107,7 +107,7 @@ def test_a_ratio_of_zero_is_no_budget() -> None:
 
 def test_workers_share_evenly_what_they_see_and_leave_nothing_of_it() -> None:
     snapshot = read(Budget(), 0, reporters=3)
-    assert ask(snapshot, taken_here=3) == BudgetAllowed(), "10 are 3 for each, and one that all might wait for"
+    assert ask(snapshot, taken_here=3) == BudgetAllowed(), "10 are 3 for each, and one is left over"
     assert isinstance(ask(snapshot, taken_here=4), BudgetPostponed)
 
 
