@@ -31,7 +31,7 @@ _MAIN = Path("node_modules", "azurite", "dist", "src", "azurite.js")
 _PACKAGE_FILES = ("package.json", "package-lock.json", ".npmrc")
 BUNDLED = _DECLARED / _MAIN
 """Where a source tree has Azurite after `make setup`."""
-PARTITIONS = _DECLARED / "partitions.cjs"
+INDEXES = _DECLARED / "indexes.cjs"
 _SMALL_NURSERY = "--max-semi-space-size=1"  # MB: 122 MB in place of 150 once it serves, no slower to start
 
 
@@ -45,7 +45,7 @@ def azurite_command(environ: Mapping[str, str]) -> list[str]:
     if on_path is not None and not BUNDLED.is_file():
         return [on_path]
     main = BUNDLED if BUNDLED.is_file() else _cached(environ) / _MAIN
-    return [find_node(), _SMALL_NURSERY, "--require", str(PARTITIONS), str(main)]
+    return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), str(main)]
 
 
 def find_node() -> str:
