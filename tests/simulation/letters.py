@@ -66,14 +66,18 @@ def lineage_is_recorded(story: Story) -> Iterator[str]:
 
 
 def stops_are_kept(story: Story) -> Iterator[str]:
-    """A bulk replay stops since something failed again, and starts nothing more before it is resumed."""
+    """A bulk replay stops since something failed again, and starts nothing more before it is resumed.
+
+    A recovery may replay what it left.
+    """
+    recovered = {each.id for each in story.letters if any(replay.by == RECOVERY for replay in each.replays)}
     for stop in story.people.stops:
         shown, later = stop.stopped, stop.later
         if not shown["failed_again"] or not shown["reason"]:
             yield f"{shown['action_id']} stopped for nothing: {shown['reason']}"
         if later["status"] != BulkState.STOPPED or later["started"] != shown["started"]:
             yield f"{shown['action_id']} was {later['status']} with {later['started']} after its stop"
-        if moved := sorted(stop.left - stop.still_open):
+        if moved := sorted(stop.left - stop.still_open - recovered):
             yield f"{shown['action_id']} had stopped, and {moved} are open no more"
 
 
