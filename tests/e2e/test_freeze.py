@@ -167,6 +167,8 @@ python -m retryctl thaw --waves 0.01,0.1,1
 
 def test_the_commands_of_the_page_hold_everything_and_thaw_it(freezing: System) -> None:
     until_shown(freezing, "free")
+    nobody = "the index shows that nobody waits any more"
+    eventually(lambda: shown(freezing)["preview"]["operations"] == 0, nobody)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran = subprocess.run(
         ["bash", "-euc", COMMANDS],  # noqa: S607 # bash as it is found
