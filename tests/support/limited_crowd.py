@@ -162,7 +162,7 @@ class Crowd:
         share = share or self.draw.choice(self.shares)
         part = Part(self.workers, next(rank for rank, one in enumerate(self.shares) if one is share))
         turn_at = attempt.turn_at if is_valid(attempt.turn_at, self.at) else None
-        seconds = share.seconds_until(turn_at, self.at)
+        seconds = share.seconds_until(turn_at, self.at, has_waited=attempt.slot is None)
         if seconds > 0:
             self.plan(self.now + seconds, lambda: self.come(attempt, share))
             return
@@ -172,7 +172,7 @@ class Crowd:
             if turn_at
             else has_slot and not self.limits.rate_per_second
         ):
-            share.note_start(self.at, has_waited=not has_slot)
+            share.note_start(self.at)
             self.start(attempt, None)
         elif attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None

@@ -47,7 +47,7 @@ class WorkerLimits:
     async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
         """Wait until an attempt has its turn, or for a moment for a slot here, with its circuit read."""
         if admission.turn_at is not None:
-            await self._wait_for_turn(circuit, admission.turn_at)
+            await self._wait_for_turn(circuit, admission.turn_at, has_waited=admission.slot is None)
         await circuit.refresh_snapshot()
         limit = self.share.settings.max_concurrency
         if limit and admission.slot is None and self.share.may_wait(_part_of(circuit), admission.ahead):
@@ -66,7 +66,7 @@ class WorkerLimits:
         if is_alone or not limits.is_on:
             return permitted
         if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
-            self.share.note_start(now, has_waited=admission.slot is None)
+            self.share.note_start(now)
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted
@@ -111,13 +111,13 @@ class WorkerLimits:
         if not opened.is_set():
             self.share.door.remove(opened.set)
 
-    async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime) -> None:
+    async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, has_waited: bool) -> None:
         """Wait until an attempt has its turn, and this worker may start one more, with the circuit read.
 
         Those that are late may wait for the same read: so each looks after it whether it still may start.
         """
         while is_valid(turn_at, now := circuit.now()):
-            if (seconds := self.share.seconds_until(turn_at, now)) > 0:
+            if (seconds := self.share.seconds_until(turn_at, now, has_waited=has_waited)) > 0:
                 await self.sleep(seconds)
             elif circuit.is_fresh():
                 return

@@ -45,11 +45,16 @@ class WorkerShare:
     _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
     _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
 
-    def seconds_until(self, turn_at: datetime | None, now: datetime) -> float:
-        """Return for how long an attempt that has a turn waits here, at most a second; 0 for not at all."""
+    def seconds_until(self, turn_at: datetime | None, now: datetime, *, has_waited: bool = False) -> float:
+        """Return for how long an attempt that has a turn waits here, at most a second; 0 for not at all.
+
+        `has_waited` says that it had to wait for its turn elsewhere: then the entity grants the whole rate.
+        """
         rate = self.settings.rate_per_second
         if turn_at is None or rate <= 0:
             return 0.0
+        if has_waited:
+            self.waited_at = now
         start_at, most = turn_at, ceil(rate * BURST)
         _drop_old(self._starts, now)
         if len(self._starts) >= most:
@@ -83,10 +88,8 @@ class WorkerShare:
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
-    def note_start(self, now: datetime, *, has_waited: bool = False) -> None:
-        """Count a start by the rate; `has_waited` for a turn, else it is within the share, or has a slot."""
-        if has_waited:
-            self.waited_at = now
+    def note_start(self, now: datetime) -> None:
+        """Count a start by the rate."""
         if self.settings.rate_per_second > 0:
             self._starts.append(now)
 

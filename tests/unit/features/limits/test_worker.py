@@ -222,6 +222,30 @@ async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
         slept.clear()
 
 
+@pytest.mark.parametrize("slot", [None, Slot(turn_seconds=1.0)])
+async def test_a_worker_starts_none_of_its_own_accord_while_one_that_waited_is_here_before_its_turn(
+    slot: Slot | None,
+) -> None:
+    """One that has its turn at once did not wait: the entity leaves the share to the workers."""
+    stage, limits = limited(LimitSettings(rate_per_second=4))
+    await known(stage)
+    is_asleep, may_go = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        is_asleep.set()
+        await may_go.wait()
+        stage.moment.pass_(seconds)
+
+    limits.sleep, begins_at = sleep, stage.moment.now() + timedelta(seconds=2)
+    stage.moment.pass_(1)
+    turn = asyncio.create_task(ask(stage, "op-1", replace(FIRST, turn_at=begins_at, slot=slot)))
+    await is_asleep.wait()
+    answer = await ask(stage, "op-2")
+    assert isinstance(answer, NeedsSlot if slot is None else Permitted)
+    may_go.set()
+    assert isinstance(await turn, Permitted)
+
+
 async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate() -> None:
     (stage, limits), slept = limited(LimitSettings(rate_per_second=1)), list[float]()
     stage.shared.reads_may_go = asyncio.Event()
