@@ -155,6 +155,9 @@ class Crowd:
 
     def come(self, attempt: Attempt, share: WorkerShare | None = None) -> None:
         """Let an attempt come to a worker."""
+        if attempt.is_gone and attempt.slot is not None:
+            slot, attempt.slot = attempt.slot, None
+            self.free(slot)  # One that is terminated keeps it until its lease ends.
         if attempt.is_gone or attempt.started is not None:
             return
         if attempt.turn_at is not None and attempt.turn_at > self.at + timedelta(seconds=1.1):
