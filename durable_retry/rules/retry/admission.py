@@ -95,24 +95,32 @@ class AdmissionState(JsonShape):
         return replace(self._with_turn(slot.turn_seconds, now), slot=slot, limits=None)
 
     def after_refusal(
-        self, refusal: Refused | BudgetPostponed | SlotPostponed, now: datetime
+        self,
+        refusal: Refused | BudgetPostponed | SlotPostponed,
+        now: datetime,
+        comes_at: datetime | None = None,
     ) -> "AdmissionState":
-        """Return what it has reached when it may not start yet: nothing is counted for it twice."""
+        """Return what it has reached when it may not start yet: nothing is counted for it twice.
+
+        Args:
+            comes_at: When it comes again; None is when the refusal says.
+        """
         match refusal:
             case Refused():
                 # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
-                return replace(self._held_up(refusal), waiting=True, is_canary=None)
+                return replace(self._held_up(refusal, comes_at), waiting=True, is_canary=None)
             case BudgetPostponed():
                 promised_at = refusal.until if refusal.reserved else None
-                return replace(self._held_up(refusal), promised_at=promised_at)
+                return replace(self._held_up(refusal, comes_at), promised_at=promised_at)
             case SlotPostponed():
                 return replace(self._with_turn(refusal.turn_seconds, now), ahead=refusal.ahead)
             case _ as never:
                 assert_never(never)
 
-    def _held_up(self, refusal: Refused | BudgetPostponed) -> "AdmissionState":
+    def _held_up(self, refusal: Refused | BudgetPostponed, comes_at: datetime | None) -> "AdmissionState":
         # A turn that it cannot take is void: it would start beside those whose turns come next.
-        turn_at = self.turn_at if self.turn_at is not None and self.turn_at >= refusal.until else None
+        held_until = max(refusal.until, comes_at or refusal.until)
+        turn_at = self.turn_at if self.turn_at is not None and self.turn_at >= held_until else None
         return replace(self, turn_at=turn_at, circuit_key=refusal.limit_key or self.circuit_key)
 
     def _with_turn(self, turn_seconds: float | None, now: datetime) -> "AdmissionState":

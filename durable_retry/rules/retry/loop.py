@@ -428,7 +428,8 @@ def _after_refusal(
     now: datetime,
 ) -> tuple[RetryState, Action]:
     decision = while_blocked(operation, blocked, now)
-    admission = state.admission.without_lease().after_refusal(blocked, now)
+    comes_at = decision.until if isinstance(decision, Wait) else None
+    admission = state.admission.without_lease().after_refusal(blocked, now, comes_at)
     history = state.history.with_circuit_wait() if isinstance(blocked, Refused) else state.history
     return _state_with_decision(_with_wait(history, decision, now), admission, decision)
 

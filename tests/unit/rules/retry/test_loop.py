@@ -450,14 +450,23 @@ def test_a_postponed_attempt_waits_and_keeps_its_turn_until_that_is_over() -> No
         assert (action.request.reserved, action.request.has_waited) == (is_reserved, False)
 
 
-@pytest.mark.parametrize(("held_seconds", "is_kept"), [(1.0, True), (1.1, False)])
+@pytest.mark.parametrize(("held_seconds", "is_kept"), [(1.0, True), (3.1, False)])
 def test_a_turn_is_void_when_the_circuit_or_the_budget_holds_its_attempt_up_for_longer(
     held_seconds: float, *, is_kept: bool
 ) -> None:
-    state, until = RetryState(admission=AdmissionState(turn_at=later(1))), later(held_seconds)
+    state, until = RetryState(admission=AdmissionState(turn_at=later(3))), later(held_seconds)
     for refusal in (Refused(NOON, 0, until, "released in turn"), BudgetPostponed(until, reserved=True)):
         held, _ = after(an_operation(), state, refusal, NOON)
-        assert held.admission.turn_at == (later(1) if is_kept else None)
+        assert held.admission.turn_at == (later(3) if is_kept else None)
+
+
+def test_a_turn_is_void_also_where_the_refusal_is_over_by_now_and_it_asks_again_after_that() -> None:
+    state = RetryState(admission=AdmissionState(turn_at=later(1)))
+    over = Refused(base=NOON, waiting=0, until=NOON, reason="it was open")
+    held, action = after(an_operation(), state, over, NOON)
+    assert isinstance(action, Wait)
+    assert action.until > later(1)
+    assert held.admission.turn_at is None
 
 
 def test_a_slot_has_the_turn_that_was_reserved_or_its_own() -> None:
