@@ -27,7 +27,7 @@ so what is lost with an operation that was terminated is soon paid.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import ceil, inf
+from math import inf
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -262,7 +262,7 @@ def _share_of_tokens(tokens: float, reporters: int) -> float:
     if tokens < 1.0:
         return min(0.0, tokens / reporters)
     # Each of many workers may take one of a few tokens: the overdraft is a debt that later retries wait for.
-    return max(1, ceil(tokens / reporters))
+    return max(1, int(tokens / reporters))
 
 
 def _token_capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:
