@@ -22,8 +22,8 @@ KEPT_LINE: Final = 1_000
 MOST_MISSED: Final = 3
 """No more are called after so many looks at which nobody had come."""
 _GROWTH: Final = 4
-_KEPT_MS: Final = 120_000
-"""For so long one from behind that is called has its place."""
+LEAST_TOLD_SECONDS: Final = 120.0
+"""One that will be told of a free slot keeps its place, and does not ask by itself, for so long at least."""
 
 
 def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | None]:
@@ -92,6 +92,7 @@ def _with_called(limiter: Limiter, wanted: int) -> tuple[Limiter, tuple[str, ...
     places = [replace(place, is_called=True) if place.name in names else place for place in limiter.places]
     behind = limiter.line[: max(min(wanted - len(called), KEPT_PLACES - len(places)), 0)]
     now_ms = to_ms(_now(limiter))
-    places += (Place(now_ms, "", now_ms + _KEPT_MS, waiter=waiter, is_called=True) for waiter in behind)
+    until_ms = now_ms + round(LEAST_TOLD_SECONDS * 1_000)
+    places += (Place(now_ms, "", until_ms, waiter=waiter, is_called=True) for waiter in behind)
     calls = (*(place.waiter for place in called if place.waiter), *behind)
     return replace(limiter, places=tuple(places), line=limiter.line[len(behind) :]), calls

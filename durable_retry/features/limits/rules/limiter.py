@@ -26,7 +26,7 @@ from typing import Final
 
 from durable_retry.base.json_forms import from_ms, to_ms
 from durable_retry.base.text import counted
-from durable_retry.features.limits.rules.calls import KEPT_LINE, calls_of
+from durable_retry.features.limits.rules.calls import KEPT_LINE, LEAST_TOLD_SECONDS, calls_of
 from durable_retry.features.limits.rules.fair import (
     KEPT_PLACES,
     NO_SHARES,
@@ -67,10 +67,9 @@ TAIL_PART: Final = 0.01
 LEAST_TAIL_SECONDS: Final = 0.05
 """Those without a place ask again one after the other at this part of the mean duration, or twice as often as
 slots are free: so that places never run out."""
-LEAST_TOLD_SECONDS: Final = 120.0
 LONGEST_TOLD_SECONDS: Final = 1_800.0
-"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone. In
-between it does so after twice the time until its slot should be free."""
+"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone.
+Between `LEAST_TOLD_SECONDS` and this it does so after twice the time until its slot should be free."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5

@@ -41,10 +41,10 @@ def azurite_command(environ: Mapping[str, str]) -> list[str]:
     Raises:
         CannotStartError: There is no Node, or the installation failed.
     """
-    on_path = shutil.which("azurite")
-    if on_path is not None and not BUNDLED.is_file():
+    is_bundled = BUNDLED.is_file()
+    if not is_bundled and (on_path := shutil.which("azurite")) is not None:
         return [on_path]
-    main = BUNDLED if BUNDLED.is_file() else _cached(environ) / _MAIN
+    main = BUNDLED if is_bundled else _cached(environ) / _MAIN
     return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), str(main)]
 
 

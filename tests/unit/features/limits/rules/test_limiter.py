@@ -9,6 +9,7 @@ import pytest
 
 from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import Priority
+from durable_retry.features.limits.rules.calls import LEAST_TOLD_SECONDS
 from durable_retry.features.limits.rules.document import limits_view
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
 from durable_retry.features.limits.rules.leases import Lease, Leases, name_of
@@ -16,7 +17,6 @@ from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
-    LEAST_TOLD_SECONDS,
     RESERVED_SECONDS,
     acquire,
     answer_to,
