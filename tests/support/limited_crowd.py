@@ -157,7 +157,7 @@ class Crowd:
         """Let an attempt come to a worker."""
         if attempt.is_gone and attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None
-            self.free(slot)  # One that is terminated keeps it until its lease ends.
+            self.give_back(slot)  # One that is terminated keeps it until its lease ends.
         if attempt.is_gone or attempt.started is not None:
             return
         if attempt.turn_at is not None and attempt.turn_at > self.at + timedelta(seconds=1.1):
@@ -179,7 +179,7 @@ class Crowd:
             self.start(attempt, None)
         elif attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None
-            self.free(slot)
+            self.give_back(slot)
             self.ask(attempt)
         elif share.may_wait(part, attempt.ahead) and not attempt.was_at_door:
             self.wait_at_door(attempt, share)
@@ -242,7 +242,7 @@ class Crowd:
         if isinstance(answer, Slot):
             attempt.slot = answer
             if attempt.is_gone:
-                self.free(answer)
+                self.give_back(answer)
             self.plan(self.now + self.hop(), lambda: self.come(attempt))
             return
         attempt.has_waited, attempt.ahead, attempt.is_waiting = True, answer.ahead, True
@@ -273,12 +273,10 @@ class Crowd:
         self.plan(self.now + attempt.holds, end)
 
     def give_back(self, slot: Slot) -> None:
-        self.free(slot)
+        """Give a slot back, and tell those that it calls, as `give_slot_back` does."""
+        self.send(lambda: successors(give_back(self.limiter, slot, self.at)))
         for name in slot.calls or ():
             self.plan(self.now + self.hop(), partial(self.called, self.by_name[name]))
-
-    def free(self, slot: Slot) -> None:
-        self.send(lambda: successors(give_back(self.limiter, slot, self.at)))
 
     def called(self, attempt: Attempt) -> None:
         """Let an attempt that waits ask, since a slot is free."""
