@@ -86,7 +86,7 @@ class Limiter(JsonShape):
         lag = min(max((now - asked_at).total_seconds(), 0.0), MOST_LAG_SECONDS)
         before = self.lag_seconds or 0.0
         lag = lag if lag >= before else before + LAG_WEIGHT * (lag - before)
-        return replace(self, lag_seconds=round(lag, 1) or None)
+        return replace(self, lag_seconds=round(lag, 3) or None)
 
     @property
     def patience(self) -> timedelta:

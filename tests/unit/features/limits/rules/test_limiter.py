@@ -279,6 +279,9 @@ def test_while_requests_are_late_a_free_slot_is_kept_for_longer() -> None:
     assert (limiter.lag_seconds, limiter.patience) == (2.0, UNUSED + timedelta(seconds=6))
     limiter, _ = acquire(limiter, again(3, at=2), after(2))
     assert limiter.lag_seconds == 1.8, "it is forgotten little by little"
+    for number in range(4, 64):
+        limiter, _ = acquire(limiter, again(number, at=2), after(2))
+    assert (limiter.lag_seconds or 0.0) < 0.01, "and whole"
 
 
 def test_who_asks_by_itself_takes_no_slot_from_one_that_is_called() -> None:
