@@ -54,6 +54,10 @@ def test_everything_holds_in_a_crowd(seed: int) -> None:
     assert_holds(seed, MOST)
 
 
+def test_what_the_budget_promised_to_those_that_are_terminated_is_soon_free() -> None:
+    assert_holds(865772052, MOST)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("stretch", range(STRETCHES))

@@ -57,6 +57,8 @@ _FREE_FOR: Final = timedelta(seconds=13)
 """By then those who wait find a slot that nobody took, and have come for it."""
 _FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
 """The same where a rate counts, too: nobody is told then, and all ask by themselves."""
+_FREE_FOR_BY_BUDGET: Final = timedelta(seconds=PROMISED_SECONDS + 3)
+"""The same where the retry budget counts: what it promised to those that are gone is paid by then."""
 _SEEN_WITHIN: Final = timedelta(seconds=3)
 """By then every worker acts on a pause, and what it let through before has called."""
 
@@ -220,7 +222,7 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
         return
     ends = [(_slot_ends_at(story, call), -1) for call in crowd]
     lent, free_since = 0, story.crowd.due_at
-    most = _FREE_FOR if shape.rate_per_second == 0 else _FREE_FOR_BY_RATE
+    most = _FREE_FOR_BY_BUDGET if shape.ratio else _FREE_FOR_BY_RATE if shape.rate_per_second else _FREE_FOR
     for at, change in sorted([*ends, *((call.at, 1) for call in crowd)]):
         if change > 0 and at > free_since + most and lent < shape.at_once:
             yield f"a slot was free from {_at(free_since)} to {_at(at)}"
