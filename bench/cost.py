@@ -163,7 +163,7 @@ async def _waiting(app: MeteredApp) -> Table:
     notes = (
         "One failed attempt, an hour's wait on a clock moved by hand, one successful attempt.",
         "Each execution is billed as 100 ms at least, as on the Consumption plan.",
-        "The function that sleeps is not run: its time is the wait, beyond most values of functionTimeout.",
+        "The function that sleeps is not run: its time is the wait.",
     )
     return Table(
         "Compute held during an hour of waiting", ("Durable Retry", "a function that sleeps"), rows, notes

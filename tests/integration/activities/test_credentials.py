@@ -1,4 +1,4 @@
-"""Attempts that sign in: at a token service, by an identity, and with a certificate."""
+"""Attempts that sign in: at a token service, by an identity, and with a certificate; private authorities."""
 
 import asyncio
 import json
@@ -271,3 +271,44 @@ async def test_a_certificate_that_is_not_trusted_is_a_refused_credential(
     listening.close()
     assert outcome.refuses_credential
     assert (outcome.error or "").startswith("payments refuses the app's certificate")
+
+
+def serving_with(own: SelfSigned) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.certificate, own.key)
+    return context
+
+
+async def test_a_private_authority_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+    own = make_self_signed(tmp_path)
+    async with serving(OK, tls=serving_with(own)) as payments:
+        with configured(payments, ""):
+            outcome = await attempt()
+        assert outcome.category is Category.TRANSIENT
+        assert "CERTIFICATE_VERIFY_FAILED" in (outcome.error or "")
+        with configured(payments, f'ca = "{own.certificate}"'):
+            assert (await attempt()).category is None
+        assert len(payments.heads) == 1
+
+
+async def test_a_token_service_is_trusted_by_the_authority_of_its_dependency(tmp_path: Path) -> None:
+    own = make_self_signed(tmp_path)
+    token = (200, {"access_token": "t", "token_type": "Bearer", "expires_in": 60})
+    async with (
+        serving(token, tls=serving_with(own)) as tokens,
+        serving(OK, tls=serving_with(own)) as payments,
+    ):
+        oauth = f'token_url = "{tokens.url}/token", client_id = "app", client_secret = "s"'
+        with configured(payments, f'auth = {{ oauth = {{ {oauth} }} }}\nca = "{own.certificate}"'):
+            assert (await attempt()).category is None
+        assert payments.given_credentials() == ["bearer t"]
+
+
+async def test_a_certificate_of_another_authority_is_still_refused(tmp_path: Path) -> None:
+    own = make_self_signed(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = make_self_signed(tmp_path / "other")
+    async with serving(OK, tls=serving_with(own)) as payments:
+        with configured(payments, f'ca = "{other.certificate}"'):
+            assert (await attempt()).category is Category.TRANSIENT
+        assert payments.heads == []

@@ -1,0 +1,12 @@
+"""Private authorities: whose certificates a dependency may show beside those of the public ones."""
+
+from typing import Final
+
+from durable_retry.plugins import Plugin
+
+PLUGIN: Final = Plugin(
+    name="authorities",
+    dependency="durable_retry.features.authorities.authority:AuthorityKeys",
+    check="durable_retry.features.authorities.authority:problems_of_files",
+    tls="durable_retry.features.authorities.authority:trust",
+)

@@ -1,0 +1,56 @@
+"""The file of a dependency's authorities."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from durable_retry.attempt.http_client import SignInError
+from durable_retry.base.validation import Problem, Strict
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.settings.configuration import APP_ROOT
+
+
+class AuthorityKeys(Strict):
+    """What the feature adds to a dependency.
+
+    Attributes:
+        ca: PEM file of certificate authorities, relative to the app's folder, which are trusted beside the
+            public ones: of a company, or of a proxy that opens TLS. They count for its token service, too.
+    """
+
+    ca: Annotated[str, Field(min_length=1)] | None = None
+
+
+def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
+    """List what is wrong with the file of a dependency's authorities."""
+    if (file := _file_of(dependency)) is None:
+        return
+    if not file.is_file():
+        yield Problem("/ca", f"names no file: {file}")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as error:  # an SSLError is one
+        yield Problem("/ca", f"cannot be used: {error}")
+
+
+def trust(dependency: Dependency, context: ssl.SSLContext) -> None:
+    """Let connections to a dependency trust its authorities, too.
+
+    Raises:
+        SignInError: The file cannot be read any more.
+    """
+    if (file := _file_of(dependency)) is None:
+        return
+    try:
+        context.load_verify_locations(file)
+    except OSError as error:
+        raise SignInError(f"the ca of {dependency.name} cannot be read: {error}") from error
+
+
+def _file_of(dependency: Dependency) -> Path | None:
+    ca = dependency.keys_of("authorities", AuthorityKeys).ca
+    return None if ca is None else APP_ROOT / ca

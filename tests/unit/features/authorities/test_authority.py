@@ -1,0 +1,50 @@
+"""The file of a dependency's authorities, and how its mistakes are told."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from durable_retry.attempt.http_client import SignInError
+from durable_retry.features.authorities.authority import problems_of_files, trust
+from durable_retry.rules.config.dependencies_file import ConfigError, parse_config
+from durable_retry.rules.config.dependency import Dependency
+from tests.support.certificates import make_self_signed
+
+
+def read(keys: str = "") -> Dependency:
+    text = f'[dependencies.payments]\nbase_url = "https://a.example"\n{keys}'
+    return parse_config(text, {}).dependencies["payments"]
+
+
+def problems_of(file: Path) -> list[tuple[str, str]]:
+    return [(problem.pointer, problem.detail) for problem in problems_of_files(read(f'ca = "{file}"'))]
+
+
+def test_a_file_of_authorities_that_is_missing_or_is_no_pem_is_named(tmp_path: Path) -> None:
+    files, none = make_self_signed(tmp_path), tmp_path / "none.pem"
+    assert problems_of(files.certificate) == []
+    assert list(problems_of_files(read())) == []
+    assert problems_of(none) == [("/ca", f"names no file: {none}")]
+    none.write_text("no certificate")
+    ((pointer, detail),) = problems_of(none)
+    assert pointer == "/ca"
+    assert detail.startswith("cannot be used: ")
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ca"):
+        read('ca = ""')
+
+
+def test_connections_trust_the_authorities_and_say_when_the_file_went(tmp_path: Path) -> None:
+    files = make_self_signed(tmp_path)
+    dependency = read(f'ca = "{files.certificate}"')
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust(read(), context)
+    assert context.get_ca_certs() == []
+    trust(dependency, context)
+    assert len(context.get_ca_certs()) == 1
+    files.certificate.unlink()
+    with pytest.raises(SignInError, match="the ca of payments cannot be read"):
+        trust(dependency, context)
