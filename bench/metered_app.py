@@ -24,7 +24,6 @@ from durable_retry.rules.operations.operation import OperationInput, run_number
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from durable_retry.runtime.clock import reading
 from durable_retry_console.metrics.minutes import MINUTES
-from durable_retry_console.metrics.store import WRITER
 from onebox.clock import ManualClock
 from onebox.hub import Hub
 from onebox.hub.invoker import TurnRequest
@@ -173,7 +172,7 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
     os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": azurite.connection_string}
     catalogue = load_app(ROOT)
     # Metrics are written every few seconds, whatever the number of operations: no cost of one operation.
-    MINUTES.on_change = None
+    MINUTES.end()
     inputs = BindingInputs()
     invoker = MeteredInvoker(catalogue, Runner(clock, None), inputs)
     hub = Hub(folder / "hub", invoker, clock)
@@ -185,7 +184,7 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
         with reading(clock.now), counting_requests(app.table_requests):
             yield app
     finally:
-        WRITER.end()  # at the end of the process there is no storage any more
+        MINUTES.end()  # at the end of the process there is no storage any more
         close_circuits()
         await close_clients()
         await hub.stop()

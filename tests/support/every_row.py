@@ -46,7 +46,6 @@ from durable_retry_console.bulk.store import keep_items
 from durable_retry_console.causes import groups as causes
 from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.store import OperationEntry, OperationList
-from durable_retry_console.metrics import store as metrics
 from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, a_success, an_entry, an_operation, outcome
 from tests.support.counting import STARTED, attempt_ended, counted, operation_ended
@@ -249,4 +248,4 @@ def _write_metrics() -> None:
         ),
     )
     minutes.count("payments", {"openings": 1.0})
-    assert metrics.MetricsWriter(minutes).flush()
+    assert minutes.flush()

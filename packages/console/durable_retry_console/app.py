@@ -14,7 +14,6 @@ from durable_retry_console.bulk import orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
-from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
 from durable_retry_console.optional import of_feature
 
 _COLLECTIONS: Final = (
@@ -56,7 +55,7 @@ _TABLES: Final = (
     "durable_retry_console.alerts.store:TABLE",
     "durable_retry_console.index.store:NAMES_TABLE",
     "durable_retry_console.index.store:TABLE",
-    "durable_retry_console.metrics.store:TABLE",
+    "durable_retry_console.metrics.minutes:TABLE",
 )
 
 
@@ -78,7 +77,7 @@ def _subscribe() -> None:
 
 def _begin_writers() -> None:
     code.begin()
-    METRICS_WRITER.begin()
+    minutes.MINUTES.begin()
     ACTIVITY_WRITER.begin()
 
 

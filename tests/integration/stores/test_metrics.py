@@ -11,10 +11,9 @@ from durable_retry.base.names import Category
 from durable_retry.rules.facts import LimitsRead
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
-from durable_retry_console.metrics import store as metrics
-from durable_retry_console.metrics.minutes import Minutes
+from durable_retry_console.metrics import minutes as metrics
+from durable_retry_console.metrics.minutes import Minutes, remove_before
 from durable_retry_console.metrics.series import metrics_between
-from durable_retry_console.metrics.store import MetricsWriter, remove_before
 from scripts.processes import eventually
 from tests.support.counting import attempt_ended, counted
 
@@ -31,7 +30,6 @@ class Worker:
 
     def __init__(self) -> None:
         self.minutes = Minutes()
-        self.writer = MetricsWriter(self.minutes)
 
     def attempts(
         self, *instants: datetime, dependency: str = "payments", category: Category | None = None
@@ -45,7 +43,7 @@ class Worker:
     def wrote_attempts(self, *instants: datetime, **more: Any) -> None:
         for instant in instants:
             self.attempts(instant, **more)
-            assert self.writer.flush()
+            assert self.minutes.flush()
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +66,12 @@ async def attempts_by_point(begin: datetime, end: datetime, *names: str) -> list
 async def test_minutes_of_two_workers_add_up_and_are_written_as_often_as_wanted() -> None:
     one, other = Worker(), Worker()
     one.attempts(*minutes_after(0, 0, 1))
-    assert one.writer.flush()
+    assert one.minutes.flush()
     one.attempts(*minutes_after(1))
     other.attempts(*minutes_after(1))
-    assert one.writer.flush()
-    assert one.writer.flush()
-    assert other.writer.flush()
+    assert one.minutes.flush()
+    assert one.minutes.flush()
+    assert other.minutes.flush()
     found = await attempts_by_point(EVENING, EVENING + 2 * MINUTE)
     assert found == [("22:00", 2), ("22:01", 3)]
 
@@ -82,7 +80,7 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
     worker = Worker()
     worker.attempts(*minutes_after(118, 119, 120, 121))
     worker.attempts(*minutes_after(119), dependency="other")
-    assert worker.writer.flush()
+    assert worker.minutes.flush()
     begin, end = minutes_after(119, 121)
     assert await attempts_by_point(begin, end, "payments") == [("23:59", 1), ("00:00", 1)]
     found = await metrics_between(("other", "payments"), begin, end)
@@ -130,21 +128,21 @@ async def test_what_storage_did_not_take_is_written_later(monkeypatch: pytest.Mo
     worker.attempts(*minutes_after(0))
     with monkeypatch.context() as outage:
         outage.setattr(tables, "with_table", away)
-        assert not worker.writer.flush()
+        assert not worker.minutes.flush()
     worker.attempts(*minutes_after(1))
-    assert worker.writer.flush()
+    assert worker.minutes.flush()
     assert await attempts_by_point(EVENING, EVENING + 2 * MINUTE) == [("22:00", 1), ("22:01", 1)]
 
 
 async def test_a_thread_writes_by_itself_and_the_end_writes_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "FLUSH_SECONDS", 0.05)
     worker = Worker()
-    worker.writer.begin()
+    worker.minutes.begin()
     worker.attempts(*minutes_after(0))
-    eventually(lambda: not worker.minutes._changed, "the thread has written")
+    eventually(lambda: not worker.minutes._unwritten, "the thread has written")
     monkeypatch.setattr(metrics, "FLUSH_SECONDS", 600.0)
     worker.attempts(*minutes_after(1, 2))
-    worker.writer.end()
+    worker.minutes.end()
     assert worker.minutes.take() == []
     found = await attempts_by_point(EVENING, EVENING + 3 * MINUTE)
     assert found == [("22:00", 1), ("22:01", 1), ("22:02", 1)]

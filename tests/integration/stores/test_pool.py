@@ -18,7 +18,7 @@ from durable_retry.storage import queues, tables
 from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.index.store import OperationList, buckets
 from durable_retry_console.metrics.counts import from_text
-from durable_retry_console.metrics.store import TABLE as METRICS
+from durable_retry_console.metrics.minutes import TABLE as METRICS
 from scripts.processes import ROOT
 from tests.support.azurite import Storage
 
@@ -100,12 +100,11 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
 
 AT_THE_END = """
 from datetime import UTC, datetime
-from durable_retry_console.metrics.store import WRITER
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.index import notes as operation_notes
 from durable_retry_console.metrics.minutes import MINUTES
 
-WRITER.begin()
+MINUTES.begin()
 for name in ("payments", "mail"):
     MINUTES.count(name, {"started": 1})
 given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")

@@ -33,22 +33,22 @@ _NAMED: Final = 10
 async def note_changes(_hub: TaskHub, now: datetime) -> None:
     """Note what differs from what ran last; the first run of an app only remembers."""
     # What is imported only when it is needed is not in every process.
-    if changed := await _changed_names("code", await asyncio.to_thread(running_code), is_part=True):
-        _note_change(now, ActivityKind.DEPLOYMENT, "other code was deployed", changed)
-    if changed := await _changed_names("settings", _settings_digests()):
-        _note_change(now, ActivityKind.SETTINGS, "settings were changed", changed)
+    running = await asyncio.to_thread(running_code)
+    for name, digests, kind, what in (
+        ("code", running, ActivityKind.DEPLOYMENT, "other code was deployed"),
+        ("settings", _settings_digests(), ActivityKind.SETTINGS, "settings were changed"),
+    ):
+        if _compared.get(name) == digests:
+            continue
+        changed = await replace_known(name, digests, is_part=kind is ActivityKind.DEPLOYMENT)
+        _compared[name] = digests
+        if changed:
+            target, reason = target_of(TargetType.APP, kind.value), names_text(changed, _NAMED)
+            WRITER.note(ActivityItem(at=now, kind=kind, who=None, what=what, target=target, reason=reason))
 
 
 # What this process has compared; it costs requests to storage, and what a process runs with does not change.
 _compared: Final[dict[str, Mapping[str, str]]] = {}
-
-
-async def _changed_names(name: str, digests: Mapping[str, str], *, is_part: bool = False) -> list[str]:
-    if _compared.get(name) == digests:
-        return []
-    changed = await replace_known(name, digests, is_part=is_part)
-    _compared[name] = digests
-    return changed
 
 
 async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
@@ -56,11 +56,6 @@ async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
     kept_for = retention_settings().archived_for
     if kept_for is not None:
         await remove_activity_before(now - kept_for)
-
-
-def _note_change(now: datetime, kind: ActivityKind, what: str, changed: list[str]) -> None:
-    target, reason = target_of(TargetType.APP, kind.value), names_text(changed, _NAMED)
-    WRITER.note(ActivityItem(at=now, kind=kind, who=None, what=what, target=target, reason=reason))
 
 
 def _settings_digests() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Noting what happens: acts of people, outages of dependencies."""
 
-from datetime import datetime
 from hashlib import sha256
 from urllib.parse import quote
 
@@ -51,24 +50,19 @@ def _note_outage(fact: CircuitChanged) -> None:
     if fact.opened_at is None:
         return
     ended_at = clock.now() if fact.after in FREE else None
+    what = "the circuit" if fact.limit_key is None else f"the circuit for {fact.limit_key}"
+    lasted = None if ended_at is None else (ended_at - fact.opened_at).total_seconds()
+    what += " opened" if lasted is None else f" was open for {duration_text(lasted)}"
+    what += f"; {counted(fact.failed_probes, 'probe')} failed" if fact.failed_probes else ""
     item = ActivityItem.taken_from(
         fact,
         at=fact.opened_at,
         until=ended_at,
         kind=ActivityKind.CIRCUIT,
         who=None if fact.by == AUTOMATIC else fact.by,
-        what=_outage_words(fact, fact.opened_at, ended_at),
+        what=what,
         target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
         reason=fact.cause,
     )
     # Each change of an outage replaces its one entry.
     WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])
-
-
-def _outage_words(fact: CircuitChanged, began_at: datetime, ended_at: datetime | None) -> str:
-    state = "opened"
-    if ended_at is not None:
-        state = f"was open for {duration_text((ended_at - began_at).total_seconds())}"
-    probes = f"; {counted(fact.failed_probes, 'probe')} failed" if fact.failed_probes else ""
-    whose = "" if fact.limit_key is None else f" for {fact.limit_key}"
-    return f"the circuit{whose} {state}{probes}"

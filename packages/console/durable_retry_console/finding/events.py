@@ -1,6 +1,7 @@
 """The lists of events that a search goes through, where the app has an outbox."""
 
 from functools import partial
+from typing import Final
 
 from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import find_event, list_pending
@@ -12,18 +13,8 @@ from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.question import ROWS_READ, FoundList, Items, Question
 
 
-def lists_of_events(_hub: TaskHub, question: Question) -> dict[str, FoundList]:
-    operation_ids, names = frozenset(named_ids(question.words or "")), frozenset({"dependency"})
-    return {
-        f"{state.value}_events": FoundList(
-            FoundType.EVENT, EventState, names, partial(_list_of_events, question, state, operation_ids)
-        )
-        for state in EventState
-    }
-
-
-async def _list_of_events(
-    question: Question, state: EventState, operation_ids: frozenset[str], limit: int, cursor: str | None
+async def _read_events(
+    state: EventState, _hub: TaskHub, question: Question, limit: int, cursor: str | None
 ) -> Items:
     rows = limit if question.words is None else max(limit, ROWS_READ)
     if state is EventState.PENDING:
@@ -33,25 +24,23 @@ async def _list_of_events(
     if question.words is not None and cursor is None and (named := await find_event(question.words)):
         if named.event.state is state:
             events = [named.event.listed()]
-        return [found_event(event) for event in events if event.event_id == question.words], None
+        return [_found(event) for event in events if event.event_id == question.words], None
+    operation_ids = named_ids(question.words or "")
     names = ("event_id", "operation_id", "type", "queue", "dependency", "path", "detail")
     return [
-        found_event(event)
+        _found(event)
         for event in events
         if event.operation_id in operation_ids
         or question.has_words(*(getattr(event, name) for name in names))
     ], following
 
 
-def found_event(event: OutboxEvent) -> FoundItem:
-    return FoundItem(
-        type=FoundType.EVENT,
-        id=event.event_id,
-        name=event.type,
-        status=event.state,
-        dependency=event.dependency,
-        operation_id=event.operation_id,
-        error=event.detail,
-        created_at=event.created_at,
-        unreadable=event.unreadable,
-    )
+def _found(event: OutboxEvent) -> FoundItem:
+    more = {"id": event.event_id, "name": event.type, "status": event.state, "error": event.detail}
+    return FoundItem.taken_from(event, **more, type=FoundType.EVENT)
+
+
+LISTS: Final = {
+    f"{state}_events": FoundList(FoundType.EVENT, EventState, ("dependency",), partial(_read_events, state))
+    for state in EventState
+}

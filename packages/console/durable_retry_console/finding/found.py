@@ -1,4 +1,4 @@
-"""What a search finds, made of an operation, a dead letter or an entry of the activity."""
+"""What a search finds, and what it shows of an operation."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,10 +9,7 @@ from pydantic import Field
 from durable_retry.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
 from durable_retry.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
-from durable_retry.rules.dead_letters.record import KeptDeadLetter
-from durable_retry.rules.facts import TargetType
 from durable_retry.rules.retry.history import PastAction
-from durable_retry_console.activity.shapes import ActivityItem
 from durable_retry_console.states import last_error
 
 NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)
@@ -104,25 +101,3 @@ def _error_of(document: Mapping[str, Any]) -> str | None:
     if dead_letter is not None:
         return f"{dead_letter.get('reason')}: {dead_letter.get('detail')}"
     return None if document["status"] == OperationState.SUCCEEDED else last_error(document) or None
-
-
-def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
-    return FoundItem.taken_from(
-        record,
-        type=FoundType.DEAD_LETTER,
-        error=f"{record.reason.value}: {record.detail}",
-        dead_letter_id=record.id,
-    )
-
-
-def found_activity(item: ActivityItem) -> FoundItem:
-    return FoundItem(
-        type=FoundType.ACTIVITY,
-        id=item.target.id,
-        name=item.what if item.who is None else f"{item.who} {item.what}",
-        status=item.kind,
-        dependency=item.dependency,
-        operation_id=item.target.id if item.target.type is TargetType.OPERATION else None,
-        error=item.reason,
-        created_at=item.at,
-    )

@@ -31,7 +31,7 @@ from durable_retry_console.finding.question import (
     BadCursorError,
     IndexCursor,
     Question,
-    name_cursor,
+    cursor_text,
     read_place,
 )
 from durable_retry_console.index.notes import write_noted
@@ -112,8 +112,11 @@ async def _find_at_hub(
         raise BadCursorError
     found: list[dict[str, Any]] = []
     if wanted.key is not None:
-        found = await _wanted_documents(hub, wanted, named_ids(wanted.key))
-        return _page_of_documents(found, place, limit)
+        documents = await _wanted_documents(hub, wanted, named_ids(wanted.key))
+        rest = [document for document in documents if place.is_before(*_position_of(document))]
+        found = sorted(rest, key=_position_of, reverse=True)[:limit]
+        following = IndexCursor(*_position_of(found[-1])).text() if len(rest) > limit else None
+        return OperationSearchPage(found, following)
     if wanted.words is not None and is_first:
         named, _ = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
         ids = [*named_ids(wanted.words), *named]
@@ -135,21 +138,11 @@ async def _page_of_name(
         found += await _wanted_documents(hub, wanted, ids)
         read += len(ids)
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationSearchPage(found, None if place is None else name_cursor(place))
+            return OperationSearchPage(found, None if place is None else cursor_text(["name", place]))
 
 
 def _position_of(document: Mapping[str, Any]) -> tuple[datetime, str]:
     return from_rfc3339(document["created_at"]), document["operation_id"]
-
-
-def _page_of_documents(
-    documents: Iterable[dict[str, Any]], place: IndexCursor, limit: int
-) -> OperationSearchPage:
-    placed = sorted(documents, key=_position_of, reverse=True)
-    rest = [document for document in placed if place.is_before(*_position_of(document))]
-    page = rest[:limit]
-    following = IndexCursor(*_position_of(page[-1])).text() if len(rest) > limit else None
-    return OperationSearchPage(page, following)
 
 
 async def _wanted_documents(hub: TaskHub, wanted: Question, ids: Iterable[str]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from durable_retry.base.json_forms import JsonRow
 from durable_retry.base.names import OperationState, TurnNames
 from durable_retry.base.text import mentions
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
 from durable_retry_console.index.store import NAMED, OperationEntry
 from durable_retry_console.states import last_error
@@ -62,17 +63,14 @@ class Question(TurnNames):
 
     def may_match(self, entry: OperationEntry) -> bool:
         """Return whether an operation may match, as far as the index shows; its time is not looked at."""
-        return self._may_have_status(entry.status) and self._fits_document(
+        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
+        is_other = self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}
+        is_over = entry.status in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
+        if self.status not in (None, entry.status) and (is_other or is_over):
+            return False
+        return self._fits_document(
             {name: getattr(entry, name) for name in (*NAMES, "operation_id")}, entry.error
         )
-
-    def _may_have_status(self, noted: OperationState | None) -> bool:
-        if self.status in (None, noted):
-            return True
-        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
-        if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
-            return False
-        return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
 
     def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
         has_names = all(getattr(self, name) in (None, value) for name, value in names_of(shown).items())
@@ -86,8 +84,8 @@ INSTANCES_READ: Final = 50
 type Items = tuple[list[FoundItem], str | None]
 """Items and the cursor of the next page."""
 
-type ReadPage = Callable[[int, str | None], Awaitable[Items]]
-"""Takes the most items and a cursor."""
+type ReadPage = Callable[[TaskHub, Question, int, str | None], Awaitable[Items]]
+"""Takes a question, the most items and a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +94,14 @@ class FoundList:
 
     kind: FoundType
     states: type[StrEnum] | None  # their states; None where a question by state goes through it, too
-    names: frozenset[str]  # what of `NAMES` it can be asked by
+    names: tuple[str, ...]  # what of `NAMES` it can be asked by
     read: ReadPage
 
     def can_answer(self, question: Question) -> bool:
         """Whether a question may find something in it."""
         asked = {name for name in NAMES if getattr(question, name) is not None}
         has_state = question.status is None or self.states is None or question.status in set(self.states)
-        return question.kind in (None, self.kind) and asked <= self.names and has_state
+        return question.kind in (None, self.kind) and asked <= {*self.names} and has_state
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -148,11 +146,6 @@ class IndexCursor(JsonRow):
     def first(self) -> datetime | None:
         """The newest instant of which something may be left; None for the newest of all."""
         return self.before if self.before is None or self.last_id else self.before - _MICROSECOND
-
-
-def name_cursor(place: str) -> str:
-    """Return the cursor of a list of the operations that share a name."""
-    return cursor_text(["name", place])
 
 
 def read_place(cursor: str) -> IndexCursor | str:

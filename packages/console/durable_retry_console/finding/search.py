@@ -7,7 +7,7 @@ next page; what it finds then can be newer than what was shown.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Final
@@ -20,18 +20,12 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.dead_letters.record import Status
+from durable_retry.rules.facts import TargetType
 from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
-from durable_retry_console.finding.found import (
-    NAMES,
-    FoundItem,
-    FoundType,
-    found_activity,
-    found_dead_letter,
-    found_operation,
-)
+from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, found_operation
 from durable_retry_console.finding.operations import find_operations
 from durable_retry_console.finding.question import (
     INSTANCES_READ,
@@ -40,17 +34,15 @@ from durable_retry_console.finding.question import (
     FoundList,
     Items,
     Question,
-    ReadPage,
     cursor_content,
     cursor_text,
 )
 from durable_retry_console.optional import of_features
 
 _OF_FEATURES: Final = {
-    "outbox": "durable_retry_console.finding.events:lists_of_events",
-    "workflows": "durable_retry_console.finding.workflows:lists_of_workflows",
+    "outbox": "durable_retry_console.finding.events:LISTS",
+    "workflows": "durable_retry_console.finding.workflows:LISTS",
 }
-"""Where functions are that return the lists of a feature, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,12 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
     Raises:
         BadCursorError: The cursor was not given out here.
     """
-    lists = _lists_for_question(hub, question)
+    lists = {
+        name: partial(each.read, hub, question)
+        for some in (_LISTS, *of_features(_OF_FEATURES).values())
+        for name, each in some.items()
+        if each.can_answer(question)
+    }
     places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)
     items: list[FoundItem] = []
     while places and len(items) < limit:
@@ -85,7 +82,11 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
 
 
 async def _read_pages(
-    lists: Mapping[str, ReadPage], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
+    lists: Mapping[str, Callable[[int, str | None], Awaitable[Items]]],
+    places: Mapping[str, _ListCursor],
+    question: Question,
+    size: int,
+    most: int,
 ) -> tuple[list[FoundItem], dict[str, _ListCursor]]:
     """Read one page of each list; return the newest that match, and where each list continues.
 
@@ -130,30 +131,12 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
     return places
 
 
-def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, ReadPage]:
-    named, at_dependency = frozenset(NAMES), frozenset({"dependency"})
-    operation_ids = frozenset(named_ids(question.words or ""))
-    operations = partial(_list_of_operations, hub, question)
-    dead_letters = partial(_list_of_dead_letters, question)
-    bulk_actions = partial(_list_of_bulk_actions, hub, question)
-    activity = partial(_list_of_activity, question, operation_ids)
-    lists = {
-        "operations": FoundList(FoundType.OPERATION, OperationState, named, operations),
-        "dead_letters": FoundList(FoundType.DEAD_LETTER, Status, named, dead_letters),
-        "bulk_actions": FoundList(FoundType.BULK_ACTION, BulkState, at_dependency, bulk_actions),
-        "activity": FoundList(FoundType.ACTIVITY, ActivityKind, at_dependency, activity),
-    }
-    for lists_of_feature in of_features(_OF_FEATURES).values():
-        lists |= lists_of_feature(hub, question)
-    return {name: each.read for name, each in lists.items() if each.can_answer(question)}
-
-
-async def _list_of_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
+async def _read_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     page = await find_operations(hub, question, limit=limit, cursor=cursor)
     return [found_operation(document) for document in page.documents], page.cursor
 
 
-async def _list_of_dead_letters(question: Question, limit: int, cursor: str | None) -> Items:
+async def _read_dead_letters(_hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     wanted = DeadLetterFilter(
         status=None if question.status is None else Status(question.status),
         dependency=question.dependency,
@@ -165,10 +148,18 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
         **{field.name: getattr(question, field.name) for field in fields(DeadLetterSearch)}
     )
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
-    return [found_dead_letter(record) for record in page.records], page.cursor
+    return [
+        FoundItem.taken_from(
+            record,
+            type=FoundType.DEAD_LETTER,
+            error=f"{record.reason.value}: {record.detail}",
+            dead_letter_id=record.id,
+        )
+        for record in page.records
+    ], page.cursor
 
 
-async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
+async def _read_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     page = await list_bulk_actions(hub, min(limit, INSTANCES_READ), cursor)
     items = []
     for action in page.items:
@@ -181,9 +172,7 @@ async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cu
     return items, page.next_cursor
 
 
-async def _list_of_activity(
-    question: Question, operation_ids: frozenset[str], limit: int, cursor: str | None
-) -> Items:
+async def _read_activity(_hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     wanted = ActivityFilter(
         kind=None if question.status is None else ActivityKind(question.status),
         dependency=question.dependency,
@@ -192,9 +181,27 @@ async def _list_of_activity(
     )
     page = await find_activity(wanted, limit if question.words is None else max(limit, ROWS_READ), cursor)
     # With the key of an operation one finds who cancelled it, too.
+    operation_ids = named_ids(question.words or "")
     return [
-        found_activity(item)
+        FoundItem(
+            type=FoundType.ACTIVITY,
+            id=item.target.id,
+            name=item.what if item.who is None else f"{item.who} {item.what}",
+            status=item.kind,
+            dependency=item.dependency,
+            operation_id=item.target.id if item.target.type is TargetType.OPERATION else None,
+            error=item.reason,
+            created_at=item.at,
+        )
         for item in page.items
         if item.target.id in operation_ids
         or question.has_words(item.who, item.what, item.reason, item.target.id, item.dependency)
     ], page.next_cursor
+
+
+_LISTS: Final = {
+    "operations": FoundList(FoundType.OPERATION, OperationState, NAMES, _read_operations),
+    "dead_letters": FoundList(FoundType.DEAD_LETTER, Status, NAMES, _read_dead_letters),
+    "bulk_actions": FoundList(FoundType.BULK_ACTION, BulkState, ("dependency",), _read_bulk_actions),
+    "activity": FoundList(FoundType.ACTIVITY, ActivityKind, ("dependency",), _read_activity),
+}

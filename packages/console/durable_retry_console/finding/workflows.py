@@ -1,6 +1,6 @@
 """The lists of batches and sagas that a search goes through, where the app has them."""
 
-from functools import partial
+from typing import Final
 
 from durable_retry.features.workflows.batches import batches_of_key, list_batches
 from durable_retry.features.workflows.rules.document import SagaDocument
@@ -10,15 +10,7 @@ from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.question import INSTANCES_READ, FoundList, Items, Question
 
 
-def lists_of_workflows(hub: TaskHub, question: Question) -> dict[str, FoundList]:
-    names = frozenset({"key"})
-    return {
-        "batches": FoundList(FoundType.BATCH, None, names, partial(_list_of_batches, question)),
-        "sagas": FoundList(FoundType.SAGA, None, names, partial(_list_of_sagas, hub, question)),
-    }
-
-
-async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> Items:
+async def _read_batches(_hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     key, most = question.key, min(limit, INSTANCES_READ)
     page = await (list_batches(most, cursor) if key is None else batches_of_key(key))
     return [
@@ -28,7 +20,7 @@ async def _list_of_batches(question: Question, limit: int, cursor: str | None) -
     ], page.next_cursor
 
 
-async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
+async def _read_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
     key, most = question.key, min(limit, INSTANCES_READ)
     page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key))
     return [
@@ -47,3 +39,9 @@ def _saga_names(saga: SagaDocument) -> list[str | None]:
     parts = [part for step in saga.steps for part in (step.compensation, step) if part is not None]
     names = [text for part in parts for text in (part.key, part.operation_id, part.error)]
     return [*(step.name for step in saga.steps), *names]
+
+
+LISTS: Final = {
+    "batches": FoundList(FoundType.BATCH, None, ("key",), _read_batches),
+    "sagas": FoundList(FoundType.SAGA, None, ("key",), _read_sagas),
+}

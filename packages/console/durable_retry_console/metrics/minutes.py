@@ -1,25 +1,43 @@
-"""What happens to each dependency, counted per minute in this process from the facts of the core.
+"""What happens to each dependency: counted per minute in this process from facts, and kept in a table.
 
-`metrics.store` writes it. Counting costs a few microseconds and never waits for storage. It may be
-called from any thread.
+Counting costs a few microseconds and never waits for storage. It may be called from any thread. A process
+writes in the background, every few seconds while something happens, and once more at its end.
+
+The table has one partition for each day, UTC; a row has all dependencies of one process.
+
+    1|HHMM|WORKER   a minute, written again while it goes on
+    5|HHMM|WORKER   five minutes, which long ranges are read from
 """
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, override
 
 from durable_retry.base.text import counted
 from durable_retry.rules.facts import Fact
 from durable_retry.runtime import clock
+from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import subscribe
-from durable_retry_console.metrics.counts import COUNTED, Counts, add, summed, to_text
+from durable_retry_console.background import BackgroundWriter
+from durable_retry_console.metrics.counts import COUNTED, Counts, add, from_text, summed, to_text
+
+TABLE: Final = "RetryMetrics"
+
+FLUSH_SECONDS: Final = 5.0
+"""What a process that is killed can lose."""
 
 CELL_MINUTES: Final = 5
 """Long ranges are read in cells of so many minutes."""
 KEPT_CELLS: Final = 12
 """While storage is away, so many cells are kept, an hour."""
+
+_DAY: Final = timedelta(days=1)
 
 _log = logging.getLogger(__name__)
 
@@ -33,33 +51,33 @@ class Unsaved:
     counts: str  # all of it so far, so that it may be written again; the stored form
 
 
-class Minutes:
+class Minutes(BackgroundWriter):
     """The minutes of one process; those of a cell stay in memory until all of them are written."""
 
     def __init__(self) -> None:
+        super().__init__("metrics", FLUSH_SECONDS)
+        self._worker = uuid.uuid4().hex[:12]
         self._lock = threading.Lock()
         self._counts: dict[int, dict[str, Counts]] = {}  # by minute and dependency
-        self._changed: set[int] = set()  # minutes that are not written as they are now
-        # Called at the first change after each `take`, not to block.
-        self.on_change: Callable[[], None] | None = None
+        self._unwritten: set[int] = set()  # minutes that are not written as they are now
 
     def count(self, dependency: str, counts: Counts) -> None:
         with self._lock:
-            minute, is_first = _present_minute(), not self._changed
+            minute, is_first = _present_minute(), not self._unwritten
             add(self._counts.setdefault(minute, {}).setdefault(dependency, {}), counts)
-            self._changed.add(minute)
-        if is_first and self.on_change is not None:
-            self.on_change()
+            self._unwritten.add(minute)
+        if is_first:
+            self.wake()
 
     def take(self) -> list[Unsaved]:
         """Return what changed since the last call, and forget what is written and over, or too old."""
         with self._lock:
             present = _present_minute() // CELL_MINUTES
-            lost = {minute for minute in self._changed if minute // CELL_MINUTES < present - KEPT_CELLS}
+            lost = {minute for minute in self._unwritten if minute // CELL_MINUTES < present - KEPT_CELLS}
             attempts = sum(
                 counts.get("attempts", 0) for minute in lost for counts in self._counts[minute].values()
             )
-            changed, self._changed = self._changed - lost, set()
+            changed, self._unwritten = self._unwritten - lost, set()
             cells = {minute // CELL_MINUTES for minute in changed}
             self._counts = {
                 minute: counts
@@ -81,13 +99,27 @@ class Minutes:
     def put_back(self, unsaved: Iterable[Unsaved]) -> None:
         """Take what could not be written as changed again."""
         with self._lock:
-            self._changed |= {one.begin for one in unsaved if one.minutes == 1}
+            self._unwritten |= {one.begin for one in unsaved if one.minutes == 1}
+
+    @override
+    def _write(self) -> None:
+        unsaved = self.take()
+        try:
+            self.replace(TABLE, map(self._row_of, unsaved))
+        except Exception:
+            self.put_back(unsaved)
+            raise
+
+    def _row_of(self, one: Unsaved) -> tables.Row:
+        begin = datetime.fromtimestamp(one.begin * 60, UTC)
+        row_key = f"{one.minutes}|{begin:%H%M}|{self._worker}"
+        return {"PartitionKey": _day_key(begin), "RowKey": row_key, **contents.packed("counts", one.counts)}
 
     def clear(self) -> None:
         """Forget everything. For tests."""
         with self._lock:
             self._counts.clear()
-            self._changed.clear()
+            self._unwritten.clear()
 
     def _text_of_cell(self, cell: int) -> str:
         minutes = [counts for minute, counts in self._counts.items() if minute // CELL_MINUTES == cell]
@@ -113,3 +145,47 @@ def _count(fact: Fact) -> None:
     dependency, counts = COUNTED[type(fact)](fact)
     if counts:
         MINUTES.count(dependency, counts)
+
+
+type Cell = tuple[datetime, dict[str, Counts]]
+"""Beginning of a minute or of five, and what happened to each dependency in one process."""
+
+
+async def read_cells(minutes: int, begin: datetime, end: datetime) -> list[Cell]:
+    """Return what happened in a range, in no order.
+
+    Args:
+        minutes: 1, or `CELL_MINUTES`.
+        begin: Start of the range, where a cell begins.
+        end: Its end, exclusive.
+    """
+    first_day = begin.replace(hour=0, minute=0)
+    days = [first_day + number * _DAY for number in range(-((first_day - end) // _DAY))]
+    cells = await asyncio.gather(*(_cells_of_day(day, minutes, begin, end) for day in days))
+    return [cell for of_day in cells for cell in of_day]
+
+
+async def _cells_of_day(day: datetime, minutes: int, begin: datetime, end: datetime) -> list[Cell]:
+    last = min(end, day + _DAY) - timedelta(microseconds=1)
+    page = await tables.rows_between(
+        TABLE, _day_key(day), after=f"{minutes}|{max(begin, day):%H%M}", before=f"{minutes}|{last:%H%M}|~"
+    )
+    return contents.readable(TABLE, page.rows, partial(_cell_of_row, day))
+
+
+def _cell_of_row(day: datetime, row: tables.Row) -> Cell:
+    time = row["RowKey"].split("|")[1]
+    at = day.replace(hour=int(time[:2]), minute=int(time[2:]))
+    return at, from_text(contents.unpacked("counts", row))
+
+
+async def remove_before(instant: datetime, limit: int) -> int:
+    """Delete rows of days that ended before an instant, the oldest first; return how many."""
+    found = await tables.rows_after(TABLE, "!~", limit=limit, only=tables.KEYS)
+    old = [row for row in found if row["PartitionKey"] < _day_key(instant)]
+    await tables.delete_rows(TABLE, old)
+    return len(old)
+
+
+def _day_key(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d}"

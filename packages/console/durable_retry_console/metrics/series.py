@@ -15,9 +15,8 @@ from durable_retry_console.metrics.document import (
     MetricPoint,
     MetricsDocument,
 )
-from durable_retry_console.metrics.minutes import CELL_MINUTES
+from durable_retry_console.metrics.minutes import CELL_MINUTES, read_cells, remove_before
 from durable_retry_console.metrics.settings import metrics_settings
-from durable_retry_console.metrics.store import read_cells, remove_before
 
 MINUTE: Final = timedelta(minutes=1)
 _STEPS: Final = tuple(timedelta(minutes=minutes) for minutes in (1, CELL_MINUTES, 10, 30, 60))

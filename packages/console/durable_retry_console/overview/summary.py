@@ -34,8 +34,8 @@ from durable_retry_console.index.notes import write_noted
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets
 from durable_retry_console.limit_keys import LimitKeyCounts
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
+from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
-from durable_retry_console.metrics.store import WRITER
 
 
 class OperationShare(Answer):
@@ -115,7 +115,7 @@ async def recent_metrics(window_seconds: int) -> MetricsDocument:
 
     async def read() -> MetricsDocument:
         # So that what this process counted a moment ago is included.
-        await storage_clients.run_in_pool(WRITER.flush)
+        await storage_clients.run_in_pool(MINUTES.flush)
         now = clock.now()
         begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
         return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now)

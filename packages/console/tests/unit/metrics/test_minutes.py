@@ -188,9 +188,9 @@ def test_what_cannot_be_written_for_long_is_given_up_and_said(
 
 
 @pytest.mark.usefixtures("manual_clock")
-def test_one_call_says_that_there_is_something_to_write() -> None:
-    minutes, calls = Minutes(), []
-    minutes.on_change = lambda: calls.append(1)
+def test_one_call_says_that_there_is_something_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    minutes, calls = Minutes(), list[int]()
+    monkeypatch.setattr(minutes, "wake", lambda: calls.append(1))
     minutes.count("payments", {"started": 1})
     minutes.count("payments", {"started": 1})
     assert len(calls) == 1
