@@ -28,36 +28,22 @@ _NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command.
+    """A command."""
 
-    Attributes:
-        name: Such as `get`, or `outbox list` in a group.
-        words: What it does, for `--help`.
-        run: Does it.
-        takes: Names of its options, see `retryctl.options`.
-    """
-
-    name: str
-    words: str
+    name: str  # such as `get`, or `outbox list` in a group
+    words: str  # what it does, for `--help`
     run: Run
-    takes: str = ""
+    takes: str = ""  # names of its options, see `retryctl.options`
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Shows a list of the API as a table; the command's options are its filters.
-
-    Attributes:
-        path: Of the list.
-        columns: See `Rows`.
-        id_name: Member that `--ids` writes.
-        made: Members that columns name and items lack.
-    """
+    """Shows a list of the API as a table; the command's options are its filters."""
 
     path: str
-    columns: str
-    id_name: str = ""
-    made: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    columns: str  # see `Rows`
+    id_name: str = ""  # the member that `--ids` writes
+    made: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)  # what columns name and items lack
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
         """Read the pages, and show them."""
@@ -66,35 +52,26 @@ class Listing:
 
     def show(self, api: Api, given: Given, screen: Screen) -> Any:
         """Read the pages, show them and return them as one."""
-        limit = given.pop("limit", 50)
-        document = api.pages(self.path, given, limit)
-        screen.show(document, self.view, self.id_name)
-        return document
 
-    def view(self, document: Any) -> Lines:
-        """Return the table."""
-        items = [item | {name: make(item) for name, make in self.made.items()} for item in document["items"]]
-        return [Rows(items, self.columns)]
+        def view(shown: Any) -> Lines:
+            items = [item | {name: make(item) for name, make in self.made.items()} for item in shown["items"]]
+            return [Rows(items, self.columns)]
+
+        document = api.pages(self.path, given, given.pop("limit", 50))
+        screen.show(document, view, self.id_name)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Follows a document until it ends.
+    """Follows a document until it ends."""
 
-    Attributes:
-        path: Of the document, without its id.
-        id_name: Member with the id.
-        finished: Values of its `status` at the end.
-        live: Text of the line that is redrawn until then.
-        change: Lines to write when it changes, of what it was ({} at first) and what it is.
-        went_well: Whether the end is the one that was wanted.
-    """
-
-    path: str
-    id_name: str
-    finished: AbstractSet[str]
-    live: Callable[[Any], str]
-    change: Callable[[Any, Any], Lines]
+    path: str  # without its id
+    id_name: str  # the member with the id
+    finished: AbstractSet[str]  # values of its `status` at the end
+    live: Callable[[Any], str]  # the line that is redrawn until then
+    change: Callable[[Any, Any], Lines]  # lines for a change, of what it was ({} at first) and what it is
+    # Whether the end is the one that was wanted.
     went_well: Callable[[Any], bool] = lambda ended: bool(ended["status"] == "succeeded")
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
@@ -130,22 +107,14 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Sends one request, and shows its answer.
+    """Sends one request, and shows its answer."""
 
-    Attributes:
-        route: See `Api.ask`; the command's options are what is sent.
-        view: Of the answer, or a line of it, see `fill`; both find what was sent under `given`.
-        watch: Follows what was started where `--watch` is given.
-        body: Makes what is sent of the options; raises `UsageError`.
-        went_well: Whether the answer is the one that was wanted.
-    """
-
-    route: str
-    view: View | str
-    watch: Watch | None = None
+    route: str  # see `Api.ask`; the command's options are what is sent
+    view: View | str  # of the answer, or a line of it, see `fill`; both find what was sent under `given`
+    watch: Watch | None = None  # follows what was started where `--watch` is given
     _: KW_ONLY
-    body: Callable[[Given, Screen], Given] = lambda given, _: given
-    went_well: Callable[[Any], bool] = lambda _: True
+    body: Callable[[Given, Screen], Given] = lambda given, _: given  # what is sent; raises `UsageError`
+    went_well: Callable[[Any], bool] = lambda _: True  # whether the answer is the one that was wanted
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
         """Send it."""

@@ -1,6 +1,7 @@
-"""The command `doctor`: goes through the parts that an operation needs, and names the first that fails.
+"""The commands `doctor` and `setup`: find out which part of the app fails, and make what it lacks.
 
-With `--stuck` it lists what should have gone on and has not.
+`doctor` goes through the parts that an operation needs, and names the first that fails; with `--stuck` it
+lists what should have gone on and has not.
 """
 
 import re
@@ -16,9 +17,9 @@ from rich.text import Text
 
 from retryctl import clock, errors
 from retryctl.api import Api
-from retryctl.commands import Command, Given
+from retryctl.commands import Ask, Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
-from retryctl.output import Rows, Screen, printable, span, state
+from retryctl.output import Lines, Rows, Screen, fill, printable, span, state
 
 LEAST_HOST: Final = (4, 1038)
 """An older Functions host refuses the names of bindings that the Durable SDK gives."""
@@ -254,11 +255,31 @@ def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tu
         clock.pause(_LOOK_EVERY_SECONDS)
 
 
+def _made(document: Any) -> Lines:
+    """Yield what the app made, what was there, and what it may not make."""
+    for item in document["items"]:
+        padded = " " * (9 - len(item["state"]))
+        yield fill(f"{item['kind']:6} {{state}}{padded}{{name}}[  {{detail}}]", item)
+    counts = Counter(item["state"] for item in document["items"])
+    refused = f", {counts['refused']} refused; what to do: {REMEDIES['storage']}" if counts["refused"] else ""
+    yield f"{counts['made']} made, {counts['present']} present{refused}"
+
+
+def _is_whole(document: Any) -> bool:
+    return all(item["state"] != "refused" for item in document["items"])
+
+
 COMMANDS: Final = (
     Command(
         "doctor",
         "check a running app part by part, and name the first that fails with what to do",
         _doctor,
         "app_url master_key part_seconds stuck",
+    ),
+    Command(
+        "setup",
+        "make the queues and tables that the app needs and lacks",
+        Ask("POST setup", _made, went_well=_is_whole),
+        "app_url",
     ),
 )

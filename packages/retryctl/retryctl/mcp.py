@@ -40,21 +40,13 @@ _NOT_CHOOSING: Final = frozenset({"dry_run", "note", "rate_per_second"})
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A command for an assistant.
-
-    Attributes:
-        name: Of the tool.
-        runs: Name of the command.
-        takes: Names of options, see `retryctl.options`.
-        words: What it does, where the command's words do not say it.
-        fixed: What is given in every call.
-    """
+    """A command for an assistant."""
 
     name: str
-    runs: str
-    takes: str = ""
-    words: str = ""
-    fixed: Given = field(default_factory=dict)
+    runs: str  # name of the command
+    takes: str = ""  # names of options, see `retryctl.options`
+    words: str = ""  # what it does, where the command's words do not say it
+    fixed: Given = field(default_factory=dict)  # what is given in every call
 
     @property
     def command(self) -> Command:

@@ -153,18 +153,13 @@ def _cut(line: RenderableType) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table. A terminal that is too narrow cuts free text, or else shows each row on lines of its own.
+    """A table. A terminal that is too narrow cuts free text, or else shows each row on lines of its own."""
 
-    Attributes:
-        items: One for each row.
-        columns: Paths, with a header where it is not the last name: `sample.detail:sample last_seen_at`. One
-            that ends in `?` is left out where no item has a value.
-        empty: In place of a table without rows.
-    """
-
-    items: Sequence[Any]
+    items: Sequence[Any]  # one for each row
+    # Paths, with a header where it is not the last name: `sample.detail:sample last_seen_at`. One that has a
+    # `?` at its end is left out where no item has a value.
     columns: str
-    empty: str = "(none)"
+    empty: str = "(none)"  # in place of a table without rows
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.items:

@@ -21,7 +21,6 @@ from retryctl import (
     operations,
     outbox,
     replay,
-    setup,
     top,
     workflows,
 )
@@ -63,7 +62,7 @@ GROUPS: Final = {
 
 COMMANDS: Final = (
     *(*operations.COMMANDS, *dependencies.COMMANDS, *dead_letters.COMMANDS, *bulk.COMMANDS, *lanes.COMMANDS),
-    *(*outbox.COMMANDS, *alerts.COMMANDS, *workflows.COMMANDS, *doctor.COMMANDS, *setup.COMMANDS),
+    *(*outbox.COMMANDS, *alerts.COMMANDS, *workflows.COMMANDS, *doctor.COMMANDS),
     *(*replay.COMMANDS, *holding.COMMANDS, *top.COMMANDS, *mcp.COMMANDS),
     Command(
         "completion",
