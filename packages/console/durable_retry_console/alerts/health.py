@@ -152,7 +152,12 @@ def show(health: HealthMetrics) -> None:
             gauges.OUTBOX_LAG: _gauge_values(health.outbox_lag_seconds),
             gauges.LANES_BLOCKED: _gauge_values(None if lanes is None else lanes.lanes),
             gauges.LANES_WAITING: _gauge_values(None if lanes is None else lanes.waiting),
-            gauges.CIRCUIT_STATUS: list(_circuit_states(health)),
+            gauges.CIRCUIT_STATUS: [
+                (int(known.own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value})
+                for name, known in health.circuits.items()
+                if known is not None
+                for state in CircuitState
+            ],
             gauges.LIMIT_CONCURRENCY: _values_with_limit((each, one.max_concurrency) for each, one in limits),
             gauges.LIMIT_RATE: _values_with_limit((each, one.rate_per_second) for each, one in limits),
         }
@@ -178,10 +183,3 @@ def _dead_letters(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
         counts[label if label in counts else ""] += waiting.open
     for name, count in counts.items():
         yield count, {DEPENDENCY: name} if name else {}
-
-
-def _circuit_states(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
-    known = {name: circuits.own for name, circuits in health.circuits.items() if circuits is not None}
-    for name, own in known.items():
-        for state in CircuitState:
-            yield int(own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

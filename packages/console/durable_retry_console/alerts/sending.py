@@ -15,6 +15,7 @@ from durable_retry_console.alerts.rules import Alert, Failure
 from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 
 _SEND_SECONDS: Final = 5.0
+_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 def links_to(alert: Alert) -> dict[str, str]:
@@ -41,17 +42,10 @@ async def send_alert_to(alert: Alert, receiver: ReceiverName, now: datetime) -> 
             httpx.AsyncClient(timeout=_SEND_SECONDS, trust_env=False) as client,
             client.stream("POST", url, content=body.encode(), headers=headers) as response,
         ):
-            return _failure_of_status(response.status_code)
+            status = response.status_code
     except (httpx.HTTPError, OSError, TimeoutError) as error:
         return Failure(type(error).__name__)
-
-
-_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-
-
-def _failure_of_status(status: int) -> Failure | None:
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return None
-    return Failure(
-        f"it answered {status}", is_final=status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING
-    )
+    is_final = status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING
+    return Failure(f"it answered {status}", is_final=is_final)

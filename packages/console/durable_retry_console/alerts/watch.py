@@ -130,39 +130,30 @@ _log = logging.getLogger(__name__)
 
 async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
     """Check all health metrics, and send what changed; returns the changes that were stored."""
+    changes = []
     try:
-        return await _check_conditions(hub, now)
+        health = await read_health_metrics(hub, now)
+        show(health)
+        known = await known_alerts()
+        metrics = health.with_thresholds(all_thresholds())
+        for alert in with_new_values(known, metrics):
+            await change_alert(alert.condition, partial(_with_values_of, alert))
+        for alert in alert_changes(known, metrics, now):
+            if await write_change(alert, known.get(alert.condition)):
+                changes.append(alert)
+                level = logging.WARNING if alert.is_raised else logging.INFO
+                values = (alert.condition, alert.state, alert.value, alert.threshold)
+                extra = {f"durable_retry.alert.{name}": value for name, value in alert.document().items()}
+                _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
+        if changes:
+            await remove_old_incidents()
     finally:
         await _send_due_alerts(now)
-
-
-async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
-    health = await read_health_metrics(hub, now)
-    show(health)
-    known = await known_alerts()
-    metrics = health.with_thresholds(all_thresholds())
-    for alert in with_new_values(known, metrics):
-        await change_alert(alert.condition, partial(_with_values_of, alert))
-    changes = []
-    for alert in alert_changes(known, metrics, now):
-        if await write_change(alert, known.get(alert.condition)):
-            _log_alert(alert)
-            changes.append(alert)
-    if changes:
-        await remove_old_incidents()
     return changes
 
 
 def _with_values_of(alert: Alert, found: Alert) -> Alert:
     return replace(found, value=alert.value, names=alert.names) if found.id == alert.id else found
-
-
-def _log_alert(alert: Alert) -> None:
-    document = alert.document()
-    level = logging.WARNING if alert.is_raised else logging.INFO
-    values = (alert.condition, alert.state, alert.value, alert.threshold)
-    extra = {f"durable_retry.alert.{name}": value for name, value in document.items()}
-    _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
 
 
 # The time for the messages of one run to one receiver; the next run sends the rest.

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field
@@ -71,6 +72,7 @@ class BulkActionDocument(Answer):
     def of(cls, given: BulkInput, progress: BulkProgress, **more: str | None) -> Self:
         done = {each.name: getattr(progress, each.name) for each in fields(progress)}
         left = given.matched - progress.started - progress.refused
+        pause = partial(BulkPause.model_validate, given.options)
         return cls.taken_from(
             given,
             **done,
@@ -78,7 +80,7 @@ class BulkActionDocument(Answer):
             remaining=max(0, left),
             stop_at_failed=None if progress.proof is None else progress.proof.stop_at_failed,
             patch=read_or(lambda: [_shown_step(step) for step in given.options["patch"]], lambda _: None),
-            pause=_pause_of(given),
+            pause=None if given.action is not BulkAction.PAUSE else read_or(pause, lambda _: None),
             **more,
         )
 
@@ -86,12 +88,6 @@ class BulkActionDocument(Answer):
 def _shown_step(step: dict[str, Any]) -> dict[str, Any]:
     # The dependencies' own rules are not known here: what is known everywhere is masked.
     return step | ({"value": MASKED.value_at(step["path"], step["value"])} if "value" in step else {})
-
-
-def _pause_of(given: BulkInput) -> BulkPause | None:
-    if given.action is not BulkAction.PAUSE:
-        return None
-    return read_or(lambda: BulkPause.model_validate(given.options), lambda _: None)
 
 
 class ItemOutcome(StrEnum):

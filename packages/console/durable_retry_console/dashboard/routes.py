@@ -1,11 +1,10 @@
 """HTTP: the dashboard, a page that reads the API like any other client."""
 
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import azure.functions as func
@@ -37,8 +36,7 @@ _HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(NamedTuple):
     """One file as it is served."""
 
     content: bytes

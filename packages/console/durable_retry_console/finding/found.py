@@ -64,18 +64,20 @@ class FoundItem(Answer):
 
 
 def found_operation(document: Mapping[str, Any]) -> FoundItem:
-    next_attempt_at = document["next_attempt_at"]
+    letter = document["dead_letter"]
+    # Why it did not go through, in one line; None while nothing failed, or once it did.
+    error = None if document["status"] == OperationState.SUCCEEDED else last_error(document) or None
     return FoundItem(
         type=FoundType.OPERATION,
         id=document["operation_id"],
         status=document["status"],
         **names_of(document),
         operation_id=document["operation_id"],
-        error=_error_of(document),
+        error=error if letter is None else f"{letter.get('reason')}: {letter.get('detail')}",
         why=why_waiting(document),
         attempt_count=document["attempt_count"],
-        next_attempt_at=optional_from_rfc3339(next_attempt_at),
-        dead_letter_id=(document["dead_letter"] or {}).get("id"),
+        next_attempt_at=optional_from_rfc3339(document["next_attempt_at"]),
+        dead_letter_id=(letter or {}).get("id"),
         created_at=from_rfc3339(document["created_at"]),
         unreadable=document.get(UNREADABLE),
     )
@@ -93,11 +95,3 @@ def why_waiting(document: Mapping[str, Any]) -> str | None:
         return f"paused{by}: {pause.reason}" if pause.reason else f"paused{by}"
     waits = document.get("waits") if status in WAITING else None
     return waits[-1]["delay_reasons"][0] if waits else None
-
-
-def _error_of(document: Mapping[str, Any]) -> str | None:
-    """Return in one line why an operation did not go through; None while nothing failed, or once it did."""
-    dead_letter = document["dead_letter"]
-    if dead_letter is not None:
-        return f"{dead_letter.get('reason')}: {dead_letter.get('detail')}"
-    return None if document["status"] == OperationState.SUCCEEDED else last_error(document) or None

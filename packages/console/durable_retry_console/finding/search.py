@@ -7,7 +7,7 @@ next page; what it finds then can be newer than what was shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Final
@@ -69,7 +69,14 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
         for name, each in some.items()
         if each.can_answer(question)
     }
-    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)
+    places = dict.fromkeys(lists, _ListCursor())
+    if cursor is not None:
+        try:
+            places = {name: _ListCursor.from_json(place) for name, place in cursor_content(cursor).items()}
+        except (ValueError, AttributeError) as error:
+            raise BadCursorError("to this question") from error
+        if not places or not places.keys() <= lists.keys():
+            raise BadCursorError("to this question")
     items: list[FoundItem] = []
     while places and len(items) < limit:
         found, places = await _read_pages(lists, places, question, limit, limit - len(items))
@@ -119,16 +126,6 @@ async def _read_pages(
 
 def _item_position(item: FoundItem) -> tuple[str, str]:
     return to_rfc3339(item.created_at), item.id
-
-
-def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
-    try:
-        places = {name: _ListCursor.from_json(place) for name, place in cursor_content(cursor).items()}
-    except (ValueError, AttributeError) as error:
-        raise BadCursorError("to this question") from error
-    if not places or not places.keys() <= set(lists):
-        raise BadCursorError("to this question")
-    return places
 
 
 async def _read_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:

@@ -30,19 +30,15 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience_seconds:
     """
     if patience_seconds <= 0:
         return 0.0
-    newest = await _newest_entries(now - timedelta(seconds=patience_seconds), now - _OLDEST)
-    if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
-        return 0.0
-    return (now - min(entry.created_at for entry in newest)).total_seconds()
-
-
-async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
-    newest: list[OperationEntry] = []
+    before, after, newest = now - timedelta(seconds=patience_seconds), now - _OLDEST, list[OperationEntry]()
     async for begin, _, entries in buckets([OperationList.ALL], before):
         newest.extend(entry for entry in entries if after < entry.created_at <= before)
         if len(newest) >= LOOKED_AT or begin <= after:
             break
-    return newest[:LOOKED_AT]
+    newest = newest[:LOOKED_AT]
+    if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
+        return 0.0
+    return (now - min(entry.created_at for entry in newest)).total_seconds()
 
 
 async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:

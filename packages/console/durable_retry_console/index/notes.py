@@ -292,15 +292,7 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 
 
-_SAME: Final = (
-    "operation_id",
-    "key",
-    "dependency",
-    "handler",
-    "source",
-    "correlation_id",
-    *TURN_NAMES,
-)
+_SAME: Final = ("operation_id", "key", "dependency", "handler", "source", "correlation_id", *TURN_NAMES)
 """What an entry has as the operation has it."""
 
 

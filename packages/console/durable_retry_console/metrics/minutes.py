@@ -85,9 +85,13 @@ class Minutes(BackgroundWriter):
                 if minute // CELL_MINUTES in cells | {present}
             }
             unsaved = [Unsaved(1, minute, to_text(self._counts[minute])) for minute in sorted(changed)]
-            unsaved += [
-                Unsaved(CELL_MINUTES, cell * CELL_MINUTES, self._text_of_cell(cell)) for cell in sorted(cells)
-            ]
+            for cell in sorted(cells):
+                of_cell = [
+                    counts for minute, counts in self._counts.items() if minute // CELL_MINUTES == cell
+                ]
+                names = {name: None for counts in of_cell for name in counts}
+                sums = {name: summed(counts.get(name, {}) for counts in of_cell) for name in names}
+                unsaved.append(Unsaved(CELL_MINUTES, cell * CELL_MINUTES, to_text(sums)))
         if lost:
             _log.warning(
                 "%s of metrics with %s could not be written and are lost",
@@ -120,11 +124,6 @@ class Minutes(BackgroundWriter):
         with self._lock:
             self._counts.clear()
             self._unwritten.clear()
-
-    def _text_of_cell(self, cell: int) -> str:
-        minutes = [counts for minute, counts in self._counts.items() if minute // CELL_MINUTES == cell]
-        names = {name: None for counts in minutes for name in counts}
-        return to_text({name: summed(counts.get(name, {}) for counts in minutes) for name in names})
 
 
 def _present_minute() -> int:

@@ -42,14 +42,17 @@ class OutboxGlance(Answer):
 
 async def outbox_glance(_hub: TaskHub) -> OutboxGlance:
     """Count events that are not sent, and return the oldest pending one and the latest failed ones."""
-    (pending, is_all, oldest), (latest, failed, is_every) = await asyncio.gather(_pending(), _failed())
+    (pending, is_all, oldest), (latest, more) = await asyncio.gather(
+        _pending(), list_ended(EventState.FAILED, _LISTED, None)
+    )
+    failed, is_every = (len(latest), True) if more is None else await _count_failed()
     return OutboxGlance(
         pending=pending,
         pending_complete=is_all,
         oldest=oldest,
         failed=failed,
         failed_complete=is_every,
-        latest_failed=latest[:_SHOWN],
+        latest_failed=tuple(latest[:_SHOWN]),
         alarm_lag_seconds=alert_settings().alert_outbox_lag_seconds,
     )
 
@@ -69,12 +72,6 @@ async def _pending() -> tuple[int, bool, OutboxEvent | None]:
     is_all = more is None and len(several) <= _LISTED
     shown = None if oldest is None else oldest.listed()
     return len(events) + len(notes) - len(looked_at), is_all, shown
-
-
-async def _failed() -> tuple[tuple[OutboxEvent, ...], int, bool]:
-    latest, more = await list_ended(EventState.FAILED, _LISTED, None)
-    count, is_all = (len(latest), True) if more is None else await _count_failed()
-    return tuple(latest), count, is_all
 
 
 async def _count_failed() -> tuple[int, bool]:
