@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-import azure.functions as func
 from pydantic import model_validator
 
 from durable_retry.base.answers import Answer
@@ -18,9 +17,9 @@ from durable_retry.base.errors import (
 )
 from durable_retry.base.validation import Strict, refuse, with_example
 from durable_retry.dead_letters.actions import annotate, archive, find_letter, restore
-from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.http.answers import ConflictError, NotFoundError
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.routes import OK, Declaration, RouteAnswer, Routes, shown
+from durable_retry.http.routes import OK, Declaration, RouteAnswer, Routes
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import FullError, WrongStatusError
@@ -74,10 +73,10 @@ class NoBody(Strict):
     """The empty body of a change that takes no arguments."""
 
 
-@routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument))
-async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
+@routes.get("dead-letters/{dead_letter_id}")
+async def get_dead_letter(dead_letter_id: str) -> DeadLetterDocument:
     """Show a dead letter."""
-    return json_answer(await find_letter(dead_letter_id))
+    return await find_letter(dead_letter_id)
 
 
 def changed(
@@ -104,24 +103,24 @@ async def archive_dead_letter(
     body: NoBody,  # noqa: ARG001 - checked
     who: Caller,
     hub: TaskHub,
-) -> func.HttpResponse:
+) -> DeadLetterDocument:
     """Put a dead letter away; what waits behind it in its order goes on.
 
     It is removed for good after the time that the settings give it.
     """
-    return json_answer(await archive(hub, dead_letter_id, who.known_name))
+    return await archive(hub, dead_letter_id, who.known_name)
 
 
 @routes.post("dead-letters/{dead_letter_id}/restore", **changed("restored", NoBody))
-async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
+async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> DeadLetterDocument:  # noqa: ARG001 - checked
     """Bring an archived dead letter back."""
-    return json_answer(await restore(dead_letter_id))
+    return await restore(dead_letter_id)
 
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
     **changed("noted something on", NoteBody, body_required=True),
 )
-async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
+async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> DeadLetterDocument:
     """Add a note to a dead letter."""
-    return json_answer(await annotate(dead_letter_id, body.words, who.known_name))
+    return await annotate(dead_letter_id, body.words, who.known_name)

@@ -1,4 +1,7 @@
-"""A route is declared once: `@routes.get("circuits/{dependency}", answers=...)`.
+"""A route is declared once, and answers with the document that its function returns.
+
+    @routes.get("circuits/{dependency}")
+    async def get_circuit(dependency: str) -> CircuitDocument: ...
 
 The declaration reads the function's arguments, turns exceptions into problem documents, and is the entry of
 the table by which requests find their route (`dispatch.py`) and from which `openapi.json` is made.
@@ -19,24 +22,32 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
 import azure.functions as func
 from pydantic import BaseModel
 
+from durable_retry.base.answers import Answer, Page
 from durable_retry.base.documents import MAX_DEPTH, read_checked
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import Role
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, Refusals, problem_of, unless_known
+from durable_retry.http.answers import (
+    BodyTooLargeError,
+    ForbiddenError,
+    Refusals,
+    json_answer,
+    problem_of,
+    unless_known,
+)
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 from durable_retry.hub.binding import TaskHub
 from durable_retry.settings.configuration import app_settings
 
 type Verb = Literal["GET", "POST", "DELETE"]
-type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
+type RouteFunction = Callable[..., Awaitable[func.HttpResponse | Answer | JsonShape]]
 type InPath = Mapping[str, str]
 """The values of the parameters in a path, decoded, by name."""
 type RouteAnswering = Callable[[func.HttpRequest, TaskHub, InPath], Awaitable[func.HttpResponse]]
@@ -176,6 +187,8 @@ class Route:
 
     Attributes:
         path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
+        answers: The first is that of a document which its function returns; not declared: the document alone.
+        moving: Names of members that change with the time of asking alone: the entity tag leaves them out.
         errors: The statuses of its problem documents; 400, and 413 with a body, are added to them. None means
             those that most have: 503; with an id in the path 404; and, where it changes what has the id, 409.
         body: Model that validates the request body; None when there is none.
@@ -195,6 +208,7 @@ class Route:
     summary: str
     description: str
     answers: tuple[RouteAnswer, ...]
+    moving: frozenset[str] = frozenset()
     errors: tuple[HTTPStatus, ...] | None = None
     parameters: tuple[Parameter[Any], ...] = ()
     body: type[BaseModel] | None = None
@@ -248,7 +262,8 @@ class Route:
 class Declaration(TypedDict, total=False):
     """What a route declares beside its path; see `Route`."""
 
-    answers: Required[tuple[RouteAnswer, ...]]
+    answers: tuple[RouteAnswer, ...]
+    moving: frozenset[str]
     errors: tuple[HTTPStatus, ...]
     parameters: tuple[Parameter[Any], ...]
     body: type[BaseModel]
@@ -289,15 +304,20 @@ class Routes:
     ) -> Callable[[RouteFunction], RouteAnswering]:
         def register(function: RouteFunction) -> RouteAnswering:
             description = inspect.getdoc(function) or ""
-            names = inspect.signature(function).parameters.keys()
+            signature = inspect.signature(function)
+            names = signature.parameters.keys()
+            if "answers" not in declared:
+                declared["answers"] = _answers_of(signature.return_annotation)
 
             async def respond(req: func.HttpRequest, hub: TaskHub, in_path: InPath) -> func.HttpResponse:
                 try:
                     given = _arguments(route, req, hub, in_path)
                     if "body" in names:
                         given["body"] = _checked_body(route, req)
-                    response = await function(**{name: given[name] for name in names})
-                    return _finished(route, given, response)
+                    answer = await function(**{name: given[name] for name in names})
+                    if not isinstance(answer, func.HttpResponse):
+                        answer = json_answer(answer, route.answers[0].status, moving=route.moving)
+                    return _finished(route, given, answer)
                 except Exception as error:
                     refusal = problem_of(error, self._refusals)
                     if refusal is None:
@@ -321,6 +341,13 @@ class Routes:
             return respond
 
         return register
+
+
+def _answers_of(returned: Any) -> tuple[RouteAnswer, ...]:
+    """Return what a route answers whose function returns a document."""
+    if not issubclass(returned, BaseModel | JsonShape):
+        raise TypeError(f"{returned} is no document: the route must declare its answers")
+    return page(returned) if issubclass(returned, Page) else shown(returned)
 
 
 def _arguments(route: Route, req: func.HttpRequest, hub: TaskHub, in_path: InPath) -> dict[str, Any]:

@@ -1,11 +1,6 @@
 """HTTP: replay one dead letter."""
 
-from http import HTTPStatus
-
-import azure.functions as func
-
 from durable_retry.dead_letters.routes import REFUSALS
-from durable_retry.http.answers import json_answer
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Routes, accepted
 from durable_retry.hub.binding import TaskHub
@@ -27,11 +22,10 @@ routes = Routes("dead letters", REFUSALS)
 )
 async def replay_one_dead_letter(
     dead_letter_id: str, body: ReplayBody, who: Caller, hub: TaskHub
-) -> func.HttpResponse:
+) -> StartedReplay:
     """Start the operation of a dead letter again, as it was or edited.
 
     Its id and its key stay. The key that the dependency gets stays too, unless the call or the input is
     edited; `downstream_key` chooses.
     """
-    started = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
-    return json_answer(started, HTTPStatus.ACCEPTED)
+    return await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)

@@ -1,9 +1,6 @@
 """HTTP: manual control of circuits."""
 
-from http import HTTPStatus
 from typing import Final
-
-import azure.functions as func
 
 from durable_retry.base.errors import NoSuchDependencyError
 from durable_retry.features.circuit_controls.controls import (
@@ -12,7 +9,7 @@ from durable_retry.features.circuit_controls.controls import (
     UnchangeableCircuitError,
     control_circuit,
 )
-from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
+from durable_retry.http.answers import ConflictError, NotFoundError, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Routes, accepted
 from durable_retry.hub.binding import TaskHub
@@ -57,11 +54,8 @@ def _add_control(function: str, control: ManualControl, description: str) -> Non
         whose = "" if body.limit_key is None else f" for {body.limit_key}"
         return f"asked to {verb} the circuit{whose}"
 
-    async def change(
-        dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
-    ) -> func.HttpResponse:
-        changed = await control_circuit(hub, dependency, control, body, who.name)
-        return json_answer(changed, HTTPStatus.ACCEPTED)
+    async def change(dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub) -> CircuitChange:
+        return await control_circuit(hub, dependency, control, body, who.name)
 
     change.__name__, change.__doc__ = function, description
     routes.post(

@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
 from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.dead_letters.routes import REFUSALS
@@ -17,7 +15,6 @@ from durable_retry.features.dead_letter_lists.rules.numbers import (
     DeadLetterCount,
     DeadLetterSummary,
 )
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import (
     CORRELATION_ID,
     CREATED_AFTER,
@@ -30,7 +27,7 @@ from durable_retry.http.parameters import (
     one_of,
     text,
 )
-from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, page, shown
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.runtime import clock
@@ -73,32 +70,29 @@ _FILTERS: Final = (
 )
 
 
-@routes.get(
-    "dead-letters",
-    parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR),
-    answers=page(Page[DeadLetterDocument]),
-)
-async def get_dead_letters(query: Query) -> func.HttpResponse:
+@routes.get("dead-letters", parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR))
+async def get_dead_letters(query: Query) -> Page[DeadLetterDocument]:
     """List dead letters, the newest first."""
-    letters = await list_letters(
+    return await list_letters(
         query.into(DeadLetterFilter),
         limit=query[LIMIT],
         cursor=query[LIST_CURSOR],
         search=query.into(DeadLetterSearch, words=query[WORDS]),
     )
-    return json_answer(letters)
 
 
-@routes.get("dead-letters/count", parameters=_FILTERS, answers=shown(DeadLetterCount))
-async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
+@routes.get("dead-letters/count", parameters=_FILTERS)
+async def count_dead_letters_that_match(query: Query) -> DeadLetterCount:
     """Count dead letters that match a filter, all of them.
 
     About 1,000 with each request to storage.
     """
-    return json_answer(DeadLetterCount(count=await count_dead_letters(query.into(DeadLetterFilter))))
+    return DeadLetterCount(count=await count_dead_letters(query.into(DeadLetterFilter)))
 
 
-@routes.get("dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),))
-async def get_dead_letter_summary() -> func.HttpResponse:
+@routes.get(
+    "dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),), moving=MOVING
+)
+async def get_dead_letter_summary() -> DeadLetterSummary:
     """Count open dead letters and give the age of the oldest."""
-    return json_answer(await read_summary(clock.now()), moving=MOVING)
+    return await read_summary(clock.now())

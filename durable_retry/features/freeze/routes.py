@@ -1,9 +1,5 @@
 """HTTP: hold everything, look at that, and let it go in waves."""
 
-from http import HTTPStatus
-
-import azure.functions as func
-
 from durable_retry.features.freeze.hold import (
     NothingHeldError,
     ThawUnderWayError,
@@ -18,9 +14,9 @@ from durable_retry.features.freeze.rules import (
     StartedThaw,
     ThawBody,
 )
-from durable_retry.http.answers import ConflictError, json_answer, sentence
+from durable_retry.http.answers import ConflictError, sentence
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.routes import AWAY, CONFLICT, Routes, accepted, shown
+from durable_retry.http.routes import AWAY, CONFLICT, Routes, accepted
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.facts import TargetType
 
@@ -33,13 +29,13 @@ routes = Routes(
 )
 
 
-@routes.get("hold", answers=shown(HoldDocument))
-async def get_hold(hub: TaskHub) -> func.HttpResponse:
+@routes.get("hold")
+async def get_hold(hub: TaskHub) -> HoldDocument:
     """Show whether everything is held, and what would run within the hour.
 
     The preview counts operations that wait, whether they are held or not; it is there before a hold, too.
     """
-    return json_answer(await hold_document(hub))
+    return await hold_document(hub)
 
 
 @routes.post(
@@ -48,12 +44,12 @@ async def get_hold(hub: TaskHub) -> func.HttpResponse:
     act=Act("held everything", TargetType.APP, "since"),
     answers=accepted(HoldFigures, "Every circuit is told."),
 )
-async def hold_all(body: FreezeBody, who: Caller, hub: TaskHub) -> func.HttpResponse:
+async def hold_all(body: FreezeBody, who: Caller, hub: TaskHub) -> HoldFigures:
     """Hold everything: operations are accepted, and no attempt starts at any dependency.
 
     What is under way ends, and is recorded. Another hold takes the place of this one.
     """
-    return json_answer(await hold_everything(hub, body, who.name), HTTPStatus.ACCEPTED)
+    return await hold_everything(hub, body, who.name)
 
 
 @routes.post(
@@ -64,9 +60,9 @@ async def hold_all(body: FreezeBody, who: Caller, hub: TaskHub) -> func.HttpResp
     act=Act("thawed what was held", TargetType.APP, "since"),
     answers=accepted(StartedThaw, "The first wave goes."),
 )
-async def thaw_hold(body: ThawBody, who: Caller, hub: TaskHub) -> func.HttpResponse:
+async def thaw_hold(body: ThawBody, who: Caller, hub: TaskHub) -> StartedThaw:
     """Let what is held go in waves, and watch the circuits.
 
     The first circuit that opens stops it: everything is held again, with that as the reason.
     """
-    return json_answer(await thaw(hub, body, who.name), HTTPStatus.ACCEPTED)
+    return await thaw(hub, body, who.name)

@@ -1,12 +1,10 @@
 """HTTP: the handlers of the app."""
 
-import azure.functions as func
 from pydantic import Field
 
 from durable_retry.base.answers import Answer, Page
 from durable_retry.features.handlers.registry import registered_handlers
-from durable_retry.http.answers import json_answer
-from durable_retry.http.routes import Routes, page
+from durable_retry.http.routes import Routes
 
 routes = Routes("dependencies")
 
@@ -18,11 +16,11 @@ class HandlerSummary(Answer):
     dependency: str = Field(description="Its policy and its circuit are that dependency's.")
 
 
-@routes.get("handlers", answers=page(Page[HandlerSummary]), errors=())
-async def list_handlers() -> func.HttpResponse:
+@routes.get("handlers", errors=())
+async def list_handlers() -> Page[HandlerSummary]:
     """List the handlers that the app has."""
     items = tuple(
         HandlerSummary(name=name, dependency=handler.dependency)
         for name, handler in sorted(registered_handlers().items())
     )
-    return json_answer(Page[HandlerSummary](items=items))
+    return Page[HandlerSummary](items=items)

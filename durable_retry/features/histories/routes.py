@@ -2,13 +2,10 @@
 
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
 from durable_retry.features.histories.list import InstanceHistory, histories
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, flag
-from durable_retry.http.routes import Query, Routes, page
+from durable_retry.http.routes import Query, Routes
 from durable_retry.hub.binding import TaskHub
 
 routes = Routes("the app")
@@ -21,9 +18,8 @@ COMPLETED: Final = flag("completed", "`true`: also of what has completed.")
     "histories",
     for_operators=True,
     parameters=(COMPLETED, CURSOR),
-    answers=page(Page[InstanceHistory]),
 )
-async def list_histories(query: Query, hub: TaskHub) -> func.HttpResponse:
+async def list_histories(query: Query, hub: TaskHub) -> Page[InstanceHistory]:
     """List the histories of the orchestrations that are under way, with all that they were given and gave."""
     completed = bool(query[COMPLETED])
-    return json_answer(await histories(hub, query[CURSOR], completed=completed))
+    return await histories(hub, query[CURSOR], completed=completed)

@@ -1,13 +1,9 @@
 """HTTP: ask whether an operation happened whose end is unknown."""
 
-from http import HTTPStatus
-
-import azure.functions as func
-
 from durable_retry.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.dead_letters.routes import REFUSALS
 from durable_retry.features.lookup.actions import ask_whether_it_happened
-from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
+from durable_retry.http.answers import ConflictError, NotFoundError, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Routes, accepted
 from durable_retry.hub.binding import TaskHub
@@ -29,10 +25,10 @@ routes = Routes(
     act=Act("asked whether the operation happened", TargetType.OPERATION),
     answers=accepted(StartedReplay, "It is asked for."),
 )
-async def look_operation_up(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
+async def look_operation_up(operation_id: str, hub: TaskHub, who: Caller) -> StartedReplay:
     """Ask the dependency whether an operation happened that ended as `AmbiguousOutcome`, and send nothing.
 
     The operation succeeds with what is found; else it is a dead letter again, which says what was answered.
     """
     started = await ask_whether_it_happened(hub, operation_id, who.known_name)
-    return json_answer(started, HTTPStatus.ACCEPTED)
+    return started

@@ -2,14 +2,11 @@
 
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
 from durable_retry.features.order.lanes import find_lane, list_lanes
 from durable_retry.features.order.rules.document import ListedOrderLane, OrderLane
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import LIMIT, cursor, flag, text
-from durable_retry.http.routes import AWAY, Query, Routes, page, shown
+from durable_retry.http.routes import AWAY, Query, Routes
 from durable_retry.hub.binding import TaskHub
 
 routes = Routes("order lanes")
@@ -34,17 +31,16 @@ CURSOR: Final = cursor(_place)
 @routes.get(
     "order-lanes",
     parameters=(BLOCKED, ORDER_KEY, LIMIT, CURSOR),
-    answers=page(Page[ListedOrderLane]),
 )
-async def list_order_lanes(query: Query, hub: TaskHub) -> func.HttpResponse:
+async def list_order_lanes(query: Query, hub: TaskHub) -> Page[ListedOrderLane]:
     """List the lanes in which somebody waits or which a dead letter blocks: those first, then the longest."""
     lanes = await list_lanes(
         hub, query[ORDER_KEY], blocked=query[BLOCKED], limit=query[LIMIT], after=query[CURSOR] or 0
     )
-    return json_answer(lanes)
+    return lanes
 
 
-@routes.get("order-lanes/{order_key}", answers=shown(OrderLane), errors=(AWAY,))
-async def get_order_lane(order_key: str, hub: TaskHub) -> func.HttpResponse:
+@routes.get("order-lanes/{order_key}", errors=(AWAY,))
+async def get_order_lane(order_key: str, hub: TaskHub) -> OrderLane:
     """Show who is in front of the lane of an order key, and who waits; nobody where nobody is in it."""
-    return json_answer(await find_lane(hub, order_key))
+    return await find_lane(hub, order_key)

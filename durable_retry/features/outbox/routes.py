@@ -3,8 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
 from durable_retry.base.names import EventState
 from durable_retry.features.outbox.rules.outbox import (
@@ -15,10 +13,10 @@ from durable_retry.features.outbox.rules.outbox import (
     UnreadableEventError,
 )
 from durable_retry.features.outbox.sending import find_shown_event, list_events, resend
-from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.http.answers import ConflictError, NotFoundError
 from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
-from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown
+from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted
 from durable_retry.hub.binding import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.facts import TargetType
@@ -51,19 +49,19 @@ KEY: Final = text("key", "Only events of operations that have this key.")
         ),
     ),
 )
-async def list_outbox(query: Query) -> func.HttpResponse:
+async def list_outbox(query: Query) -> Page[OutboxEvent]:
     """List events of one state, by default the pending ones."""
     key = query[KEY]
     ids = None if key is None else frozenset(named_ids(key))
     filter_ = query.into(EventFilter, operation_ids=ids)
     status = query[STATUS] or EventState.PENDING
-    return json_answer(await list_events(status, query[LIMIT], query[CURSOR], filter_))
+    return await list_events(status, query[LIMIT], query[CURSOR], filter_)
 
 
-@routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument))
-async def get_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
+@routes.get("outbox/{event_id}")
+async def get_event(event_id: str, hub: TaskHub) -> OutboxEventDocument:
     """Show an event with its data, its attempts and why it is not sent."""
-    return json_answer(await find_shown_event(hub, event_id))
+    return await find_shown_event(hub, event_id)
 
 
 @routes.post(
@@ -71,6 +69,6 @@ async def get_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
     act=Act("sent the event again", TargetType.EVENT),
     answers=accepted(OutboxEvent, "It is pending again."),
 )
-async def resend_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
+async def resend_event(event_id: str, hub: TaskHub) -> OutboxEvent:
     """Send an event once more, whatever its state."""
-    return json_answer(await resend(hub, event_id, clock.now()), HTTPStatus.ACCEPTED)
+    return await resend(hub, event_id, clock.now())

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Self
 
-import azure.functions as func
 from pydantic import model_validator
 
 from durable_retry.base.validation import (
@@ -16,7 +15,6 @@ from durable_retry.base.validation import (
     with_example,
 )
 from durable_retry.features.preview.rules import PolicyPreview, limits_shown, preview
-from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import OK, RouteAnswer, Routes
 from durable_retry.rules.config.dependency import Bounds
 from durable_retry.rules.retry.policy import (
@@ -82,6 +80,6 @@ def previewed(question: PolicyQuestion) -> PolicyPreview:
     errors=(),
     only_reads=True,
 )
-async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:
+async def preview_policy(body: PolicyQuestion) -> PolicyPreview:
     """List every wait of a policy and say whether it fits the deadline."""
-    return json_answer(previewed(body))
+    return previewed(body)

@@ -59,9 +59,7 @@ from durable_retry.http.routes import (
     Query,
     Routes,
     accepted,
-    page,
     read_body,
-    shown,
     url_of,
 )
 from durable_retry.hub.binding import TaskHub
@@ -173,23 +171,18 @@ async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse
     )
 
 
-@batch_routes.get("batches", parameters=(OF_KEY, *PAGING), answers=page(Page[BatchSummary]))
-async def list_all_batches(query: Query) -> func.HttpResponse:
+@batch_routes.get("batches", parameters=(OF_KEY, *PAGING))
+async def list_all_batches(query: Query) -> Page[BatchSummary]:
     """List batches without their items, the newest first."""
     if (key := query[OF_KEY]) is None:
-        return json_answer(await list_batches(query[LIMIT], query[CURSOR]))
-    return json_answer(await batches_of_key(key))
+        return await list_batches(query[LIMIT], query[CURSOR])
+    return await batches_of_key(key)
 
 
-@batch_routes.get(
-    "batches/{batch_id}",
-    for_callers=True,
-    parameters=(ITEM_STATUS,),
-    answers=shown(BatchDocument),
-)
-async def get_batch(batch_id: str, query: Query) -> func.HttpResponse:
+@batch_routes.get("batches/{batch_id}", for_callers=True, parameters=(ITEM_STATUS,))
+async def get_batch(batch_id: str, query: Query) -> BatchDocument:
     """Show a batch, item by item."""
-    return json_answer(required(await find_batch(batch_id, query[ITEM_STATUS]), "batch of this id"))
+    return required(await find_batch(batch_id, query[ITEM_STATUS]), "batch of this id")
 
 
 @saga_routes.post("sagas", **_submitted(SagaRequest, AcceptedSaga))
@@ -200,18 +193,18 @@ async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     )
 
 
-@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING), answers=page(Page[SagaDocument]))
-async def list_all_sagas(query: Query, hub: TaskHub) -> func.HttpResponse:
+@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING))
+async def list_all_sagas(query: Query, hub: TaskHub) -> Page[SagaDocument]:
     """List sagas, the newest first."""
     if (key := query[OF_KEY]) is None:
-        return json_answer(await list_sagas(hub, query[LIMIT], query[CURSOR]))
-    return json_answer(await sagas_of_key(hub, key))
+        return await list_sagas(hub, query[LIMIT], query[CURSOR])
+    return await sagas_of_key(hub, key)
 
 
-@saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument))
-async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
+@saga_routes.get("sagas/{saga_id}", for_callers=True)
+async def get_saga(saga_id: str, hub: TaskHub) -> SagaDocument:
     """Show a saga: which steps stand, were undone, or are in doubt."""
-    return json_answer(required(await find_saga(hub, saga_id), "saga of this id"))
+    return required(await find_saga(hub, saga_id), "saga of this id")
 
 
 @saga_routes.post(
@@ -220,12 +213,10 @@ async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
     act=Act("restarted the saga", TargetType.SAGA),
     answers=accepted(RestartedSaga, "The saga runs again."),
 )
-async def restart_failed_saga(
-    saga_id: str, body: RestartBody, hub: TaskHub, who: Caller
-) -> func.HttpResponse:
+async def restart_failed_saga(saga_id: str, body: RestartBody, hub: TaskHub, who: Caller) -> RestartedSaga:
     """Run a saga that was compensated again, from the step that failed or from a chosen one.
 
     Steps that stand are kept with their results. What was undone gets a new key at its dependency, what may
     have taken effect the same.
     """
-    return json_answer(await restart_saga(hub, saga_id, body, who.known_name), HTTPStatus.ACCEPTED)
+    return await restart_saga(hub, saga_id, body, who.known_name)

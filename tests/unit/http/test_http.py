@@ -5,6 +5,7 @@ import azure.functions as func
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
+from durable_retry.base.answers import Answer, Page
 from durable_retry.base.errors import CircuitOpenError, OverloadedError, TaskHubUnavailableError
 from durable_retry.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
@@ -17,7 +18,9 @@ from durable_retry.http.routes import (
     Query,
     RouteAnswer,
     Routes,
+    page,
     read_body,
+    shown,
 )
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.routing import table
@@ -184,6 +187,57 @@ def test_a_parameter_that_no_route_gives_is_refused_when_it_is_declared() -> Non
 
     with pytest.raises(TypeError, match="colour"):
         Routes("orders").get("orders", answers=DONE)(order)
+
+
+class Amount(Answer):
+    amount: int
+    counted_at: int = 0
+
+
+@pytest.mark.parametrize(("more", "status"), [({}, 200), ({"answers": DONE}, 202)])
+async def test_a_route_answers_with_the_document_that_its_function_returns(
+    more: dict[str, Any], status: int
+) -> None:
+    routes = Routes("orders")
+
+    async def one() -> Amount:
+        return Amount(amount=3)
+
+    registered: Any = routes.get("orders", **more)(one)
+    answer = await registered(asked(), TaskHub("hub"), {})
+    assert (answer.status_code, json.loads(answer.get_body())) == (status, {"amount": 3, "counted_at": 0})
+
+
+def test_what_a_function_returns_is_described_as_its_answer_unless_the_route_declares_another() -> None:
+    routes = Routes("orders")
+
+    async def one() -> Amount:
+        raise NotImplementedError
+
+    async def many() -> Page[Amount]:
+        raise NotImplementedError
+
+    async def file() -> func.HttpResponse:
+        raise NotImplementedError
+
+    routes.get("orders/{order_id}")(one)
+    routes.get("orders")(many)
+    routes.post("orders", answers=DONE)(one)
+    assert [route.answers for route in routes.table] == [shown(Amount), page(Page[Amount]), DONE]
+    with pytest.raises(TypeError, match="must declare its answers"):
+        routes.get("orders/file")(file)
+
+
+async def test_a_route_names_the_members_that_are_no_news_and_may_change() -> None:
+    routes = Routes("orders")
+    seen = [Amount(amount=3, counted_at=1), Amount(amount=3, counted_at=2), Amount(amount=4, counted_at=2)]
+
+    async def one() -> Amount:
+        return seen.pop(0)
+
+    registered: Any = routes.get("orders", moving=frozenset({"counted_at"}))(one)
+    tags = [(await registered(asked(), TaskHub("hub"), {})).headers["ETag"] for _ in range(3)]
+    assert tags[0] == tags[1] != tags[2]
 
 
 def test_the_first_line_of_the_docstring_is_the_summary() -> None:

@@ -2,10 +2,7 @@
 
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
 from durable_retry.http.routes import Query, Routes, page
 from durable_retry_console.activity.find import find_activity
@@ -26,7 +23,7 @@ BEFORE: Final = instant("before", "Before this instant.")
     parameters=(WHO, KIND, DEPENDENCY, WORDS, AFTER, BEFORE, LIMIT, CURSOR),
     answers=page(Page[ActivityItem], "a bounded number of entries"),
 )
-async def get_activity(query: Query) -> func.HttpResponse:
+async def get_activity(query: Query) -> Page[ActivityItem]:
     """List what people did and what happened: outages, bulk actions, deployments, settings."""
     wanted = query.into(ActivityFilter, words=query[WORDS])
-    return json_answer(await find_activity(wanted, query[LIMIT], query[CURSOR]))
+    return await find_activity(wanted, query[LIMIT], query[CURSOR])

@@ -1,23 +1,20 @@
 """HTTP: what alerts are raised, the latest incidents, and a test of the receivers."""
 
-import azure.functions as func
-
-from durable_retry.http.answers import json_answer
 from durable_retry.http.callers import Act
-from durable_retry.http.routes import OK, RouteAnswer, Routes, shown
+from durable_retry.http.routes import OK, RouteAnswer, Routes
 from durable_retry.rules.facts import TargetType
 from durable_retry_console.alerts.board import AlertBoard, AlertTests, read_board, try_receivers
 
 routes = Routes("alerts")
 
 
-@routes.get("alerts", answers=shown(AlertBoard))
-async def list_alerts() -> func.HttpResponse:
+@routes.get("alerts")
+async def list_alerts() -> AlertBoard:
     """Show what is raised, what was lately, and the receivers.
 
     A timer compares every minute.
     """
-    return json_answer(await read_board())
+    return await read_board()
 
 
 @routes.post(
@@ -26,6 +23,6 @@ async def list_alerts() -> func.HttpResponse:
     answers=(RouteAnswer(OK, "What became of it, receiver by receiver.", AlertTests),),
     errors=(),
 )
-async def try_receivers_of_alerts() -> func.HttpResponse:
+async def try_receivers_of_alerts() -> AlertTests:
     """Send a message to every receiver at once that says that it is a test."""
-    return json_answer(await try_receivers())
+    return await try_receivers()

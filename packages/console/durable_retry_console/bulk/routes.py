@@ -10,7 +10,7 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.http.answers import ConflictError, Refusals, json_answer, required, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
-from durable_retry.http.routes import OK, PAGING, Query, RouteAnswer, Routes, accepted, page, shown, url_of
+from durable_retry.http.routes import OK, PAGING, Query, RouteAnswer, Routes, accepted, url_of
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
@@ -71,27 +71,26 @@ async def start_action_on_many(
     return json_answer(started, HTTPStatus.ACCEPTED, headers)
 
 
-@routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]))
-async def list_actions_on_many(query: Query, hub: TaskHub) -> func.HttpResponse:
+@routes.get("bulk-actions", parameters=PAGING)
+async def list_actions_on_many(query: Query, hub: TaskHub) -> Page[BulkActionDocument]:
     """List bulk actions, the newest first."""
-    return json_answer(await actions.list_bulk_actions(hub, query[LIMIT], query[CURSOR]))
+    return await actions.list_bulk_actions(hub, query[LIMIT], query[CURSOR])
 
 
-@routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument))
-async def get_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
+@routes.get("bulk-actions/{action_id}")
+async def get_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument:
     """Show how far a bulk action is."""
-    return json_answer(await _required_action(hub, action_id))
+    return await _required_action(hub, action_id)
 
 
-@routes.get("bulk-actions/{action_id}/items", parameters=PAGING, answers=page(Page[BulkItem]))
-async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> func.HttpResponse:
+@routes.get("bulk-actions/{action_id}/items", parameters=PAGING)
+async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> Page[BulkItem]:
     """List what became of each item of a bulk action, the latest first.
 
     One whose turn has not come is not listed.
     """
     action = (await _required_action(hub, action_id)).action
-    items = await items_page(hub, action_id, action, limit=query[LIMIT], cursor=query[CURSOR])
-    return json_answer(items)
+    return await items_page(hub, action_id, action, limit=query[LIMIT], cursor=query[CURSOR])
 
 
 @routes.delete(
@@ -99,7 +98,7 @@ async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> fu
     act=Act("cancelled the bulk action", TargetType.BULK_ACTION),
     answers=accepted(BulkActionDocument, "It was signalled."),
 )
-async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
+async def cancel_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument:
     """Cancel a bulk action; what was done stays done.
 
     The batch under way ends first.
@@ -112,15 +111,15 @@ async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpRespon
     act=Act("resumed the bulk action", TargetType.BULK_ACTION),
     answers=accepted(BulkActionDocument, "It was signalled."),
 )
-async def resume_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
+async def resume_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument:
     """Let a stopped bulk action go on with what is left; it proves itself again."""
     return await _signalled(hub, action_id, RESUME_BULK_EVENT)
 
 
-async def _signalled(hub: TaskHub, action_id: str, event: str) -> func.HttpResponse:
+async def _signalled(hub: TaskHub, action_id: str, event: str) -> BulkActionDocument:
     document = await _required_action(hub, action_id)
     await actions.signal_bulk_action(hub, document, event)
-    return json_answer(document, HTTPStatus.ACCEPTED)
+    return document
 
 
 async def _required_action(hub: TaskHub, action_id: str) -> BulkActionDocument:

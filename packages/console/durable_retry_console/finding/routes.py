@@ -2,12 +2,9 @@
 
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.answers import Page
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.http import parameters
-from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import Query, Routes, page
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.status import ListedOperation
@@ -58,14 +55,14 @@ _PLACED: Final = (parameters.CREATED_AFTER, parameters.CREATED_BEFORE, parameter
     parameters=(STATE, *_NAMED, OPERATION_WORDS, *_PLACED),
     answers=page(Page[ListedOperation], f"about {MAX_READ:,} operations"),
 )
-async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
+async def list_operations(query: Query, hub: TaskHub) -> Page[ListedOperation]:
     """List operations, the newest first."""
     question = query.into(Question, words=query[OPERATION_WORDS])
     found = await find_operations(
         hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR]
     )
     items = tuple(map(ListedOperation.read, found.documents))
-    return json_answer(Page[ListedOperation](items=items, next_cursor=found.cursor))
+    return Page[ListedOperation](items=items, next_cursor=found.cursor)
 
 
 @routes.get(
@@ -73,9 +70,7 @@ async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
     parameters=(WORDS, TYPE, STATUS, *_NAMED, *_PLACED),
     answers=page(Page[FoundItem], "a bounded number of each type"),
 )
-async def search_everything(query: Query, hub: TaskHub) -> func.HttpResponse:
+async def search_everything(query: Query, hub: TaskHub) -> Page[FoundItem]:
     """Find operations, dead letters, outbox events, batches, sagas, bulk actions and activity."""
     question = query.into(Question, words=query[WORDS], kind=query[TYPE])
-    return json_answer(
-        await search(hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR])
-    )
+    return await search(hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR])

@@ -3,12 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
-import azure.functions as func
-
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import instant, text
-from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.http.routes import Query, Routes
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
@@ -27,8 +24,8 @@ FROM: Final = instant("from", "Start of the range; an hour before its end when m
 TO: Final = instant("to", "End of the range, exclusive; now when missing.")
 
 
-@routes.get("metrics", answers=shown(MetricsDocument), parameters=(DEPENDENCY, FROM, TO))
-async def get_metrics(query: Query) -> func.HttpResponse:
+@routes.get("metrics", parameters=(DEPENDENCY, FROM, TO))
+async def get_metrics(query: Query) -> MetricsDocument:
     """Show attempts, failures, retries, durations and waits over time.
 
     A range is a minute to seven days long and is answered in at most 180 steps.
@@ -45,4 +42,4 @@ async def get_metrics(query: Query) -> func.HttpResponse:
         problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))
     if problems:
         raise InvalidInputError(problems)
-    return json_answer(await metrics_between([wanted] if wanted else known, begin, end))
+    return await metrics_between([wanted] if wanted else known, begin, end)

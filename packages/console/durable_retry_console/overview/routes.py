@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import azure.functions as func
 from azure.core.exceptions import AzureError
 from pydantic import Field
 
@@ -16,9 +15,8 @@ from durable_retry.circuit import routes as circuits
 from durable_retry.features.dead_letter_lists import routes as dead_letters
 from durable_retry.features.dead_letter_lists.counts import read_summary
 from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
-from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
-from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.http.routes import Query, Routes
 from durable_retry.hub.binding import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.runtime.sharing import shared
@@ -95,8 +93,8 @@ class OverviewDocument(Answer):
     )
 
 
-@routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())
-async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
+@routes.get("overview", parameters=(WINDOW,), errors=(), moving=_MOVING)
+async def get_overview(query: Query, hub: TaskHub) -> OverviewDocument:
     """Show operations, circuits, dead letters, the outbox and health at a glance."""
     readers = _PARTS | of_features(_OF_FEATURES)
     parts: dict[str, Awaitable[Any]] = {
@@ -118,7 +116,7 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     old = {name: at for name, at in as_of.items() if clock.now() - at > _OLD}
     if found["circuits"] is not None:
         found["circuits"] = by_trouble(found["circuits"], found["operations"], found["dead_letters"])
-    return json_answer(OverviewDocument(**found, unavailable=unavailable, as_of=old), moving=_MOVING)
+    return OverviewDocument(**found, unavailable=unavailable, as_of=old)
 
 
 async def _dated[T](read: Callable[[TaskHub], Awaitable[T]], hub: TaskHub) -> tuple[T, datetime]:
@@ -157,7 +155,7 @@ _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
 _OF_FEATURES: Final = {"outbox": "durable_retry_console.overview.outbox:outbox_glance"}
 
 
-@operation_routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary))
-async def summarize_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
+@operation_routes.get("operations/summary", parameters=(WINDOW,), moving=SUMMARY_MOVING)
+async def summarize_operations(query: Query, hub: TaskHub) -> OperationSummary:
     """Count operations by state, lately and now."""
-    return json_answer(await operation_summary(hub, query[WINDOW]), moving=SUMMARY_MOVING)
+    return await operation_summary(hub, query[WINDOW])
