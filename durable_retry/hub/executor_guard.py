@@ -1,13 +1,14 @@
 """Guards around the SDK's orchestration executor, for events that it does not survive, and custom statuses.
 
 What the executor raises outside of the orchestrator's generator fails the whole orchestration, whatever that
-would have done about it. Two kinds of events do so, or worse:
+would have done about it. Some kinds of events do so, or worse:
 
     an event whose number belongs to a task of another kind now      ignored
+    a timer that fires for an earlier instant than was asked for     ignored
     an event whose payload is text where the SDK parses JSON         the failure of the call that it answers;
                                                                      an input or an external event: a string
 
-The second kind and how it comes about: docs/decisions/entity-messages.md.
+The last kind and how it comes about: docs/decisions/entity-messages.md.
 
 It also says in a sentence what is wrong with an orchestrator that is `async`, or that yields what is no task.
 
@@ -21,7 +22,7 @@ import inspect
 import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -46,7 +47,7 @@ def guard_executor() -> None:
         if kind == "executionStarted":
             begin_execution(ctx, _execution_in(ctx, event))
         if kind in _GUARDED:
-            if _is_of_another_kind(ctx, event, kind):
+            if _is_of_lost_turn(executor, ctx, event, kind):
                 return
             event = _readable_event(ctx, event, kind)
         try:
@@ -191,17 +192,26 @@ _ANSWERS: Final = frozenset(
 
 
 _GUARDED: Final = _ANSWERS | {"timerFired", "eventRaised", "entityOperationCompleted"}
-"""What may be of another kind, or unreadable: less than half of a history."""
+"""What may be of a lost turn, or unreadable: less than half of a history."""
 
 
-def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent, kind: str) -> bool:
+_SAME_INSTANT: Final = timedelta(seconds=1)
+"""A timer that fires for an instant so little earlier is the one that was asked for: a backend may store
+instants less exactly."""
+
+
+def _is_of_lost_turn(executor: Any, ctx: Any, event: pb.HistoryEvent, kind: str) -> bool:
     # Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
     # turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
     # the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
     # only after it removed the task, and the orchestration would wait for ever.
     if kind == "timerFired":
         waiting = ctx._pending_tasks.get(event.timerFired.timerId)
-        return waiting is not None and not isinstance(waiting, task.TimerTask)
+        if not isinstance(waiting, task.TimerTask):
+            return waiting is not None
+        # The timer of the second run fires as well, for its own instant.
+        asked_at, _ = executor._timer_fire_at.get(event.timerFired.timerId, (None, None))
+        return asked_at is not None and event.timerFired.fireAt.ToDatetime() < asked_at - _SAME_INSTANT
     if kind in _ANSWERS:
         number = getattr(event, kind).taskScheduledId
         calls = ctx._entity_task_id_map.values()

@@ -248,7 +248,8 @@ class Hub(Activities):
         # The message is hidden for so long by the clock of who sends it.
         seconds = (timer.fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
         seconds += self.world.timer_seconds()
-        asked = (_TIMER, timer.number)
+        # One of a lost turn fires for another instant than that of the turn which runs again.
+        asked = (f"{_TIMER} {timer.fire_at}", timer.number)
         instance.awaits.add(asked)
         if self._loses(instance, _TIMER):
             return

@@ -177,6 +177,20 @@ def test_an_entitys_result_that_is_text_has_failed_on_the_present_protocol_too()
     assert DIED in ended["caught"]
 
 
+@pytest.mark.parametrize("seconds_early", [1.5, 11.0])
+@pytest.mark.shows("P22")
+def test_a_timer_of_a_lost_turn_does_not_end_the_wait_of_the_turn_that_runs_again(
+    seconds_early: float,
+) -> None:
+    until = NOON + timedelta(minutes=5)
+    instance = Instance(caught(lambda ctx: ctx.create_timer(until)))
+    (action,) = instance.begin()
+    instance.past.append(helpers.new_timer_created_event(action.id, until))
+    stale = helpers.new_timer_fired_event(action.id, until - timedelta(seconds=seconds_early))
+    assert instance.go_on(stale) == []
+    assert end_of(instance.go_on(helpers.new_timer_fired_event(action.id, until))) is None
+
+
 def test_an_external_event_that_is_text_arrives_as_a_string_awaited_or_not() -> None:
     def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
         first = yield ctx.wait_for_external_event("awaited")
