@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durable_retry.app import subscribe_watchers
-from durable_retry.plugins import handler_module
+from durable_retry.plugins import hook
 from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index import notes as operation_notes
 from scripts.processes import ROOT, running
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests declare functions of any dependency, and give the task hub's terms to what they start."""
     # A test process loads the app and holds functions of many others.
-    if module := handler_module():
+    if module := hook("handlers"):
         vars(import_module(f"{module}.loading"))["check_later_ones"] = lambda _check: None
     semantics = config.getoption("--semantics")
     if semantics:

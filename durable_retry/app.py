@@ -28,7 +28,7 @@ from durable_retry.base.names import QUEUE_SOURCE
 from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
-from durable_retry.plugins import handler_module, plugins, sources, why_absent
+from durable_retry.plugins import hook, plugins, sources, why_absent
 from durable_retry.settings.app import AppSettings, retention_settings
 from durable_retry.settings.catalogue import groups_of_plugins
 from durable_retry.settings.configuration import (
@@ -122,7 +122,7 @@ def register(
         if text.lower() not in {"", "false"} and (absent := why_absent(name)):
             mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
-    if chosen.handlers and not handler_module():
+    if chosen.handlers and not hook("handlers"):
         mistakes.add(mistakes.place_of("register(handlers)"), "this app lacks the feature that runs handlers")
     with mistakes.gathered():
         builders = _own_functions() if has_dependencies() else []

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from durable_retry.runtime.deferred import imported
 
@@ -195,10 +195,14 @@ class Plugin:
         health: Where functions are that look at a part of the app's health, by the name of the part; each
             takes the task hub and returns a `upkeep.health.HealthPart`.
         retention: Where its `upkeep.rounds.Kind` are, by the name of the kind.
+        replay: Its module that replays dead letters. `start_left_over` starts the latest replay of one that
+            is replayed, unless it was started; it takes the task hub and the dead letter. `replay_unedited`
+            replays one; it takes the task hub, its id, a note or None and the present.
         replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
             takes the dead letter and the operation.
-        replays: Where `replay.actions.Case` are for dead letters that are about something of
-            its own, by their reason.
+        replays: Its modules, by the reason of dead letters that are about something of its own, with what
+            replays them: `start`, which takes the task hub and the dead letter; `was_started`, which takes
+            it and when that was asked for; `CONTENT`, what it is about.
         subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
             called again, and has no effect then.
         begin: Begins what it does in the background.
@@ -247,6 +251,7 @@ class Plugin:
     diagnosis: Mapping[str, str] = field(default_factory=dict)
     health: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
+    replay: str = ""
     replay_checks: Mapping[str, str] = field(default_factory=dict)
     replays: Mapping[str, str] = field(default_factory=dict)
     subscribe: Callable[[], None] = _nothing
@@ -266,21 +271,9 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 
 @cache
-def handler_module() -> str:
-    """Return the package of handlers; "" where no feature has one."""
-    return next((feature.handlers for feature in features() if feature.handlers), "")
-
-
-@cache
-def limits_module() -> str:
-    """Return the module that keeps limits; "" where no feature has one."""
-    return next((feature.limits for feature in features() if feature.limits), "")
-
-
-@cache
-def key_circuits() -> str:
-    """Return where the function is that returns the circuit of a limit key; "" where no feature has one."""
-    return next((feature.key_circuits for feature in features() if feature.key_circuits), "")
+def hook(name: Literal["handlers", "limits", "key_circuits", "replay"]) -> str:
+    """Return what a feature has for a hook that one feature has at most; "" where none has it."""
+    return next((str(found) for feature in features() if (found := getattr(feature, name))), "")
 
 
 @cache

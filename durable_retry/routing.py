@@ -22,10 +22,7 @@ CORE: Final = (
         ("durable_retry.intake.routes:routes", "durable_retry.operations.routes:routes"),
     ),
     Collection("circuits/{*rest}", ("durable_retry.circuit.routes:routes",)),
-    Collection(
-        "dead-letters/{*rest}",
-        ("durable_retry.dead_letters.routes:routes", "durable_retry.replay.routes:routes"),
-    ),
+    Collection("dead-letters/{*rest}", ("durable_retry.dead_letters.routes:routes",)),
     Collection("health", ("durable_retry.upkeep.routes:routes",), anonymous=True),
 )
 

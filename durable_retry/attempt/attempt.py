@@ -24,7 +24,7 @@ from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import Category
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import features_of, handler_module
+from durable_retry.plugins import features_of, hook
 from durable_retry.rules.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.rules.operations.completion import written_operation
 from durable_retry.rules.operations.keys import OvertakenError
@@ -208,7 +208,7 @@ async def _make_planned(
     hub: TaskHub | None, step: StepAdmission | None, unsent: Collection[str], plan: Plan
 ) -> AttemptOutcome:
     if plan.operation.handler is not None:
-        if not (module := handler_module()):
+        if not (module := hook("handlers")):
             return without_handler(plan)
         outcome: AttemptOutcome = await imported(f"{module}.attempt:run_operation")(plan, hub, step, unsent)
         return outcome

@@ -24,7 +24,7 @@ from durable_retry.circuit.entity import (
     SharedCircuit,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import key_circuits, limits_module
+from durable_retry.plugins import hook
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.reporters import ReportBuffer
@@ -108,7 +108,7 @@ class CircuitCache:
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
         if (bounds := self.settings.bounds) is not None:
-            self.limits = imported(f"{limits_module()}:WorkerLimits")(self, bounds)
+            self.limits = imported(f"{hook('limits')}:WorkerLimits")(self, bounds)
 
     async def enter(
         self,
@@ -348,7 +348,7 @@ def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = Non
         caches[hub, dependency.name] = cache
     if limit_key is None or not dependency.circuit.is_by_key:
         return cache
-    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(key_circuits())
+    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(hook("key_circuits"))
     return of_key(hub, cache, limit_key)
 
 

@@ -1,4 +1,4 @@
-"""What people do with dead letters: look at them, archive, restore, note."""
+"""What people do with dead letters: look at them, archive, restore, note; what a crash left of a change."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,15 +9,20 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.masking import MASKED
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import (
+    Intent,
+    Purpose,
     change_dead_letter,
     find_dead_letter,
+    finish_change,
     move_dead_letter,
+    settle,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import features_of
+from durable_retry.plugins import features_of, hook
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
+    Status,
     archived,
     noted,
     restored,
@@ -71,6 +76,41 @@ def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
         return DeadLetterDocument.of(stand_in, MASKED)
 
     return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
+
+
+async def finish_interrupted(hub: TaskHub, intent: Intent) -> None:
+    """Do what a crash left of a change of a dead letter.
+
+    Raises:
+        TaskHubUnavailableError: A replay could not be started; the intent stays.
+    """
+    record = await find_dead_letter(intent.dead_letter_id)
+    if record is not None and record.unreadable is not None:
+        return  # The intent stays, for a version that can read it.
+    if record is not None:
+        await settle(record)
+        if intent.purpose is Purpose.REPLAY and not await _start_left_over(hub, record):
+            return  # It stays too, for an app that can start the replay.
+    await finish_change(intent)
+
+
+async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
+    """Start the latest replay of a dead letter unless the task hub has it; nothing where there was none.
+
+    One that has succeeded already is not started.
+    """
+    record = await find_dead_letter(dead_letter_id)
+    if record is not None and record.unreadable is None:
+        await _start_left_over(hub, record)
+
+
+async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> bool:
+    """As `start_if_lost`; False where this app cannot start a replay."""
+    if record.status is Status.REPLAYED:
+        if not (module := hook("replay")):
+            return False
+        await imported(f"{module}:start_left_over")(hub, record)
+    return True
 
 
 async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:

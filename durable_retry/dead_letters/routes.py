@@ -22,8 +22,7 @@ from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import OK, Declaration, RouteAnswer, Routes
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
-from durable_retry.rules.dead_letters.record import FullError, WrongStatusError
-from durable_retry.rules.dead_letters.replay import NoteText
+from durable_retry.rules.dead_letters.record import FullError, NoteText, WrongStatusError
 from durable_retry.rules.facts import TargetType
 
 type Refusal = Callable[[Any], Exception]

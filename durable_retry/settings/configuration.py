@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from durable_retry.base.masking import Masking
 from durable_retry.base.validation import Problem, pointer_of
-from durable_retry.plugins import features_of, handler_module, key_circuits
+from durable_retry.plugins import features_of, hook
 from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
 from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets
 from durable_retry.rules.operations.request import unmet_keys
@@ -236,7 +236,7 @@ def load_app(mistakes: Mistakes) -> None:
             check_keys(dependency, f"{shown_path(file)}: dependencies.{dependency.name}", mistakes)
         for warning in config.warnings:
             _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
-    if module := handler_module():
+    if module := hook("handlers"):
         imported(f"{module}.loading:load_handlers")(file, config, mistakes)
 
 
@@ -281,7 +281,7 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
 def _problems_here(config: Config) -> Iterator[Problem]:
     """List what is wrong with keys of features where the app runs."""
     for name, dependency in config.dependencies.items():
-        if dependency.circuit.is_by_key and not key_circuits():
+        if dependency.circuit.is_by_key and not hook("key_circuits"):
             place = pointer_of("dependencies", name, "circuit", "by")
             yield Problem(place, "is of the feature key_circuits, which this app lacks")
         for feature in features_of(dependency.of_features):
@@ -325,7 +325,7 @@ def registered_handlers() -> Mapping[str, HandlerTarget]:
 
 @cache
 def _handlers() -> Callable[[], Mapping[str, HandlerTarget]]:
-    module = handler_module()
+    module = hook("handlers")
     handlers: Callable[[], Mapping[str, HandlerTarget]] = dict
     return imported(f"{module}.registry:registered_handlers") if module else handlers
 

@@ -44,6 +44,7 @@ from durable_retry.base.names import (
     DeadLetterReason,
 )
 from durable_retry.base.trace_context import trace_in
+from durable_retry.dead_letters.actions import start_if_lost
 from durable_retry.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.hub.orchestrations import orchestrations, watched_names
@@ -60,7 +61,6 @@ from durable_retry.operations.status import (
     restarts_of,
 )
 from durable_retry.plugins import features
-from durable_retry.replay.actions import start_if_lost
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
     Completion,

@@ -23,11 +23,11 @@ from azure.core.exceptions import AzureError
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.base.names import RETENTION
+from durable_retry.dead_letters.actions import finish_interrupted
 from durable_retry.dead_letters.records import Intent, left_over
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import features, plugins
-from durable_retry.replay.actions import finish_replay
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.runtime.deferred import deferred, imported
@@ -240,7 +240,7 @@ async def finish_left_over(hub: TaskHub, now: datetime) -> int:
 async def _finish_change(hub: TaskHub, intent: Intent) -> bool:
     # An error of one change must not stop the others.
     try:
-        await finish_replay(hub, intent)
+        await finish_interrupted(hub, intent)
     except (TaskHubUnavailableError, AzureError):
         raise
     except Exception:  # noqa: BLE001 - one bad change must not stop the others for ever

@@ -22,13 +22,13 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.features.freeze import routes as freezes
 from durable_retry.features.freeze.rules import HoldState
 from durable_retry.features.holding.rules import BY_POLICY
+from durable_retry.features.replay import routes as replays
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.hub.entity_ids import dependency_of
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake import routes as submissions
 from durable_retry.intake.intake import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.operations import routes as operations
-from durable_retry.replay import routes as replays
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.dead_letters.record import Status

@@ -95,7 +95,7 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
 def test_handlers_are_refused_where_no_feature_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.app.handler_module", str)
+    monkeypatch.setattr("durable_retry.app.hook", lambda _: "")
     with pytest.raises(StartError, match=r"register\(handlers\): this app lacks the feature"):
         registered(tmp_path, handlers=["orders"])
 

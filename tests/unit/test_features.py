@@ -119,7 +119,7 @@ def test_an_app_without_a_feature_lacks_its_functions_and_members_alone(
 
 ROOMS: Final = (
     *("attempt", "base", "circuit", "entities", "http", "hub", "intake", "operations"),
-    *("orchestrators", "replay", "rules", "runtime", "settings", "telemetry", "upkeep"),
+    *("orchestrators", "rules", "runtime", "settings", "telemetry", "upkeep"),
 )
 OF_THE_WHOLE: Final = {"test_callers_acts.py"}
 """They describe an app with all that plugs in."""

@@ -35,7 +35,7 @@ OF_FEATURES: Final[Mapping[str, str]] = {
 """The files outside its folder that belong to a feature: nothing of it may be imported by any other."""
 ROOMS: Final = (
     *("runtime", "plugins", "base", "rules", "telemetry", "settings", "storage", "hub", "http"),
-    *("circuit", "attempt", "dead_letters", "operations", "intake", "replay", "upkeep"),
+    *("circuit", "attempt", "dead_letters", "operations", "intake", "upkeep"),
 )
 """The core: each may import itself and what stands before it."""
 AT_THE_TOP: Final = ("routing", "app", "handlers", "testing", "features")

@@ -20,7 +20,7 @@ from durable_retry.base.names import ACQUIRE, GIVE_BACK, LEAVE, Category
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
 from durable_retry.hub.entity_ids import limiter_id
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import limits_module
+from durable_retry.plugins import hook
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
@@ -206,7 +206,7 @@ class _Line:
         request = replace(
             request, lease_id=name, lease_seconds=lease_seconds, latest_seconds=latest_seconds, is_signal=True
         )
-        answer, answer_to = None, imported(f"{limits_module()}:answer_to")
+        answer, answer_to = None, imported(f"{hook('limits')}:answer_to")
         try:
             if admission.slot is not None:  # Its turn is void, and a slot has one turn.
                 await self._say(hub, GIVE_BACK, admission.slot)

@@ -8,7 +8,7 @@ from durable_retry.base.documents import MalformedJsonError, read_json, size_pro
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.plugins import handler_module
+from durable_retry.plugins import hook
 from durable_retry.rules.operations.completion import MASKED, is_masked_at
 from durable_retry.rules.operations.request import FollowUp
 from durable_retry.runtime.deferred import imported
@@ -98,7 +98,7 @@ def operation_document(
         InvalidInputError: The arguments are not those of the function.
     """
     if function is not None:
-        handler = imported(f"{handler_module()}.registry:handler_of")(function)
+        handler = imported(f"{hook('handlers')}.registry:handler_of")(function)
         kwargs = {name: value for name, value in fields.items() if name not in _OPTIONS}
         call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
         fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}

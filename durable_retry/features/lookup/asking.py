@@ -32,7 +32,7 @@ from durable_retry.features.lookup.rules import (
     value_found,
 )
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.plugins import handler_module
+from durable_retry.plugins import hook
 from durable_retry.rules.operations.completion import MASKED
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.retry.history import AttemptOutcome
@@ -91,7 +91,7 @@ async def answer_about(operation: OperationInput, attempt: int, number: int) -> 
         return late
     if isinstance(lookup, Lookup):
         return await _ask(lookup, operation, attempt, plan)
-    ask_function = imported(f"{handler_module()}.lookups:ask_function")
+    ask_function = imported(f"{hook('handlers')}.lookups:ask_function")
     outcome: AttemptOutcome = await ask_function(
         replace(plan, number=attempt), operation.handler, lookup.function
     )

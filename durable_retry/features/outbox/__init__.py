@@ -34,6 +34,6 @@ PLUGIN: Final = Plugin(
     each_minute=("durable_retry.features.outbox.sending:sweep",),
     retention={"sent_events": "durable_retry.features.outbox.removal:SENT_EVENTS"},
     replays={
-        DeadLetterReason.OUTBOX_UNDELIVERABLE: "durable_retry.features.outbox.replay:EventCase",
+        DeadLetterReason.OUTBOX_UNDELIVERABLE: "durable_retry.features.outbox.replay",
     },
 )

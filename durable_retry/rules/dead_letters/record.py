@@ -55,6 +55,9 @@ FACETS: Final = ("reason", "category", "dependency", "group")
 """Names of the values by which a dead letter can be found, besides status and time."""
 
 MAX_NOTES: Final = 100
+
+type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
+
 MAX_MESSAGE_CHARS: Final = 100_000
 """A storage queue carries at most 64 KiB; other sources more, and a table row holds 1 MiB. What is longer is
 cut, `message_chars` says so, and it is not replayed as it is."""

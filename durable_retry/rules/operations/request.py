@@ -224,7 +224,7 @@ def members_by_feature() -> Mapping[str, Members]:
     return {plugin.name: imported(plugin.members) for plugin in plugins() if plugin.members}
 
 
-def _members_at(dependency: Dependency) -> Iterator[tuple[str, Members]]:
+def members_at(dependency: Dependency) -> Iterator[tuple[str, Members]]:
     """Yield what each feature adds of which a dependency has keys, by the feature's name."""
     known = members_by_feature()
     yield from ((name, known[name]) for name in dependency.of_features if name in known)
@@ -232,7 +232,7 @@ def _members_at(dependency: Dependency) -> Iterator[tuple[str, Members]]:
 
 def unmet_keys(dependency: Dependency, targets: Targets) -> Iterator[Problem]:
     """Check the keys that a dependency has of features against what is configured."""
-    for _, members in _members_at(dependency):
+    for _, members in members_at(dependency):
         yield from members.unmet_keys(dependency, targets)
 
 
@@ -247,32 +247,6 @@ def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[
         return document, given
     taken = {key for own in given.values() for key in own}
     return {key: value for key, value in document.items() if key not in taken}, given
-
-
-def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
-    """Return what a replay keeps of the parts of an operation; None for nothing."""
-    kept = {
-        name: own
-        for name, part in parts.items()
-        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part)) is not None
-    }
-    return kept or None
-
-
-def parts_of_unclear(
-    dependency: Dependency, since: datetime, attempt: int | None
-) -> dict[str, Mapping[str, Any]]:
-    """Return what a replay keeps where nobody knows whether the operation happened; see `part_of_unclear`."""
-    asked = (
-        (name, each.part_of_unclear(dependency, since, attempt)) for name, each in _members_at(dependency)
-    )
-    return {name: part for name, part in asked if part is not None}
-
-
-def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    known = members_by_feature()
-    own = (known[name].of_part(part) for name, part in parts.items() if name in known)
-    return {member: value for members in own for member, value in members.items()}
 
 
 class OperationRequest(Strict):
@@ -329,7 +303,7 @@ class OperationRequest(Strict):
 
     def misfits(self, dependency: Dependency) -> Iterator[Problem]:
         """Check it against the keys that its dependency has of features."""
-        for _, members in _members_at(dependency):
+        for _, members in members_at(dependency):
             yield from members.misfits(self, dependency)
 
     @property

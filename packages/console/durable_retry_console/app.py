@@ -83,7 +83,7 @@ def _begin_writers() -> None:
 
 PLUGIN: Final = Plugin(
     name="console",
-    needs=frozenset({"dead_letter_lists"}),
+    needs=frozenset({"dead_letter_lists", "replay"}),
     collections=_COLLECTIONS,
     orchestrations=(
         Orchestration(

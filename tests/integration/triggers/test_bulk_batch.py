@@ -23,15 +23,15 @@ from durable_retry.features.dead_letter_lists.counts import read_summary
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.lookup import actions as lookups
+from durable_retry.features.replay.actions import replay_dead_letter
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
-from durable_retry.replay.actions import replay_dead_letter
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.rules.dead_letters.record import Status, archived
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import dependencies, using
 from durable_retry_console.bulk.actions import bulk_page

@@ -15,16 +15,16 @@ from durable_retry.base.names import ATTEMPT, ENDED_EVENT, OPERATION, OperationS
 from durable_retry.dead_letters.records import keep_operation
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
+from durable_retry.features.replay.actions import replay_dead_letter
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.operations.actions import Replayed, submit
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.lone_records import KNOWN_TO_ALL_AFTER
 from durable_retry.operations.status import MOST_RESTARTS, document_of, find_status
-from durable_retry.replay.actions import replay_dead_letter
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import dead_letter_id_of
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import start_input
 from durable_retry.rules.operations.status import OperationStatus

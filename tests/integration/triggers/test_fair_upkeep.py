@@ -11,6 +11,7 @@ from azure.core.exceptions import HttpResponseError
 
 from durable_retry.attempt.commits import commit_success
 from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.dead_letters.actions import finish_interrupted
 from durable_retry.dead_letters.records import (
     Intent,
     Purpose,
@@ -23,7 +24,6 @@ from durable_retry.dead_letters.records import (
 from durable_retry.features.outbox import sending as outbox
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, plugins
-from durable_retry.replay.actions import finish_replay
 from durable_retry.rules.dead_letters.record import archived
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import deferred
@@ -55,14 +55,14 @@ async def test_intents_that_cannot_be_finished_keep_no_other_waiting(
     kept = sorted([await keep(number) for number in range(3)])
     for dead_letter_id in kept:
         await begin_change(dead_letter_id, Purpose.MOVE)
-    real = finish_replay
+    real = finish_interrupted
 
     async def broken(binding: TaskHub, intent: Intent) -> None:
         if intent.dead_letter_id == kept[0]:
             raise HttpResponseError("refused")
         await real(binding, intent)
 
-    monkeypatch.setattr(maintenance, "finish_replay", broken)
+    monkeypatch.setattr(maintenance, "finish_interrupted", broken)
     monkeypatch.setattr(maintenance, "INTENTS_PER_RUN", 1)
     with pytest.raises(HttpResponseError):
         await finish_left_over(hub.binding, NOW + timedelta(hours=1))

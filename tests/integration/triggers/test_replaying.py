@@ -10,10 +10,10 @@ import pytest
 
 from activities.outbox import outbox_give_up, outbox_pending
 from durable_retry.attempt.commits import commit_success
-from durable_retry.base.errors import KeyTakenError, TaskHubUnavailableError
+from durable_retry.base.errors import KeyTakenError, TaskHubUnavailableError, WrongOperationStateError
 from durable_retry.base.names import Category, DeadLetterReason, EventState
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.dead_letters.actions import replays_of
+from durable_retry.dead_letters.actions import replays_of, start_if_lost
 from durable_retry.dead_letters.records import (
     find_dead_letter,
     keep_message,
@@ -23,18 +23,19 @@ from durable_retry.dead_letters.records import (
 from durable_retry.features.dead_letter_lists.counts import open_counts, read_summary
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
+from durable_retry.features.lookup.actions import ask_about
 from durable_retry.features.outbox import replay as event_replay
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.outbox.sending import resend
+from durable_retry.features.replay import actions as replaying
+from durable_retry.features.replay.actions import replay_dead_letter
+from durable_retry.features.replay.routes import replay_one_dead_letter
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
-from durable_retry.replay import actions as replaying
-from durable_retry.replay.actions import replay_dead_letter
-from durable_retry.replay.routes import replay_one_dead_letter
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
@@ -236,6 +237,31 @@ async def test_a_crash_around_the_start_ends_in_one_replay(hub: TaskHubStage, *,
         await replay(hub, record)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
     await _check_one_replay(hub, record)
+
+
+async def test_a_replay_that_a_crash_interrupted_waits_for_an_app_that_can_start_it(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await failed(hub)
+    with cut_at_the_start(after=False):
+        await replay(hub, record)
+    with monkeypatch.context() as lacking:
+        lacking.setattr("durable_retry.dead_letters.actions.hook", lambda _: "")
+        await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+        await start_if_lost(hub.binding, record.id)
+    assert ((await found(record.id)).status, attempts_for(hub, "op-one")) == (Status.REPLAYED, 1)
+    await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+    await _check_one_replay(hub, record)
+
+
+async def test_nobody_is_asked_whether_it_happened_in_an_app_that_replays_nothing(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await failed(hub, category="ambiguous", reason="AmbiguousOutcome")
+    monkeypatch.setattr("durable_retry.features.lookup.actions.hook", lambda _: "")
+    with pytest.raises(WrongOperationStateError, match="this app lacks the feature replay"):
+        await ask_about(hub.binding, record.id, None, clock.now())
+    assert (await found(record.id)).status is Status.OPEN
 
 
 async def test_what_a_crash_left_is_not_started_again_once_it_has_failed_again(

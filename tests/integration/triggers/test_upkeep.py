@@ -14,6 +14,7 @@ from durabletask.client import EntityQuery
 from durable_retry.attempt.commits import commit_success, own_location
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.actions import finish_interrupted
 from durable_retry.dead_letters.index import due
 from durable_retry.dead_letters.records import (
     Intent,
@@ -30,7 +31,6 @@ from durable_retry.features.outbox.index_store import note_pending
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.entities import read_record
-from durable_retry.replay.actions import finish_replay
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
@@ -267,14 +267,14 @@ async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
     good, bad = await keep(0), await keep(1)
     for dead_letter_id in (good, bad):
         await begin_change(dead_letter_id, Purpose.MOVE)
-    real = finish_replay
+    real = finish_interrupted
 
     async def broken(binding: TaskHub, intent: Intent) -> None:
         if intent.dead_letter_id == bad:
             raise KeyError("operation")
         await real(binding, intent)
 
-    monkeypatch.setattr(maintenance, "finish_replay", broken)
+    monkeypatch.setattr(maintenance, "finish_interrupted", broken)
     assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
     assert [intent.dead_letter_id for intent in (await left_over(10))[0]] == [bad]
 

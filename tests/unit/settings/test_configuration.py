@@ -1,13 +1,15 @@
 """App settings, host.json's limits, and the file of dependencies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
 
 from durable_retry.base.validation import Problem
+from durable_retry.plugins import hook
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.settings import configuration
 from durable_retry.settings.app import AppSettings
@@ -211,12 +213,15 @@ def test_a_host_json_that_is_missing_or_broken_is_one_readable_line(
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 
 
-def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> str:
+HOOKS: Final = ("handlers", "key_circuits")
+
+
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, absent: Sequence[str] = HOOKS[:1]) -> str:
     """Load the app with a file of this text, and return its mistakes, one a line."""
     (folder / "dependencies.toml").write_text(text)
     settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    monkeypatch.setattr(configuration, "handler_module", str)
+    monkeypatch.setattr(configuration, "hook", lambda name: "" if name in absent else hook(name))
     monkeypatch.setattr(configuration, "registered_handlers", dict)
     monkeypatch.setattr(configuration, "_config", None)
     mistakes = Mistakes(folder)
@@ -289,6 +294,5 @@ def test_another_configuration_can_stand_in_for_a_while() -> None:
 def test_circuits_of_limit_keys_are_refused_without_their_feature(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(configuration, "key_circuits", str)
-    printed = start(monkeypatch, tmp_path, f"{GOOD}circuit.by = 'limit_key'\n")
+    printed = start(monkeypatch, tmp_path, f"{GOOD}circuit.by = 'limit_key'\n", absent=HOOKS)
     assert "dependencies.payments.circuit.by: is of the feature key_circuits, which this app lacks" in printed

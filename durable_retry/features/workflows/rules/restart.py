@@ -33,7 +33,7 @@ from durable_retry.features.workflows.rules.shapes import (
     SagaState,
     SagaStep,
 )
-from durable_retry.rules.dead_letters.replay import NoteText
+from durable_retry.rules.dead_letters.record import NoteText
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.keys import ScopedKey, operation_id_for, visible
 from durable_retry.rules.operations.operation import OperationInput

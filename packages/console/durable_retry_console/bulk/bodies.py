@@ -18,7 +18,7 @@ from durable_retry.base.validation import (
     with_example,
 )
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
-from durable_retry.rules.dead_letters.replay import ReplayOptions
+from durable_retry.features.replay.rules import ReplayOptions
 from durable_retry.rules.operations.waits import PauseOptions, Resume, ResumeOptions
 from durable_retry_console.bulk.proof import Proof
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter

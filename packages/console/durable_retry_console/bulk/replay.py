@@ -8,6 +8,7 @@ what an earlier execution did, and finishes what that one began.
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from typing import Final, cast
 
@@ -18,11 +19,13 @@ from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.text import counted
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.dead_letters.actions import finish_interrupted
 from durable_retry.dead_letters.records import find_dead_letter, find_dead_letters, intents_of
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
+from durable_retry.features.replay.actions import prepare, replay_dead_letter
+from durable_retry.features.replay.rules import ReplayBody, ReplayOptions
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.replay.actions import finish_replay, prepare, replay_dead_letter
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.snapshot import Snapshot
 from durable_retry.rules.circuit.states import CircuitState
@@ -34,7 +37,6 @@ from durable_retry.rules.dead_letters.record import (
     Status,
     WrongStatusError,
 )
-from durable_retry.rules.dead_letters.replay import ReplayBody, ReplayOptions
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.configuration import find_dependency, masking_of
@@ -188,13 +190,14 @@ async def _replay_record(
     hub: TaskHub, record: KeptDeadLetter, body: ReplayBody, given: BatchInput
 ) -> BulkItem:
     now, action_id = clock.now(), given.action_id
-    start = replay_dead_letter
+    start = partial(replay_dead_letter, hub, record.id, body)
     if given.action is BulkAction.LOOKUP:
-        start = of_feature("lookup", "durable_retry.features.lookup.actions:ask_about")
-        if start is None:
+        ask_about = of_feature("lookup", "durable_retry.features.lookup.actions:ask_about")
+        if ask_about is None:
             return BulkItem.skipped(record.id, "the app has no lookup")
+        start = partial(ask_about, hub, record.id, body.note)
     try:
-        started = await start(hub, record.id, body, now, action_id=action_id, by=given.by)
+        started = await start(now, action_id=action_id, by=given.by)
     except errors.WrongOperationStateError as error:
         return BulkItem.skipped(record.id, str(error))
     except (errors.NoSuchDeadLetterError, WrongStatusError) as error:
@@ -223,7 +226,7 @@ async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, action_id:
     if await part_of(action_id, record.id) is None:
         return BulkItem.skipped(record.id, why)
     for intent in await intents_of(record.id):
-        await finish_replay(hub, intent)
+        await finish_interrupted(hub, intent)
     mine = await part_of(action_id, record.id)
     if mine is None:
         return BulkItem.failed(record.id, "it could not be started and is open again")

@@ -13,7 +13,7 @@ from durable_retry.http.answers import NotFoundError
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import LIMIT, cursor, one_of
 from durable_retry.http.routes import Query, Routes
-from durable_retry.rules.dead_letters.replay import NoteText
+from durable_retry.rules.dead_letters.record import NoteText
 from durable_retry.rules.facts import TargetType
 from durable_retry_console.causes.groups import (
     GroupPosition,

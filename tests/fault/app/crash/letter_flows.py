@@ -8,10 +8,10 @@ from durable_retry.dead_letters.records import find_dead_letter, move_dead_lette
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.outbox.rules.outbox import outbox_id_of
 from durable_retry.features.outbox.sending import resend
+from durable_retry.features.replay.actions import replay_dead_letter
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.intake.routes import submit_operation
-from durable_retry.replay.actions import replay_dead_letter
 from durable_retry.rules.dead_letters.record import Status, archived
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.runtime import clock
 from durable_retry_console.bulk.routes import start_action_on_many
 from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id

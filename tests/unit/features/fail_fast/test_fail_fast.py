@@ -14,6 +14,7 @@ from durable_retry.features.fail_fast.refusing import refuse_while_open
 from durable_retry.features.in_process import start as in_process_start
 from durable_retry.features.in_process.documents import OperationFailed, result_in
 from durable_retry.features.in_process.start import PendingCall, begin_call
+from durable_retry.features.replay.rules import parts_of_replay
 from durable_retry.operations.actions import submit
 from durable_retry.rules.circuit.snapshot import Snapshot
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
@@ -21,7 +22,7 @@ from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import parse_operation, parts_of_replay
+from durable_retry.rules.operations.request import parse_operation
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from tests.support.builders import NOON, PAYMENTS, after, an_operation

@@ -23,11 +23,12 @@ from durable_retry.features.fallback.rules import (
     with_fallback,
 )
 from durable_retry.features.handlers.registry import handler_of
+from durable_retry.features.replay.rules import parts_of_replay
 from durable_retry.rules.config.dependencies_file import Config, ConfigError, parse_config
 from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import parse_operation, parts_of_replay, unmet_keys
+from durable_retry.rules.operations.request import parse_operation, unmet_keys
 from durable_retry.rules.operations.submission import check_target
 from durable_retry.rules.retry.decide import DeadLetter, Done, Wait
 from durable_retry.rules.retry.history import History, PastWait, WaitKind

@@ -23,10 +23,11 @@ from durable_retry.features.lookup.rules import (
     unclear_in,
     value_found,
 )
+from durable_retry.features.replay.rules import parts_of_replay, parts_of_unclear
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.operations.keys import ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import parse_operation, parts_of_replay, parts_of_unclear
+from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.retry.decide import DeadLetter, Decision, Done, Wait
 from durable_retry.rules.retry.history import AttemptOutcome, WaitKind
 from durable_retry.rules.retry.loop import RetryState, after

@@ -21,16 +21,12 @@ from durable_retry.features.polling.rules import (
     next_poll,
     poll_of,
 )
+from durable_retry.features.replay.rules import members_of_replay, parts_of_replay
 from durable_retry.rules.circuit.snapshot import refused
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import (
-    Members,
-    members_of_replay,
-    parse_operation,
-    parts_of_replay,
-)
+from durable_retry.rules.operations.request import Members, parse_operation
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, after, an_operation, an_outcome

@@ -17,7 +17,7 @@ from durable_retry.base.validation import (
 from durable_retry.features.outbox.rules.event import Event
 from durable_retry.features.outbox.rules.outbox import OutboxMembers
 from durable_retry.rules.operations.keys import canonical_json, fingerprint
-from durable_retry.rules.operations.request import HttpCall, members_of_replay, parse_operation
+from durable_retry.rules.operations.request import HttpCall, parse_operation
 
 REQUEST: dict[str, Any] = {
     "method": "POST",
@@ -302,9 +302,3 @@ def test_an_error_lists_its_problems_in_its_text() -> None:
     error = InvalidInputError([Problem("/a", "is required"), Problem("", "is bad")])
     assert str(error) == "/a: is required; /: is bad"
     assert error.problems[0].to_json() == {"pointer": "/a", "detail": "is required"}
-
-
-def test_a_replay_has_members_of_the_parts_that_keep_some() -> None:
-    events = {"on_success": [{"type": "paid", "queue": "q", "data": {}}]}
-    parts: dict[str, dict[str, Any]] = {"debounce": {"key": "a"}, "outbox": events, "gone": {"n": 1}}
-    assert members_of_replay(parts) == events

@@ -8,11 +8,12 @@ import pytest
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.order.names import OrderOnFailure
 from durable_retry.features.order.rules.members import Order, OrderKeys, blocks_its_order, order_of
+from durable_retry.features.replay.rules import parts_of_replay
 from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import ScopedKey
 from durable_retry.rules.operations.operation import OperationInput, operation_from
-from durable_retry.rules.operations.request import parse_operation, parts_of_replay
+from durable_retry.rules.operations.request import parse_operation
 from tests.support.builders import NOON, PAYMENTS, an_operation
 from tests.support.feature_parts import in_order
 

@@ -1,12 +1,12 @@
 """HTTP: replay one dead letter."""
 
 from durable_retry.dead_letters.routes import REFUSALS
+from durable_retry.features.replay.actions import replay_dead_letter
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Routes, accepted
 from durable_retry.hub.binding import TaskHub
-from durable_retry.replay.actions import replay_dead_letter
 from durable_retry.rules.dead_letters.document import StartedReplay
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
 

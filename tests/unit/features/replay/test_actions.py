@@ -3,10 +3,10 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.replay.actions import prepare
+from durable_retry.features.replay.actions import prepare
+from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import of_operation
-from durable_retry.rules.dead_letters.replay import ReplayBody
 from durable_retry.settings.configuration import using
 from tests.support.builders import NOON, an_entry, an_operation
 

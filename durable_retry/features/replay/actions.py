@@ -1,9 +1,9 @@
-"""Replay one dead letter, requested by a person or by a bulk action.
+"""Replay one dead letter, requested by a person, a bulk action or another feature.
 
     store an intent ──> status `replayed` ──> start the operation ──> delete the intent
                               └── could not be started: status `open` again
 
-After a crash the intent is left, and `finish_replay` does what is missing: a dead letter with the status
+After a crash the intent is left, and `start_left_over` does what is missing: a dead letter with the status
 `replayed` was started, or will be.
 
 The operation runs again under its own id and key.
@@ -27,21 +27,26 @@ from durable_retry.base.names import OperationState
 from durable_retry.base.text import kept_bytes
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.dead_letters.records import (
-    Intent,
     Purpose,
     begin_move,
     existing_dead_letter,
-    find_dead_letter,
     finish_change,
     move_dead_letter,
-    settle,
+)
+from durable_retry.features.replay.rules import (
+    Prepared,
+    ReplayBody,
+    changes_between,
+    is_masked,
+    replayed_operation,
+    whole_edits,
 )
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import intake
 from durable_retry.operations.actions import KeyReused, submit
 from durable_retry.operations.entities import read_record
-from durable_retry.plugins import handler_module, plugins
+from durable_retry.plugins import hook, plugins
 from durable_retry.rules.dead_letters.document import StartedReplay
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
@@ -50,14 +55,6 @@ from durable_retry.rules.dead_letters.record import (
     WrongStatusError,
     not_replayed,
     replayed,
-)
-from durable_retry.rules.dead_letters.replay import (
-    Prepared,
-    ReplayBody,
-    changes_between,
-    is_masked,
-    replayed_operation,
-    whole_edits,
 )
 from durable_retry.rules.facts import SubmissionOutcome, Submitted
 from durable_retry.rules.intake import Arrival
@@ -116,7 +113,7 @@ class _OperationCase(Case):
 
     async def start(self, hub: TaskHub) -> None:
         operation = self.operation
-        if self.from_step is not None and operation.steps_run is not None and (module := handler_module()):
+        if self.from_step is not None and operation.steps_run is not None and (module := hook("handlers")):
             forget = imported(f"{module}.records:forget_steps_from")
             await forget(operation.operation_id, operation.steps_run, self.from_step)
         if await _is_done_or_under_way(hub, operation):
@@ -135,7 +132,7 @@ class _MessageCase(Case):
 
     @staticmethod
     def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
-        refuse_edits(edits, edits.edits - {"message"}, "a message")
+        _refuse_edits(edits, edits.edits - {"message"}, "a message")
         before = record.message or ""
         after = before if edits.message is None else edits.message
         if edits.message is None and record.is_cut:
@@ -156,12 +153,31 @@ class _MessageCase(Case):
             raise KeyTakenError(self.operation.operation_id)
 
 
+class _PluginCase(Case):
+    """What a dead letter is about belongs to a plugin, which starts it again as it is."""
+
+    @staticmethod
+    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
+        _refuse_edits(edits, edits.edits, imported(f"{_plugin_module(record)}:CONTENT"))
+        return Prepared(OperationInput.from_json(record.operation or {}), ())
+
+    async def start(self, hub: TaskHub) -> None:
+        await imported(f"{_plugin_module(self.record)}:start")(hub, self.record)
+
+    async def was_started(self, hub: TaskHub) -> bool:  # noqa: ARG002 - the plugin's own row says so
+        was_started = imported(f"{_plugin_module(self.record)}:was_started")
+        return bool(await was_started(self.record, self.requested_at))
+
+
+def _plugin_module(record: KeptDeadLetter) -> str:
+    modules = (plugin.replays.get(record.reason or "") for plugin in plugins())
+    return next(filter(None, modules), "")
+
+
 def _case_of(record: KeptDeadLetter) -> type[Case]:
     if record.operation is None:
         return _MessageCase
-    references = (plugin.replays.get(record.reason or "") for plugin in plugins())
-    case: type[Case] = next((imported(each) for each in references if each is not None), _OperationCase)
-    return case
+    return _PluginCase if _plugin_module(record) else _OperationCase
 
 
 def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
@@ -218,7 +234,7 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
 _ENDED_OTHERWISE: Final = (OperationState.SUCCEEDED, OperationState.CANCELLED)
 
 
-def refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:
+def _refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:
     """Refuse what only the replay of an operation takes, and edited parts that this dead letter lacks."""
     wrong = dict.fromkeys(names, f"cannot be edited: this dead letter has {content}")
     for name in ("downstream_key", "from_step"):
@@ -284,33 +300,19 @@ async def replay_dead_letter(
     return StartedReplay(operation_id=operation.operation_id, dependency=operation.dependency)
 
 
-async def finish_replay(hub: TaskHub, intent: Intent) -> None:
-    """Do what a crash left of a replay, or of another change.
+async def replay_unedited(
+    hub: TaskHub, dead_letter_id: str, note: str | None, now: datetime, **replay: Any
+) -> StartedReplay:
+    """As `replay_dead_letter`, for a feature that needs nothing of this one."""
+    return await replay_dead_letter(hub, dead_letter_id, ReplayBody(note=note), now, **replay)
+
+
+async def start_left_over(hub: TaskHub, record: KeptDeadLetter) -> None:
+    """Start the latest replay of a dead letter that is replayed, unless it was started.
 
     Raises:
-        TaskHubUnavailableError: It could not be started; the intent stays.
+        TaskHubUnavailableError: It could not be started.
     """
-    record = await find_dead_letter(intent.dead_letter_id)
-    if record is not None and record.unreadable is not None:
-        return  # The intent stays, for a version that can read it.
-    if record is not None:
-        await settle(record)
-        if intent.purpose is Purpose.REPLAY and record.status is Status.REPLAYED:
-            await _start_left_over(hub, record)
-    await finish_change(intent)
-
-
-async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
-    """Start the latest replay of a dead letter unless the task hub has it; nothing where there was none.
-
-    One that has succeeded already is not started.
-    """
-    record = await find_dead_letter(dead_letter_id)
-    if record is not None and record.unreadable is None and record.status is Status.REPLAYED:
-        await _start_left_over(hub, record)
-
-
-async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> None:
     last = record.replays[-1]
     if last.dead_letter_id is not None:
         return  # It has failed again, and that dead letter may be replayed by now.
@@ -334,7 +336,7 @@ async def _open_record(dead_letter_id: str) -> KeptDeadLetter:
 
 
 async def _check_step(operation: OperationInput, name: str) -> None:
-    run, module, names = operation.steps_run, handler_module(), list[str]()
+    run, module, names = operation.steps_run, hook("handlers"), list[str]()
     if module and run is not None:
         names = await imported(f"{module}.records:names_of_steps")(operation.operation_id, run)
     if name not in names:

@@ -37,7 +37,7 @@ from durable_retry.base.validation import (
     with_example,
 )
 from durable_retry.rules.config.dependency import Dependency, Targets
-from durable_retry.rules.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter
+from durable_retry.rules.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter, NoteText
 from durable_retry.rules.operations.keys import canonical_json, visible
 from durable_retry.rules.operations.operation import (
     OperationInput,
@@ -47,10 +47,9 @@ from durable_retry.rules.operations.operation import (
 )
 from durable_retry.rules.operations.request import (
     OperationRequest,
-    members_of_replay,
+    members_at,
+    members_by_feature,
     parse_operation,
-    parts_of_replay,
-    parts_of_unclear,
 )
 from durable_retry.rules.operations.submission import check_target
 
@@ -154,8 +153,6 @@ def _change(document: Any, step: PatchStep) -> None:
 def _misfit(pointer: str, detail: str) -> InvalidInputError:
     return InvalidInputError([Problem(pointer, detail)])
 
-
-type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
 
 _BODIES: Final = frozenset({"json", "body"})
 _MAX_CHANGES: Final = 100
@@ -316,6 +313,32 @@ def _parts_of(
         return parts
     unclear = parts_of_unclear(dependency, record.created_at, record.latest_attempt)
     return {**(parts or {}), **unclear} or None
+
+
+def parts_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
+    """Return what a replay keeps of the parts of an operation; None for nothing."""
+    kept = {
+        name: own
+        for name, part in parts.items()
+        if (members := members_by_feature().get(name)) and (own := members.part_of_replay(part)) is not None
+    }
+    return kept or None
+
+
+def parts_of_unclear(
+    dependency: Dependency, since: datetime, attempt: int | None
+) -> dict[str, Mapping[str, Any]]:
+    """Return what a replay keeps where nobody knows whether the operation happened; see `part_of_unclear`."""
+    asked = (
+        (name, each.part_of_unclear(dependency, since, attempt)) for name, each in members_at(dependency)
+    )
+    return {name: part for name, part in asked if part is not None}
+
+
+def members_of_replay(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    known = members_by_feature()
+    own = (known[name].of_part(part) for name, part in parts.items() if name in known)
+    return {member: value for members in own for member, value in members.items()}
 
 
 def _editable_part(operation: OperationInput) -> dict[str, Any]:

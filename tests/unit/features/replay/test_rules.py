@@ -11,6 +11,17 @@ from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.features.outbox.rules.event import Event
 from durable_retry.features.outbox.rules.outbox import OutboxMembers
+from durable_retry.features.replay.rules import (
+    Prepared,
+    ReplayBody,
+    changes_between,
+    edited_operation,
+    is_masked,
+    members_of_replay,
+    needs_new_key,
+    replayed_operation,
+    whole_edits,
+)
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Targets, UnknownTargetError
 from durable_retry.rules.dead_letters.record import (
@@ -18,16 +29,6 @@ from durable_retry.rules.dead_letters.record import (
     dead_letter_id_of,
     of_message,
     of_operation,
-)
-from durable_retry.rules.dead_letters.replay import (
-    Prepared,
-    ReplayBody,
-    changes_between,
-    edited_operation,
-    is_masked,
-    needs_new_key,
-    replayed_operation,
-    whole_edits,
 )
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import followed_by
@@ -337,3 +338,9 @@ def test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happe
     parts = replayed(edits(), Targets(dependencies, {}, ()), **changes).operation.parts or {}
     assert parts.get("lookup") == part
     assert "order" not in parts
+
+
+def test_a_replay_has_members_of_the_parts_that_keep_some() -> None:
+    events = {"on_success": [{"type": "paid", "queue": "q", "data": {}}]}
+    parts: dict[str, dict[str, Any]] = {"debounce": {"key": "a"}, "outbox": events, "gone": {"n": 1}}
+    assert members_of_replay(parts) == events

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable_retry.base.validation import InvalidInputError, Strict, validated
-from durable_retry.rules.dead_letters.replay import Patch, patched
+from durable_retry.features.replay.rules import Patch, patched
 
 MOST_BYTES = 1_000
 

@@ -1,1 +1,0 @@
-"""Dead letters that become operations again."""
