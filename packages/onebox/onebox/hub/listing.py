@@ -194,8 +194,8 @@ class _Conditions:
             return "instances_unfinished"
         if wanted and wanted <= _ENDED_BADLY:
             # The index's own condition, word for word: SQLite takes no other as proof.
-            self.add("status IN (3, 4, 5)")
-            return "instances_ended_badly"
+            self.add("status BETWEEN 3 AND 5")
+            return "instances_unsuccessful"
         return "instances_by_creation"
 
     def between(self, column: str, from_us: int | None, to_us: int | None, token: str | None = None) -> None:

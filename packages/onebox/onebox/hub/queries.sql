@@ -87,7 +87,8 @@ DELETE FROM history WHERE instance_id = ?;
 -- A message for an instance, if it is there, takes messages, and still runs the execution that is meant (null: any).
 INSERT INTO messages (seq, target, execution_id, kind, delayed, due_us, events)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
-WHERE EXISTS (SELECT 1 FROM instances WHERE id = ?2 AND status NOT IN (1, 4, 5) AND (?3 IS NULL OR execution_id = ?3));
+WHERE EXISTS (SELECT 1 FROM instances WHERE id = ?2 AND status <> 1 AND status NOT BETWEEN 4 AND 5
+              AND (?3 IS NULL OR execution_id = ?3));
 
 -- name: message.post_to_entity
 -- A message for an entity, which need not exist yet.
