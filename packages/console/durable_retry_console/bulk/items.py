@@ -1,8 +1,6 @@
 """Acting on some dead letters or operations, as one activity of a bulk action does."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final
 
 from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchOperationError, WrongOperationStateError
@@ -53,19 +51,44 @@ async def bulk_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
 async def do_some(hub: TaskHub, given: BatchInput) -> list[BulkItem]:
     """Do an action other than a replay to some; return what became of each, in their order."""
-    action = given.action
-    act = _function_by_action(hub, given)[action]
     # One that is over at once ended well.
-    succeeded = None if action.has_later_end else True
+    succeeded = None if given.action.has_later_end else True
 
     async def one(item_id: str) -> BulkItem:
-        operation_id = None if action.is_of_dead_letters else item_id
-        why_not = await act(item_id)
-        if why_not is not None and not await _was_done_to_item(hub, given, item_id):
-            return BulkItem.skipped(item_id, why_not).model_copy(update={"operation_id": operation_id})
+        operation_id = None if given.action.is_of_dead_letters else item_id
+        try:
+            await _act_on(hub, given, item_id)
+        except _WRONG_STATES as error:
+            if not await _was_done_to_item(hub, given, item_id):
+                why_not = GONE if isinstance(error, NoSuchDeadLetterError) else str(error)
+                return BulkItem.skipped(item_id, why_not).model_copy(update={"operation_id": operation_id})
         return BulkItem(id=item_id, outcome=ItemOutcome.DONE, operation_id=operation_id, succeeded=succeeded)
 
     return await map_bounded(apart(one, str), given.ids, _AT_ONCE)
+
+
+_WRONG_STATES: Final = (
+    NoSuchDeadLetterError,
+    NoSuchOperationError,
+    WrongOperationStateError,
+    WrongStatusError,
+)
+
+
+async def _act_on(hub: TaskHub, given: BatchInput, item_id: str) -> None:
+    match given.action:
+        case BulkAction.ARCHIVE:
+            await archive(hub, item_id, given.by)
+            if given.note is not None:
+                await annotate(item_id, given.note, given.by)
+        case BulkAction.CANCEL:
+            await operations.cancel(hub, item_id, given.by)
+        case BulkAction.RETRY_NOW:
+            await operations.retry_now(hub, item_id, given.by)
+        case BulkAction.PAUSE:
+            await operations.pause(hub, item_id, given.by, Pause.of(given.options))
+        case BulkAction.RESUME:
+            await operations.resume(hub, item_id, given.by, Resume.of(given.options))
 
 
 async def _was_done_to_item(hub: TaskHub, given: BatchInput, item_id: str) -> bool:
@@ -81,42 +104,3 @@ async def _was_done_to_item(hub: TaskHub, given: BatchInput, item_id: str) -> bo
         (each["action"], each["by"]) == (given.action.value, given.by) and from_rfc3339(each["at"]) >= since
         for each in document.get("actions", ())
     )
-
-
-type _Act = Callable[[str], Awaitable[str | None]]
-
-
-def _function_by_action(hub: TaskHub, given: BatchInput) -> dict[BulkAction, _Act]:
-    """Return the function of each action.
-
-    It takes an id, and returns why the item's state does not allow the action; None when it was done.
-    """
-
-    async def put_away(dead_letter_id: str) -> str | None:
-        try:
-            await archive(hub, dead_letter_id, given.by)
-        except NoSuchDeadLetterError:
-            return GONE
-        except WrongStatusError as error:
-            return str(error)
-        if given.note is not None:
-            await annotate(dead_letter_id, given.note, given.by)
-        return None
-
-    def steered(steer: Callable[[TaskHub, str, str | None], Awaitable[object]]) -> _Act:
-        async def act(operation_id: str) -> str | None:
-            try:
-                await steer(hub, operation_id, given.by)
-            except (NoSuchOperationError, WrongOperationStateError) as error:
-                return str(error)
-            return None
-
-        return act
-
-    return {
-        BulkAction.ARCHIVE: put_away,
-        BulkAction.CANCEL: steered(operations.cancel),
-        BulkAction.RETRY_NOW: steered(operations.retry_now),
-        BulkAction.PAUSE: steered(partial(operations.pause, request=Pause.of(given.options))),
-        BulkAction.RESUME: steered(partial(operations.resume, request=Resume.of(given.options))),
-    }

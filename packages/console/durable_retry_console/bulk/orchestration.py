@@ -5,10 +5,10 @@ under way.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import azure.durable_functions as df
 from durabletask import task
@@ -48,23 +48,14 @@ class _CancelledError(Exception):
     """Somebody has cancelled the action while our own side fails to do its next step."""
 
 
-@dataclass(slots=True)
 class _Execution:
-    """One execution of the orchestration."""
+    """One execution of the orchestration; it may continue the one before it."""
 
-    ctx: task.OrchestrationContext
-    given: BulkInput
-    pace: BatchPace
-    progress: BulkProgress
-    signals: Signals
-    cancel: task.CancellableTask[Any]
-
-    @classmethod
-    def begin(cls, ctx: task.OrchestrationContext, given: BulkInput) -> Self:
-        """Begin, or continue from the execution before this one."""
-        signals = Signals(ctx)
-        cancel = signals.awaited(names.CANCEL_BULK_EVENT)
-        return cls(ctx, given, BatchPace.of(given.rate_per_second), given.progress, signals, cancel)
+    def __init__(self, ctx: task.OrchestrationContext, given: BulkInput) -> None:
+        self.ctx, self.given, self.progress = ctx, given, given.progress
+        self.pace = BatchPace.of(given.rate_per_second)
+        self.signals = Signals(ctx)
+        self.cancel = self.signals.awaited(names.CANCEL_BULK_EVENT)
 
     @property
     def next_count_at(self) -> datetime:
@@ -153,7 +144,7 @@ def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[
     Returns:
         The `BulkProgress` of its end; None when the orchestration continues as new.
     """
-    run = _Execution.begin(ctx, BulkInput.from_json(given))
+    run = _Execution(ctx, BulkInput.from_json(given))
     run.show(run.progress)
     try:
         if run.given.is_over or run.is_stopped:

@@ -51,7 +51,9 @@ def static_files(folder: Path) -> dict[str, StaticFile]:
     A request is looked up in here and its path never reaches the file system: `..` leads nowhere.
     """
     return {
-        path.relative_to(folder).as_posix(): _static_file(path)
+        path.relative_to(folder).as_posix(): StaticFile(
+            content := path.read_bytes(), _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:24]}"'
+        )
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix in _TYPES
     }
@@ -101,8 +103,3 @@ def _file_answer(request: func.HttpRequest, path: str) -> func.HttpResponse:
     if is_known(header(request, "If-None-Match"), found.etag):
         return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return func.HttpResponse(found.content, headers=headers | {"Content-Type": found.content_type})
-
-
-def _static_file(path: Path) -> StaticFile:
-    content = path.read_bytes()
-    return StaticFile(content, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:24]}"')

@@ -68,9 +68,10 @@ async def index_part(_: TaskHub) -> HealthPart:
     waiting = notes.unwritten()
     if waiting is None:
         return HealthPart(healthy=True)
-    seconds = (clock.now() - waiting.since).total_seconds()
+    entries, since = waiting
+    seconds = (clock.now() - since).total_seconds()
     detail = (
-        f"storage has not taken the index of operations for {seconds:.0f} s; {waiting.entries} entries wait "
+        f"storage has not taken the index of operations for {seconds:.0f} s; {entries} entries wait "
         "in this process, and are lost if it is killed"
     )
     return HealthPart(healthy=False, detail=detail)

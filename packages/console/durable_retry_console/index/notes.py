@@ -343,22 +343,17 @@ async def write_noted() -> None:
         await writer.write()
 
 
-@dataclass(frozen=True, slots=True)
-class Unwritten:
-    """Entries of this process that wait because storage does not take them: lost if it is killed now."""
+def unwritten() -> tuple[int, datetime] | None:
+    """Return how many entries wait for storage that fails, and since when; None while it takes them.
 
-    entries: int
-    since: datetime
-
-
-def unwritten() -> Unwritten | None:
-    """Return what waits for storage that fails; None while it takes what is written."""
+    They are lost if the process is killed now.
+    """
     failing = [
         (each.failing_since, len(each.held)) for each in _open_writers() if each.failing_since is not None
     ]
     if not failing:
         return None
-    return Unwritten(sum(count for _, count in failing), min(since for since, _ in failing))
+    return sum(count for _, count in failing), min(since for since, _ in failing)
 
 
 def _open_writers() -> list[_Writer]:

@@ -183,7 +183,12 @@ async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -
         for instance in filter(comparison.covers, page.instances):
             is_known = comparison.is_of_earlier or instance.instanceId in listed.accepted
             noted = listed.failed.get(instance.instanceId)
-            added += await _add_to_index(hub, instance, noted, is_known=is_known)
+            if is_known and is_listed(preview_of(instance).status, noted):
+                continue
+            if (document := await find_status(hub, instance.instanceId)) is not None:
+                has_failed = noted is not None
+                note_document(document, last_error(document), is_known=is_known, has_failed=has_failed)
+                added += 1
         if page.following is None:
             unseen = [entry for id_, entry in listed.unended.items() if id_ not in seen]
             await _keep_vanished(hub, comparison, unseen)
@@ -209,24 +214,6 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
     gone = await map_bounded(partial(keep_gone, hub), unended, _AT_ONCE)
     if any(gone):
         _log.warning("%d operations were purged from outside while they ran: dead letters", sum(gone))
-
-
-async def _add_to_index(
-    hub: TaskHub, instance: pb.OrchestrationState, noted: OperationState | None, *, is_known: bool
-) -> bool:
-    """Add an operation that the index does not have, or not as it is; return whether it was added.
-
-    Args:
-        noted: Its state in the list of what failed; None when that does not have it.
-        is_known: Whether the list of all has it.
-    """
-    if is_known and is_listed(preview_of(instance).status, noted):
-        return False
-    document = await find_status(hub, instance.instanceId)
-    if document is None:
-        return False
-    note_document(document, last_error(document), is_known=is_known, has_failed=noted is not None)
-    return True
 
 
 GONE: Final = "its orchestration was purged from outside before its end was seen, or the task hub lost it"

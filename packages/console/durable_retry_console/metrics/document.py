@@ -1,7 +1,7 @@
 """Metrics as the API answers them, made of `Counts`."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import Field
 
@@ -95,28 +95,21 @@ class MetricFigures(Answer):
     @classmethod
     def members_of(cls, counts: Mapping[str, float], *, with_limits: bool) -> dict[str, Any]:
         """Return the members that are made of numbers; limits of several dependencies have no sum."""
-        attempts, retries = _whole(counts, "attempts"), _whole(counts, "retries")
         failures, ended, debounce = (labelled(counts, name) for name in ("failures", "ended", "debounce"))
-        first = attempts - retries
+        attempts = _whole(counts, "attempts")
+        first = attempts - _whole(counts, "retries")
         return {
-            "started": _whole(counts, "started"),
-            "attempts": attempts,
+            **{name: _whole(counts, name) for name in _COUNTED},
+            **{name: Percentiles.of(counts, name) for name in _TIMES},
             "failures": int(sum(failures.values())),
             "failures_by_category": _wholes(failures),
-            "retries": retries,
             "amplification": round(attempts / first, 3) if first > 0 else None,
-            "not_sent": _whole(counts, "not_sent"),
-            "attempt_ms": Percentiles.of(counts, "attempt_ms"),
             "ended": int(sum(ended.values())),
             "ended_by_status": _wholes(ended),
-            "operation_ms": Percentiles.of(counts, "operation_ms"),
             "waits": {
                 kind: Waited(count=int(count), seconds=_rounded(counts, f"wait_seconds|{kind}"))
                 for kind, count in labelled(counts, "waits").items()
             },
-            "late_ms": Percentiles.of(counts, "late_ms"),
-            "openings": _whole(counts, "openings"),
-            "key_openings": _whole(counts, "key_openings"),
             "attempt_seconds": _rounded(counts, "attempt_seconds"),
             "current_concurrency": _mean_limit(counts, "concurrency") if with_limits else None,
             "current_rate_per_second": _mean_limit(counts, "rate") if with_limits else None,
@@ -124,6 +117,11 @@ class MetricFigures(Answer):
             "debounce_replaced": _whole(debounce, "replaced"),
             "debounce_ran": _whole(debounce, "ran"),
         }
+
+
+_COUNTED: Final = ("started", "attempts", "retries", "not_sent", "openings", "key_openings")
+_TIMES: Final = ("attempt_ms", "operation_ms", "late_ms")
+"""Members that are named as what they are made of."""
 
 
 class DependencyMetrics(MetricFigures):
