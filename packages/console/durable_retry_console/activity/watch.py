@@ -25,8 +25,6 @@ _PATHS = {
     TargetType.APP: None,
 }
 
-_KINDS = {TargetType.BULK_ACTION: ActivityKind.BULK}
-
 
 def record_facts() -> None:
     subscribe(PersonActed, _note_act)
@@ -42,7 +40,7 @@ def target_of(kind: TargetType, target_id: str, limit_key: str | None = None) ->
 
 def _note_act(fact: PersonActed) -> None:
     target = target_of(fact.target, fact.target_id, fact.limit_key)
-    kind = _KINDS.get(fact.target, ActivityKind.ACTION)
+    kind = ActivityKind.BULK if fact.target is TargetType.BULK_ACTION else ActivityKind.ACTION
     WRITER.note(ActivityItem.taken_from(fact, at=clock.now(), kind=kind, target=target))
 
 

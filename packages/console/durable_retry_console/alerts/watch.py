@@ -33,18 +33,16 @@ from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
-from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
+from durable_retry_console.alerts.rules import STUCK, Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
 from durable_retry_console.index.health import seconds_without_a_start
-from durable_retry_console.optional import of_features
+from durable_retry_console.optional import of_feature, of_features
 
 _OF_FEATURES: Final = {
-    "holding": "durable_retry_console.alerts.holding:held",
     "order": "durable_retry_console.alerts.lanes:blocked_lanes",
     "outbox": "durable_retry_console.alerts.outbox:outbox_lag_seconds",
-    "standstill": "durable_retry_console.alerts.standstill:stuck",
 }
 """Where functions are that measure a feature; each has the name of an attribute of `HealthMetrics`."""
 
@@ -53,11 +51,13 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     letters = await _answered_part("dead letters", read_summary(now))
     measures = {measure.__name__: measure for measure in of_features(_OF_FEATURES).values()}
     patience_seconds = alert_settings().alert_not_starting_seconds
-    exhausted, circuits, not_starting, away, *measured = await asyncio.gather(
+    held_operations = of_feature("holding", "durable_retry.features.holding.look:held_operations")
+    exhausted, circuits, not_starting, away, stuck, *measured = await asyncio.gather(
         _answered_part("dead letters of the last hour", _retries_exhausted(now)),
         _readable_circuits(hub),
         _answered_part("whether operations begin", seconds_without_a_start(hub, now, patience_seconds)),
         _task_hub_away(hub, now),
+        _answered_part("what stands still", _stuck(hub, now)),
         *(_answered_part(name, measure(hub, now, letters)) for name, measure in measures.items()),
     )
     return HealthMetrics(
@@ -67,6 +67,8 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
         retries_exhausted=exhausted,
         not_starting_seconds=not_starting,
         task_hub_away_seconds=away,
+        stuck=stuck,
+        held={} if held_operations is None else held_operations(hub, now),
         **dict(zip(measures, measured, strict=True)),
     )
 
@@ -108,6 +110,13 @@ async def _retries_exhausted(now: datetime) -> int:
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
     return await count_dead_letters(lately, one_page=True)
+
+
+async def _stuck(hub: TaskHub, now: datetime) -> dict[str, datetime]:
+    """Return since when each orchestration is due that no nudge moves; none when no threshold needs it."""
+    find = of_feature("standstill", "durable_retry.features.standstill.stuck:stuck_instances")
+    found = () if find is None or alert_settings().thresholds[STUCK] <= 0 else await find(hub, now)
+    return {each.instance_id: each.since for each in found}
 
 
 async def _readable_circuits(hub: TaskHub) -> dict[str, Circuits | None]:

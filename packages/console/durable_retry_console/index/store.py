@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
-from itertools import batched
+from itertools import batched, starmap
 from typing import Annotated, Final
 
 from durable_retry.base.json_forms import (
@@ -112,18 +112,18 @@ async def write_entries(name: str, held: Iterable[tuple[OperationList, Operation
 
     Their row keys begin with the name, which is unique to this call.
     """
-    await asyncio.gather(*map(_upsert_rows, _transactions_of_entries(name, held)))
+    await asyncio.gather(*starmap(_upsert_rows, _transactions_of_entries(name, held)))
 
 
 def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
     """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
-    for rows in _transactions_of_entries(name, held):
-        tables.replace_each(_table_of(rows), rows)
+    for table, rows in _transactions_of_entries(name, held):
+        tables.replace_each(table, rows)
 
 
 def _transactions_of_entries(
     name: str, held: Iterable[tuple[OperationList, OperationEntry]]
-) -> Iterator[tuple[tables.Row, ...]]:
+) -> Iterator[tuple[str, tuple[tables.Row, ...]]]:
     grouped: dict[tuple[OperationList, int], list[OperationEntry]] = defaultdict(list)
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
@@ -134,20 +134,17 @@ def _transactions_of_entries(
     for where, entries in grouped.items():
         for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False)):
             keys = {"PartitionKey": _partition_of_bucket(*where), "RowKey": f"{name}-{number}"}
-            yield (keys | _packed_entries(some),)
+            yield TABLE, (keys | _packed_entries(some),)
     for rows in named_rows.values():
-        yield from batched(rows.values(), tables.MOST_CHANGES, strict=False)
+        for of_names in batched(rows.values(), tables.MOST_CHANGES, strict=False):
+            yield NAMES_TABLE, of_names
 
 
-async def _upsert_rows(rows: tuple[tables.Row, ...]) -> None:
+async def _upsert_rows(table: str, rows: tuple[tables.Row, ...]) -> None:
     if len(rows) == 1:
-        await tables.merge(_table_of(rows), rows[0])
+        await tables.merge(table, rows[0])
     else:
-        await tables.transact(_table_of(rows), [("upsert", row) for row in rows])
-
-
-def _table_of(rows: tuple[tables.Row, ...]) -> str:
-    return NAMES_TABLE if rows[0]["PartitionKey"].startswith(_NAMED) else TABLE
+        await tables.transact(table, [("upsert", row) for row in rows])
 
 
 async def write_since(name: str, since: datetime) -> None:

@@ -225,10 +225,9 @@ _UNDER_WAY: Final = frozenset({OperationState.PENDING, OperationState.RUNNING})
 
 def _first_of(group: Iterable["_Open"]) -> NextAttempt | None:
     due = ((one.next_attempt_at, one) for one in group if one.next_attempt_at is not None)
-    first = min(due, key=itemgetter(0), default=None)
-    if first is None:
+    at, one = min(due, key=itemgetter(0), default=(None, None))
+    if one is None:
         return None
-    at, one = first
     return NextAttempt.taken_from(one.entry, attempt_count=one.attempt_count, next_attempt_at=at)
 
 
