@@ -9,7 +9,7 @@ from durable_retry.hub import task_hub as instance_pages
 from durable_retry.hub.task_hub import Selection
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
-from durable_retry_console.index.preview import OperationPreview, preview_of
+from durable_retry_console.states import OperationPreview, preview_of
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 

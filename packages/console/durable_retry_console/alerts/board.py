@@ -10,8 +10,7 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant, left_out
 from durable_retry.runtime import clock
 from durable_retry_console.alerts.health import all_thresholds
-from durable_retry_console.alerts.messages import RUNBOOK_URL
-from durable_retry_console.alerts.rules import TEST, Alert, DeliveryState
+from durable_retry_console.alerts.rules import RUNBOOK_URL, TEST, Alert, DeliveryState
 from durable_retry_console.alerts.sending import links_to, send_alert_to
 from durable_retry_console.alerts.settings import alert_settings
 from durable_retry_console.alerts.store import known_alerts, list_incidents

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
 from durable_retry.base.text import names_text
@@ -300,3 +301,37 @@ def duration_text(seconds: float) -> str:
 
 def _compact_instant(instant: datetime) -> str:
     return f"{instant:%Y%m%dT%H%M%S.%fZ}"
+
+
+PAGE_URL: Final = "page_url"
+RUNBOOK_URL: Final = "runbook_url"
+_WORDS: Final = {PAGE_URL: "Look at it", RUNBOOK_URL: "What to do"}
+
+
+def links_of(alert: Alert, *, dashboard: str | None, runbook: str) -> dict[str, str]:
+    """Return where a person looks, as far as it is known: a view of the dashboard, and what to do.
+
+    Args:
+        dashboard: The address of the dashboard; None where the app's own is not known.
+        runbook: An address, in which `{condition}` stands for the condition; "" for none.
+    """
+    links = {}
+    if dashboard is not None:
+        view, name = alert.about.view, quote(alert.dependency or "")
+        of = "" if not name else f"/{name}" if view == "circuits" else f"?dependency={name}"
+        links[PAGE_URL] = f"{dashboard}#/{view}{of}"
+    if runbook:
+        links[RUNBOOK_URL] = runbook.replace("{condition}", quote(alert.kind))
+    return links
+
+
+def webhook_message(alert: Alert, links: dict[str, str]) -> dict[str, Any]:
+    return alert.document() | links
+
+
+def slack_message(alert: Alert, links: dict[str, str]) -> dict[str, Any]:
+    """Return the body for an incoming webhook of Slack, or of what takes the same: one text."""
+    # What Slack reads as markup.
+    text = alert.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    named = " ".join(f"<{url}|{_WORDS[name]}>" for name, url in links.items())
+    return {"text": f"{'Raised' if alert.is_raised else 'Resolved'}: {text} {named}".rstrip()}

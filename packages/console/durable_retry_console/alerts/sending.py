@@ -10,8 +10,7 @@ import httpx
 
 from durable_retry.base.signatures import signed_headers, signing_key
 from durable_retry.settings.configuration import api_path
-from durable_retry_console.alerts.messages import links_of, slack_message, webhook_message
-from durable_retry_console.alerts.rules import Alert, Failure
+from durable_retry_console.alerts.rules import Alert, Failure, links_of, slack_message, webhook_message
 from durable_retry_console.alerts.settings import ReceiverName, alert_settings
 
 _SEND_SECONDS: Final = 5.0

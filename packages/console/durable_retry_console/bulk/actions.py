@@ -31,9 +31,8 @@ from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
-from durable_retry_console.index.preview import preview_of
 from durable_retry_console.optional import of_feature
-from durable_retry_console.states import turn_names_of
+from durable_retry_console.states import preview_of, turn_names_of
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
 

@@ -162,15 +162,14 @@ async def replay_some(
 
 
 async def _held_until_by_id(hub: TaskHub, records: Iterable[KeptDeadLetter | None]) -> dict[str, datetime]:
-    waiting = [record for record in records if record is not None and record.status is Status.OPEN]
-    circuits = {(record.dependency or "", record.limit_key) for record in waiting}
-
-    async def until(circuit: tuple[str, str | None]) -> datetime | None:
-        return await held_until(hub, *circuit)
-
-    ends = dict(zip(circuits, await map_bounded(until, circuits, _AT_ONCE), strict=True))
-    found = {record.id: ends[record.dependency or "", record.limit_key] for record in waiting}
-    return {dead_letter_id: end for dead_letter_id, end in found.items() if end is not None}
+    circuits = {
+        record.id: (record.dependency or "", record.limit_key)
+        for record in records
+        if record is not None and record.status is Status.OPEN
+    }
+    each = set(circuits.values())
+    ends = dict(zip(each, await map_bounded(lambda one: held_until(hub, *one), each, _AT_ONCE), strict=True))
+    return {name: end for name, circuit in circuits.items() if (end := ends[circuit]) is not None}
 
 
 async def _times_recovered(record: KeptDeadLetter, at_most: int) -> int:

@@ -9,8 +9,7 @@ from durable_retry.features.outbox.index_store import list_ended
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
-from durable_retry_console.finding.found import FoundItem, FoundType
-from durable_retry_console.finding.question import ROWS_READ, FoundList, Items, Question
+from durable_retry_console.finding.question import ROWS_READ, FoundItem, FoundList, FoundType, Items, Question
 
 
 async def _read_events(

@@ -26,8 +26,8 @@ from durable_retry.operations.actions import named_ids
 from durable_retry.operations.status import find_status
 from durable_retry.rules.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry_console.finding.found import NAMES
 from durable_retry_console.finding.question import (
+    NAMES,
     BadCursorError,
     IndexCursor,
     Question,

@@ -8,9 +8,8 @@ from durable_retry.http import parameters
 from durable_retry.http.routes import Query, Routes, page
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.status import ListedOperation
-from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.operations import MAX_READ, find_operations
-from durable_retry_console.finding.question import Question
+from durable_retry_console.finding.question import FoundItem, FoundType, Question
 from durable_retry_console.finding.search import search
 
 operation_routes = Routes("operations")

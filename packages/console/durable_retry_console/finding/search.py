@@ -25,17 +25,20 @@ from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
-from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, found_operation
 from durable_retry_console.finding.operations import find_operations
 from durable_retry_console.finding.question import (
     INSTANCES_READ,
+    NAMES,
     ROWS_READ,
     BadCursorError,
+    FoundItem,
     FoundList,
+    FoundType,
     Items,
     Question,
     cursor_content,
     cursor_text,
+    found_operation,
 )
 from durable_retry_console.optional import of_features
 

@@ -6,8 +6,14 @@ from durable_retry.features.workflows.batches import batches_of_key, list_batche
 from durable_retry.features.workflows.rules.document import SagaDocument
 from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry_console.finding.found import FoundItem, FoundType
-from durable_retry_console.finding.question import INSTANCES_READ, FoundList, Items, Question
+from durable_retry_console.finding.question import (
+    INSTANCES_READ,
+    FoundItem,
+    FoundList,
+    FoundType,
+    Items,
+    Question,
+)
 
 
 async def _read_batches(_hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:

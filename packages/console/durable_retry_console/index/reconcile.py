@@ -42,9 +42,8 @@ from durable_retry.storage import rounds
 from durable_retry.telemetry.facts import report
 from durable_retry.upkeep.rounds import STEP_SECONDS
 from durable_retry_console.index.notes import is_listed, note_document, unwritten, write_noted
-from durable_retry_console.index.preview import preview_of
 from durable_retry_console.index.store import OperationEntry, OperationList, buckets, close_gap, gaps
-from durable_retry_console.states import last_error
+from durable_retry_console.states import last_error, preview_of
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds unwritten entries renews its row more often than this."""

@@ -23,9 +23,8 @@ from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, 
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.finding import events, workflows
 from durable_retry_console.finding import search as search_module
-from durable_retry_console.finding.found import FoundType
 from durable_retry_console.finding.operations import OperationSearchPage
-from durable_retry_console.finding.question import BadCursorError, Question
+from durable_retry_console.finding.question import BadCursorError, FoundType, Question
 from durable_retry_console.finding.search import search
 from tests.support.builders import NOON
 

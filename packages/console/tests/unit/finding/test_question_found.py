@@ -8,7 +8,7 @@ import pytest
 from durable_retry.base.names import OperationState
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History, PastAction, PastWait, WaitKind
-from durable_retry_console.finding.found import why_waiting
+from durable_retry_console.finding.question import why_waiting
 from tests.support.builders import NOON, an_operation
 
 

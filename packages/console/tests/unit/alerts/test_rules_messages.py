@@ -2,8 +2,14 @@
 
 import pytest
 
-from durable_retry_console.alerts.messages import links_of, slack_message, webhook_message
-from durable_retry_console.alerts.rules import Alert, HealthMetric, alert_changes
+from durable_retry_console.alerts.rules import (
+    Alert,
+    HealthMetric,
+    alert_changes,
+    links_of,
+    slack_message,
+    webhook_message,
+)
 from tests.support.builders import NOON, after
 
 LATER = after(60)
