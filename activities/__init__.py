@@ -14,7 +14,6 @@ from durable_retry.plugins import Activities, plugins
 
 ACTIVITIES: Final = (
     Activities(module="operation", with_hub=(names.ATTEMPT,), without_hub=(names.COMMIT, names.DEAD_LETTER)),
-    Activities(module="upkeep", with_hub=(names.REMOVE_PAST,)),
 )
 """The core's; the name of an activity is that of its function."""
 

@@ -194,7 +194,7 @@ class Plugin:
             its part; each takes the task hub and returns what is wrong, "" for nothing.
         health: Where functions are that look at a part of the app's health, by the name of the part; each
             takes the task hub and returns a `upkeep.health.HealthPart`.
-        retention: Where its `upkeep.rounds.Kind` are, by the name of the kind.
+        retention: Where its `upkeep.removal.Kind` are, by the name of the kind.
         replay: Its module that replays dead letters. `start_left_over` starts the latest replay of one that
             is replayed, unless it was started; it takes the task hub and the dead letter. `replay_unedited`
             replays one; it takes the task hub, its id, a note or None and the present.

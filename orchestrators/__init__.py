@@ -6,11 +6,10 @@ import azure.durable_functions as df
 
 from durable_retry.plugins import plugins
 
-from . import operation, upkeep
+from . import operation
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
     added = (import_module(f"{__name__}.{name}") for plugin in plugins() for name in plugin.orchestrators)
-    modules = (operation, upkeep, *added)
-    return [module.blueprint for module in modules]
+    return [module.blueprint for module in (operation, *added)]

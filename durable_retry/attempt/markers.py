@@ -26,7 +26,7 @@ execution that inserts the marker may send.
 The marker of a commit says under which run the operation commits: two starts of one life commit the same,
 and a run that a replay has overtaken commits nothing.
 
-Markers are deleted long after their attempt (`upkeep.removal`): a delayed execution may resume
+Markers are deleted long after their attempt (`features.retention`): a delayed execution may resume
 after its end and must still find the marker. The last one stays until the operation has ended.
 """
 

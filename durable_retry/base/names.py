@@ -17,12 +17,10 @@ OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
-RETENTION: Final = "retention"
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
-REMOVE_PAST: Final = "remove_past"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"

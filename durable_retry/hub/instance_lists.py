@@ -3,7 +3,7 @@
     PK <name of the orchestrator>   RK <newest first>-<instance id>
 
 An entry is written before its instance starts, so there may be one too many, never one too few. One whose
-instance is gone, because its history was purged, is removed by `upkeep.removal`, with the rows whose
+instance is gone, because its history was purged, is removed by `features.retention`, with the rows whose
 partition has the id of the instance.
 """
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from durabletask.entities import EntityContext
 
-from durable_retry.base.names import OPERATION, RETENTION, STARTED_OPERATION
+from durable_retry.base.names import OPERATION, STARTED_OPERATION
 from durable_retry.hub.task_hub import ID_PREFIX
 from durable_retry.plugins import Orchestration, plugins
 from durable_retry.settings.configuration import function_name
@@ -15,8 +15,6 @@ from durable_retry.settings.configuration import function_name
 CORE: Final = (
     Orchestration(name=OPERATION, prefix=ID_PREFIX),
     Orchestration(name=STARTED_OPERATION, prefix=ID_PREFIX),
-    # A timer looks after it.
-    Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),
 )
 
 

@@ -1,37 +1,19 @@
-"""Retention: what each step removes of what is past its time. `upkeep.rounds` repeats the steps.
+"""How features remove what is past its time: steps of a removal, and what many removals need.
 
-    markers         of attempts, when a later attempt was made or the operation has ended
-    dead letters    archived ones only: record --> list rows --> entry in the order of deletion
-    commits         commit row --> entry in the list of commits
-    lists           rows of an instance --> its entry in the list of its orchestrator
-
-The list entry is deleted last, so the next step repeats what a crash interrupted.
+A `Kind` says how one kind is removed; whoever removes them repeats its steps.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import batched
 from typing import Final
 
-from durable_retry.attempt import markers
-from durable_retry.attempt.commits import (
-    COMMITTED,
-    OldEntry,
-    drop_entries,
-    list_older,
-    remove_commit,
-)
-from durable_retry.attempt.results import remove_results
 from durable_retry.base.answers import read_or
-from durable_retry.base.json_forms import from_rfc3339, newest_first
-from durable_retry.dead_letters.index import drop_due, due, unlist_archived
-from durable_retry.dead_letters.records import remove_archived
-from durable_retry.hub import instance_lists
-from durable_retry.hub.orchestrations import listed_names
+from durable_retry.base.json_forms import from_rfc3339, newest_first, to_rfc3339
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.operations.status import has_ended
+from durable_retry.settings.app import RetentionSettings
 from durable_retry.storage import rounds, tables
 
 
@@ -53,8 +35,62 @@ type Removal = Callable[[Past], Awaitable[tuple[int, str]]]
 Raises `TaskHubUnavailableError` where the task hub did not answer.
 """
 
+ROUND_EVERY: Final = timedelta(hours=1)
+
+type _Steps = Callable[[str, Past], AsyncGenerator[int]]
+"""Takes the name of a part; yields how many each step handled."""
+
+
+def from_the_begin(remove: Removal) -> _Steps:
+    """Return the steps of a removal that finds the first that is past its time at once."""
+
+    async def steps(_name: str, past: Past) -> AsyncGenerator[int]:
+        while True:
+            removed, following = await remove(past)
+            yield removed
+            if not following:
+                return
+            past = replace(past, after=following)
+
+    return steps
+
+
+def in_rounds(remove: Removal) -> _Steps:
+    """Return the steps of a removal that looks at everything: once an hour, from where the last run was."""
+
+    async def steps(name: str, past: Past) -> AsyncGenerator[int]:
+        place = await rounds.read_round(name)
+        if not place.after:
+            if place.begun_at and past.now - from_rfc3339(place.begun_at) < ROUND_EVERY:
+                return
+            place = rounds.Round(begun_at=to_rfc3339(past.now))
+        while True:
+            removed, following = await remove(replace(past, after=place.after))
+            place = replace(place, after=following)
+            await rounds.write_round(name, place)
+            yield removed
+            if not following:
+                return
+
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind is removed; `kept_for` returns None where it is kept for ever.
+
+    Each of its shards can be removed by another worker.
+    """
+
+    steps: _Steps
+    kept_for: Callable[[RetentionSettings], timedelta | None]
+    shards: int = 1
+
+
 # Requests to storage take their time on the way, and the account serves many at once.
 _REMOVED_AT_ONCE: Final = 16
+
+LISTED_PER_STEP: Final = 20
 
 
 async def remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: Iterable[T]) -> int:
@@ -64,8 +100,6 @@ async def remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: It
         total += sum(await asyncio.gather(*map(remove, few)))
     return total
 
-
-MARKERS_PER_STEP: Final = 1_000
 
 MARKERS_KEPT: Final = timedelta(days=1)
 """Far longer than any execution of an attempt can be delayed: a marker must outlive all of them."""
@@ -97,86 +131,12 @@ def instant_in(row: tables.Row, name: str) -> datetime:
     return read_or(lambda: from_rfc3339(row[name]), lambda _: datetime.min.replace(tzinfo=UTC))
 
 
-async def remove_attempt_markers(past: Past) -> tuple[int, str]:
-    """Delete old markers; the last of an owner only when the operation has ended.
-
-    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker. At
-    most `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
-    """
-
-    async def remove(marked: RowsOfPartition) -> int:
-        owner, rows = marked
-        old = [row for row in rows if instant_in(row, "marked_at") < past.before]
-        # A replay's owner has the dead letter's id behind a dot.
-        if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
-            old.pop()
-        await tables.delete_rows(markers.TABLE, old)
-        return len(old)
-
-    return await remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
-
-
 _MORE: Final = "more"
 
 
 def drained(handled: int, most: int) -> tuple[int, str]:
     """Return what a step returns that takes so many at most from a list, and leaves none behind it."""
     return handled, "" if handled < most else _MORE
-
-
-DEAD_LETTERS_PER_STEP: Final = 200
-
-
-async def remove_archived_dead_letters(past: Past) -> tuple[int, str]:
-    """Delete archived dead letters.
-
-    The record is deleted first, since lists do not show entries without a record; the due entry last, so the
-    next run repeats what a crash interrupted.
-    """
-    waiting = await due(past.before, DEAD_LETTERS_PER_STEP)
-    return drained(await remove_few_at_once(_remove_archived, waiting), DEAD_LETTERS_PER_STEP)
-
-
-async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
-    dead_letter_id, created_at, archived_at = waiting
-    if await remove_archived(dead_letter_id, archived_at):
-        await unlist_archived(dead_letter_id, created_at, archived_at)
-    else:
-        await drop_due(dead_letter_id, archived_at)
-    return 1
-
-
-COMMITS_PER_STEP: Final = 400
-
-
-async def remove_old_commits(past: Past) -> tuple[int, str]:
-    """Delete commit rows without events; what a handler wrote beside them stays."""
-
-    async def remove(entry: OldEntry) -> int:
-        await remove_commit(entry.id, entry.location)
-        return 1
-
-    entries = await list_older(COMMITTED, past.before, COMMITS_PER_STEP, past.shard)
-    removed = await remove_few_at_once(remove, entries)
-    await drop_entries(entries)
-    return drained(removed, COMMITS_PER_STEP)
-
-
-async def remove_results_of_days(past: Past) -> tuple[int, str]:
-    """Drop the tables of large results whose records and histories are over."""
-    return await remove_results(past.now, past.now - past.before), ""
-
-
-LISTED_PER_STEP: Final = 20
-
-
-async def remove_listed(past: Past) -> tuple[int, str]:
-    """Delete the entries of an orchestrator's list for instances that are gone, and what is kept of these."""
-
-    async def is_over(instance_id: str) -> bool:
-        return await past.hub.read_instance(instance_id) is None
-
-    return await remove_of_list(past, instance_lists.TABLE, listed_names()[past.shard], is_over)
 
 
 async def remove_of_list(

@@ -1,4 +1,4 @@
-"""Timers: the watch, maintenance and record cleaning.
+"""Timers: the watch and maintenance.
 
 Each run is a bounded step; what is left over is done by the next run. They are few, since each run costs at
 least a second of an instance.
@@ -22,7 +22,6 @@ blueprint = RetriedBlueprint()
 recover = deferred("durable_retry.upkeep.failures:recover")
 keep_left_poison = deferred("durable_retry.intake.queue:keep_left_poison")
 run_maintenance = deferred("durable_retry.upkeep.rounds:run_maintenance")
-clean_records = deferred("durable_retry.upkeep.rounds:clean_records")
 
 # A task hub that does not answer at all must not keep the alerts back.
 _RECOVER_SECONDS: Final = 60.0
@@ -42,12 +41,6 @@ async def watch(hub: TaskHub) -> None:
 
 @blueprint.upkeep_timer("45 */5 * * * *")
 async def maintenance(hub: TaskHub) -> None:
-    """Every five minutes: finish what a crash cut off, then remove what is past its retention."""
+    """Every five minutes: finish what a crash cut off, then do what plugs in has for each round."""
     queue = [keep_left_poison] if registration().wants(QUEUE_SOURCE) else []
     await run_each([*queue, partial(run_maintenance, hub, clock.now())])
-
-
-@blueprint.upkeep_timer("0 20 * * * *")
-async def record_cleaning(hub: TaskHub) -> None:
-    """Every hour: begin to remove what expired idempotency records leave in the task hub."""
-    await clean_records(hub, clock.now())

@@ -12,8 +12,6 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import (
     DUE_AT,
     ENDED_EVENT,
-    REMOVE_PAST,
-    RETENTION,
     Category,
     EventState,
     OperationState,
@@ -28,6 +26,7 @@ from durable_retry.features.limits.names import CALL_NEXT
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, OUTBOX_PENDING, PUBLISH
 from durable_retry.features.outbox.rules.outbox import StoredEvent, event_id_for
+from durable_retry.features.retention.names import REMOVE_PAST, RETENTION
 from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT

@@ -12,6 +12,7 @@ from durable_retry.features.diagnosis import names as diagnosis_names
 from durable_retry.features.in_process.names import LOOK_AT_CALL, START_CALL
 from durable_retry.features.order.names import LOOK_AT_LANE
 from durable_retry.features.outbox import names as outbox_names
+from durable_retry.features.retention.names import REMOVE_PAST
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.hub.orchestrations import orchestrations
 from durable_retry_console.bulk import names as bulk_names
@@ -102,7 +103,7 @@ ACTIVITIES: Final = (
         workflow_names.BATCH_CLOSE,
     ),
     *(bulk_names.BULK_PAGE, bulk_names.BULK_BATCH, WAKE_WAITING, START_CALL),
-    *(bulk_names.BULK_ENDS, LOOK_AT_CALL, LOOK_AT_LANE, names.REMOVE_PAST, diagnosis_names.DIAGNOSE),
+    *(bulk_names.BULK_ENDS, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, diagnosis_names.DIAGNOSE),
 )
 
 

@@ -11,10 +11,7 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.app import harden_runtime
-from durable_retry.base.names import (
-    OPERATION,
-    RETENTION,
-)
+from durable_retry.base.names import OPERATION
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.features.diagnosis.names import DIAGNOSIS
 from durable_retry.features.freeze.names import FREEZE
@@ -23,6 +20,7 @@ from durable_retry.features.in_process.names import CALL
 from durable_retry.features.limits.names import CALL_NEXT
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX
+from durable_retry.features.retention.names import RETENTION
 from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.orchestrations import orchestrations
@@ -39,8 +37,8 @@ from orchestrators import (
     order_lane,
     outbox,
     queue_check,
+    retention,
     saga,
-    upkeep,
     wake_waiting,
 )
 from tests.replay.recording import FOREIGN, Recording, load, shapes
@@ -54,7 +52,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     BULK_ACTION: bulk.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: call.call_operation,
-    RETENTION: upkeep.retention,
+    RETENTION: retention.retention,
     DIAGNOSIS: diagnosis.diagnosis,
     QUEUE_CHECK: queue_check.queue_check,
     PASS_TURN: order_lane.pass_turn,
@@ -70,7 +68,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     BULK_ACTION: (bulk_names, ("BULK_BATCH", "BULK_ENDS")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
-    RETENTION: (upkeep, ("REMOVE_PAST",)),
+    RETENTION: (retention, ("REMOVE_PAST",)),
     QUEUE_CHECK: (queue_check, ("PASS_QUEUE",)),
     DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
     FREEZE: (freeze, ("KEEP_FROZEN",)),

@@ -13,11 +13,11 @@ from azure.core.exceptions import AzureError
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.outbox.sending import sweep
+from durable_retry.features.retention.histories import remove_record
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.upkeep.failures import recover
-from durable_retry.upkeep.histories import remove_record
 from durable_retry.upkeep.rounds import finish_left_over
 from durable_retry_console.index import reconcile
 from durable_retry_console.index import store as operation_index

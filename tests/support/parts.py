@@ -5,12 +5,13 @@ from importlib import import_module
 from typing import Any, Final
 
 from durable_retry.base import names
+from durable_retry.features.retention.names import RETENTION
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import operation, upkeep
+from orchestrators import operation, retention
 
 
 def _orchestrators_of_features(*, looking: bool) -> Iterator[tuple[str, Any]]:
@@ -31,7 +32,7 @@ def _entities_of_features() -> Iterator[tuple[str, Any]]:
 
 OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
-    names.RETENTION: upkeep.retention,
+    RETENTION: retention.retention,
     **dict(_orchestrators_of_features(looking=True)),
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {

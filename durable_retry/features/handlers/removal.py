@@ -16,12 +16,13 @@ from durable_retry.upkeep.failures import completion_of_ended
 from durable_retry.upkeep.removal import (
     BOUNDS,
     MARKERS_KEPT,
+    Kind,
     Past,
     RowsOfPartition,
+    in_rounds,
     instant_in,
     remove_in_partitions,
 )
-from durable_retry.upkeep.rounds import Kind, in_rounds
 
 STEPS_PER_STEP: Final = 1_000
 """Rows that a step of upkeep reads."""

@@ -20,8 +20,7 @@ from durable_retry.features.outbox.index_store import remove_location
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.outbox.rules.outbox import outbox_id_of
 from durable_retry.storage import lists
-from durable_retry.upkeep.removal import Past, drained, remove_few_at_once
-from durable_retry.upkeep.rounds import Kind, from_the_begin
+from durable_retry.upkeep.removal import Kind, Past, drained, from_the_begin, remove_few_at_once
 
 EVENTS_PER_STEP: Final = 400
 

@@ -3,8 +3,7 @@
 from typing import Final
 
 from durable_retry.features.workflows.batch_store import CREATED, TABLE, find_batch
-from durable_retry.upkeep.removal import Past, remove_of_list
-from durable_retry.upkeep.rounds import Kind, in_rounds
+from durable_retry.upkeep.removal import Kind, Past, in_rounds, remove_of_list
 
 
 async def remove_batches(past: Past) -> tuple[int, str]:

@@ -10,11 +10,12 @@ from durable_retry.attempt.commits import INDEX_TABLE, TABLE, ConflictError, com
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
+from durable_retry.features.retention.removal import remove_old_commits
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
-from durable_retry.upkeep.removal import Past, remove_old_commits
+from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, a_success
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -17,6 +17,7 @@ from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.replay.actions import replay_dead_letter
 from durable_retry.features.replay.rules import ReplayBody
+from durable_retry.features.retention.histories import purge_others
 from durable_retry.features.workflows.names import BATCH, SAGA
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.operations.actions import Replayed, submit
@@ -33,7 +34,6 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.upkeep import failures
 from durable_retry.upkeep.failures import Recovery, recover
-from durable_retry.upkeep.histories import purge_others
 from durable_retry.upkeep.removal import Past
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators.operation import operation as operation_orchestrator

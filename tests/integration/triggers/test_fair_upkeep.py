@@ -22,6 +22,8 @@ from durable_retry.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.features.outbox import sending as outbox
+from durable_retry.features.retention import rounds as retention
+from durable_retry.features.retention.rounds import RetentionKind, look_at, look_at_all
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, plugins
 from durable_retry.rules.dead_letters.record import archived
@@ -29,7 +31,8 @@ from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import deferred
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.upkeep import rounds as maintenance
-from durable_retry.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
+from durable_retry.upkeep.removal import ROUND_EVERY
+from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
 from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage
 
@@ -77,7 +80,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     old = await keep(1)
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
     settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
-    monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
+    monkeypatch.setattr(retention, "retention_settings", lambda: settings)
     monkeypatch.setattr(
         maintenance, "finish_left_over", AsyncMock(side_effect=HttpResponseError("left over"))
     )
@@ -103,9 +106,25 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     monkeypatch.setattr(maintenance, "run_each", cut_off)
     for number in range(30):
         await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
-    assert {step.func for step in begun} >= {finish_left_over, *added}
-    kinds = {step.args[1] for step in begun if step.func is look_at}
-    assert kinds == maintenance.kinds().keys() - {RetentionKind.RECORDS}
+    assert {step.func for step in begun} == {finish_left_over, *added}
+
+
+@pytest.mark.shows("P15")
+async def test_the_kinds_of_what_is_removed_take_turns_in_coming_first(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the hour of a turn maintenance begins with all of its steps, retention among them."""
+    begun: list[str] = []
+
+    async def cut_off(steps: Iterable[partial[Any]]) -> None:
+        begun.append(next(iter(steps)).args[1])
+
+    monkeypatch.setattr(retention, "run_each", cut_off)
+    for number in range(30):
+        await look_at_all(hub.binding, NOW + number * ROUND_EVERY)
+    assert set(begun) == retention.kinds().keys() - {RetentionKind.RECORDS}
+    steps = 1 + sum(len(plugin.each_round) for plugin in plugins())
+    assert steps * maintenance.MAINTENANCE_EVERY <= ROUND_EVERY
 
 
 async def test_a_part_that_cannot_be_removed_keeps_no_other_part_waiting(
@@ -113,13 +132,13 @@ async def test_a_part_that_cannot_be_removed_keeps_no_other_part_waiting(
 ) -> None:
     removed: list[int] = []
 
-    async def refuse_first(_: TaskHub, part: maintenance.RetentionPart, *__: Any) -> bool:
+    async def refuse_first(_: TaskHub, part: retention.RetentionPart, *__: Any) -> bool:
         if part.shard == 0:
             raise HttpResponseError("refused")
         removed.append(part.shard)
         return False
 
-    monkeypatch.setattr(maintenance, "remove_past", refuse_first)
+    monkeypatch.setattr(retention, "remove_past", refuse_first)
     with pytest.raises(HttpResponseError):
         await look_at(hub.binding, RetentionKind.MARKERS, NOW)
     assert removed == [1, 2, 3]

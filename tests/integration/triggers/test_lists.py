@@ -8,6 +8,7 @@ import azure.functions as func
 import pytest
 
 from durable_retry.base.json_forms import to_rfc3339
+from durable_retry.features.retention.removal import remove_listed
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.features.workflows.names import SAGA as SAGA_LIST
 from durable_retry.hub import instance_lists
@@ -16,7 +17,7 @@ from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.storage.tables import rows_between
-from durable_retry.upkeep.removal import Past, remove_listed
+from durable_retry.upkeep.removal import Past
 from durable_retry_console.bulk import routes as bulk
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome

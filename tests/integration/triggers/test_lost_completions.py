@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from durable_retry.features.retention.histories import purge_others
 from durable_retry.hub.task_hub import close_clients
 from durable_retry.operations.actions import Replayed, Started, submit
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.lone_records import KNOWN_TO_ALL_AFTER
 from durable_retry.rules.operations.keys import KeyRecord
 from durable_retry.runtime import clock
-from durable_retry.upkeep.histories import purge_others
 from durable_retry.upkeep.removal import Past
 from entities.idempotency_record import IdempotencyRecord
 from tests.support.builders import an_operation, failing

@@ -8,18 +8,13 @@ import pytest
 
 from durable_retry.attempt import markers as writes
 from durable_retry.attempt.markers import Marked, insert_marker, write_outcome
+from durable_retry.features.retention import removal as retention
+from durable_retry.features.retention.removal import remove_attempt_markers
+from durable_retry.features.retention.rounds import RetentionKind, RetentionPart, kinds, remove_past
 from durable_retry.operations.actions import submit
 from durable_retry.storage import rounds, tables
-from durable_retry.upkeep import removal as retention
-from durable_retry.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
-from durable_retry.upkeep.rounds import (
-    ROUND_EVERY,
-    RetentionKind,
-    RetentionPart,
-    kinds,
-    remove_past,
-    run_maintenance,
-)
+from durable_retry.upkeep.removal import MARKERS_KEPT, ROUND_EVERY, Past
+from durable_retry.upkeep.rounds import run_maintenance
 from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
 

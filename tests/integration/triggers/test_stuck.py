@@ -24,7 +24,6 @@ from durable_retry.base.names import (
     DUE_AT,
     OPERATION,
     PAUSE_EVENT,
-    RETENTION,
     OperationState,
 )
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
@@ -35,6 +34,8 @@ from durable_retry.features.limits.rules.settings import LimitSettings
 from durable_retry.features.order.names import PASS_TURN
 from durable_retry.features.outbox.names import OUTBOX, outbox_instance
 from durable_retry.features.outbox.rules.outbox import delivery_of, event_id_for
+from durable_retry.features.retention import rounds
+from durable_retry.features.retention.names import RETENTION
 from durable_retry.features.standstill.checks import look_at_checks
 from durable_retry.features.standstill.names import PASS_QUEUE, QUEUE_CHECK
 from durable_retry.features.standstill.rules import QueueChecks
@@ -53,8 +54,9 @@ from durable_retry.rules.operations.operation import start_input
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.settings.configuration import using
-from durable_retry.upkeep import failures, rounds
+from durable_retry.upkeep import failures
 from durable_retry.upkeep.failures import Recovery, recover
+from durable_retry.upkeep.rounds import MAINTENANCE_EVERY
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.names import BULK_ACTION
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput
@@ -517,9 +519,7 @@ async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
 
     await until(is_lost)
     for times in (1, 2):
-        await rounds.look_at(
-            hub.binding, rounds.RetentionKind.RESULTS, now + times * rounds.MAINTENANCE_EVERY
-        )
+        await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now + times * MAINTENANCE_EVERY)
         await until(lambda: checks_are_through(hub))
     part = rounds.RetentionPart(rounds.RetentionKind.RESULTS, 0)
     ended = await hub.binding.wait_for_end(part.instance_id, 30)

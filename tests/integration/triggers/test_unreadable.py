@@ -19,6 +19,7 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.features.handlers import registry
 from durable_retry.features.order.store import lane_id
 from durable_retry.features.outbox.sending import sweep
+from durable_retry.features.retention.histories import remove_record
 from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
 from durable_retry.hub.instance_lists import note_created
 from durable_retry.hub.orchestrations import listed_names
@@ -27,7 +28,6 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import of_operation
 from durable_retry.runtime import sharing
 from durable_retry.settings.configuration import using
-from durable_retry.upkeep.histories import remove_record
 from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts

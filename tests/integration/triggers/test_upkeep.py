@@ -28,6 +28,9 @@ from durable_retry.dead_letters.records import (
 from durable_retry.features.dead_letter_lists.pages import count_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox.index_store import note_pending
+from durable_retry.features.retention import removal as retention
+from durable_retry.features.retention import rounds as retaining
+from durable_retry.features.retention.rounds import RetentionKind, RetentionPart, look_at, remove_past
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.entities import read_record
@@ -38,17 +41,9 @@ from durable_retry.rules.dead_letters.record import Status, archived, restored
 from durable_retry.runtime import clock
 from durable_retry.settings.app import RetentionSettings
 from durable_retry.storage import tables
-from durable_retry.upkeep import removal as retention
 from durable_retry.upkeep import rounds as maintenance
-from durable_retry.upkeep.rounds import (
-    ROUND_EVERY,
-    RetentionKind,
-    RetentionPart,
-    finish_left_over,
-    look_at,
-    remove_past,
-    run_maintenance,
-)
+from durable_retry.upkeep.removal import ROUND_EVERY
+from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
 from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts
 from durable_retry_console.alerts.settings import AlertSettings
@@ -78,7 +73,7 @@ def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     chosen, kept = AlertSettings(**(ONE_AT_MOST | of_alerts)), RetentionSettings(**of_retention)
     for module in (alerts, health):
         monkeypatch.setattr(module, "alert_settings", lambda: chosen)
-    monkeypatch.setattr(maintenance, "retention_settings", lambda: kept)
+    monkeypatch.setattr(retaining, "retention_settings", lambda: kept)
 
 
 async def keep(number: int) -> str:
@@ -212,7 +207,7 @@ async def test_what_a_look_leaves_is_removed_by_an_orchestration(
     await many_archived(monkeypatch)
     part = RetentionPart(RetentionKind.DEAD_LETTERS, 0)
     hub.answer = lambda _name, _given: len(hub.activities) < 3
-    seconds = itertools.count(step=maintenance.LOOK_SECONDS)
+    seconds = itertools.count(step=retaining.LOOK_SECONDS)
     with clock.reading(clock.now, lambda: next(seconds)):
         await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 3
@@ -236,7 +231,7 @@ async def test_a_step_that_fails_ends_the_orchestration_and_the_next_look_starts
 
     hub.answer = answer
     for calls in (1, 2):
-        with clock.reading(clock.now, partial(next, itertools.count(step=maintenance.LOOK_SECONDS))):
+        with clock.reading(clock.now, partial(next, itertools.count(step=retaining.LOOK_SECONDS))):
             await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
         assert (
             await hub.binding.wait_for_end(RetentionPart(RetentionKind.DEAD_LETTERS, 0).instance_id, 20)

@@ -39,8 +39,9 @@ async def test_a_run_ends_before_the_host_would_end_its_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(platform_retries, "function_timeout_seconds", lambda: 0.02)
-    monkeypatch.setattr(timers, "clean_records", lambda *_: asyncio.Event().wait())
-    await fired(timers.record_cleaning)
+    monkeypatch.setattr(timers, "registration", lambda: SimpleNamespace(wants=lambda _: False))
+    monkeypatch.setattr(timers, "run_maintenance", lambda *_: asyncio.Event().wait())
+    await fired(timers.maintenance)
     assert [line.getMessage() for line in caplog.records] == [
         "retry_watch: its time is up; the next run goes on"
     ]
@@ -79,6 +80,7 @@ async def test_maintenance_runs_also_when_the_queue_of_poison_cannot_be_read(
 
 
 async def test_a_mistake_in_a_timer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "clean_records", AsyncMock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(timers, "plugins", tuple)
     with pytest.raises(KeyError):
-        await fired(timers.record_cleaning)
+        await fired(timers.watch)

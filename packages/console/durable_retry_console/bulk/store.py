@@ -3,7 +3,7 @@
     PK <id of the action>   RK <newest first>-<place in its batch>
 
 An activity writes the items of its batch in one transaction after it did them. Its keys come from its input,
-so an activity that runs again replaces what it wrote before. `upkeep.removal` removes the
+so an activity that runs again replaces what it wrote before. `features.retention` removes the
 rows after the history of the action.
 """
 

@@ -3,13 +3,12 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
+from durable_retry.features.retention.histories import PURGED_AT_ONCE, remove_record
 from durable_retry.operations.status import document_of
 from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.upkeep.failures import purge_operation
-from durable_retry.upkeep.histories import PURGED_AT_ONCE, remove_record
-from durable_retry.upkeep.removal import Past
-from durable_retry.upkeep.rounds import Kind
+from durable_retry.upkeep.removal import Kind, Past
 from durable_retry_console.index.reconcile import keep_gone
 from durable_retry_console.index.store import OperationEntry, OperationList, remove_older
 

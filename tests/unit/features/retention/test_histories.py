@@ -8,13 +8,13 @@ import pytest
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.base.names import OperationState
+from durable_retry.features.retention import histories
+from durable_retry.features.retention.histories import remove_record
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History
-from durable_retry.upkeep import histories
-from durable_retry.upkeep.histories import remove_record
 from tests.support.builders import NOON, an_operation
 
 DAY = timedelta(days=1)

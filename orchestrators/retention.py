@@ -1,11 +1,11 @@
-"""The orchestration of upkeep: it removes what is past its time."""
+"""The orchestration of retention: it removes what is past its time."""
 
 from typing import Any, Final
 
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.base.names import REMOVE_PAST, RETENTION
+from durable_retry.features.retention.names import REMOVE_PAST, RETENTION
 from durable_retry.hub.turns import Signals, Turns
 from durable_retry.settings.configuration import function_name
 

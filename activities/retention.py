@@ -1,11 +1,12 @@
-"""The activity that keeps the app small: retention."""
+"""The activity that removes what is past its time."""
 
 from typing import Any
 
+from durable_retry.features.retention.rounds import RetentionPart
+from durable_retry.features.retention.rounds import remove_past as remove
 from durable_retry.hub.binding import TaskHub
 from durable_retry.runtime import clock
-from durable_retry.upkeep.rounds import STEP_SECONDS, RetentionPart
-from durable_retry.upkeep.rounds import remove_past as remove
+from durable_retry.upkeep.rounds import STEP_SECONDS
 
 
 async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
