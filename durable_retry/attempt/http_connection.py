@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from itertools import filterfalse
 from typing import Any, Final, cast, override
 
 import httptools
@@ -30,7 +31,8 @@ _FINAL_STATUS: Final = 200
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own.
-_FIELD_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+# NUL parts name and value until both are checked: a colon in a name would move where the value begins.
+_FIELD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\x00[^\x00\r\n]*\r\n")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
 
@@ -326,11 +328,8 @@ def request_head(request: httpx.Request) -> tuple[bytes, bool]:
     method, target = request.method.encode("ascii", "replace"), request.url.raw_path
     if not _TOKEN.fullmatch(method) or method == b"CONNECT" or not _TARGET.fullmatch(target):
         raise httpx.LocalProtocolError(f"illegal request line: {request.method} {target!r}")
-    lines = [b"%b %b HTTP/1.1" % (method, target)]
-    is_chunked = False
-    for name, value in request.headers.raw:
-        if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
-            raise httpx.LocalProtocolError(f"illegal header {name!r}")
-        is_chunked = is_chunked or name.lower() == b"transfer-encoding"
-        lines.append(b"%b: %b" % (name, value))
-    return b"\r\n".join([*lines, b"", b""]), is_chunked
+    fields = [b"%b\0%b\r\n" % header for header in request.headers.raw]
+    if illegal := next(filterfalse(_FIELD.fullmatch, fields), None):
+        raise httpx.LocalProtocolError(f"illegal header {illegal.partition(b'\0')[0]!r}")
+    head = b"%b %b HTTP/1.1\r\n%b\r\n" % (method, target, b"".join(fields).replace(b"\0", b": "))
+    return head, b"\r\ntransfer-encoding: " in head.lower()

@@ -26,7 +26,10 @@ def unimportable() -> str:
 def imported(reference: str) -> Any:
     """Import a module and return what it has: `durable_retry.upkeep.routes:routes`."""
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(_module(module), name)
+
+
+_module: Final = cache(import_module)
 
 
 @cache

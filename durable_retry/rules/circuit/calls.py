@@ -75,7 +75,7 @@ class SlidingWindow(JsonShape):
         """Return the totals at this instant; buckets of the future do not count yet."""
         newest = self._bucket_number(at)
         # A machine whose clock is ahead fills buckets of the future.
-        return _sum_of_counts(counts for number, counts in self.trimmed(at).buckets if number <= newest)
+        return _sum_of_counts([counts for number, counts in self.trimmed(at).buckets if number <= newest])
 
     def rows(self, at: datetime) -> list[tuple[datetime, Counts]]:
         """Return the ten buckets up to this instant, oldest first: where each begins, and its counts."""
@@ -98,7 +98,7 @@ class SlidingWindow(JsonShape):
 
     def everything(self) -> Counts:
         """Return the totals of all buckets, whatever the time."""
-        return _sum_of_counts(counts for _, counts in self.buckets)
+        return _sum_of_counts([counts for _, counts in self.buckets])
 
     def _bucket_number(self, at: datetime) -> int:
         return to_ms(at) // self.bucket_ms

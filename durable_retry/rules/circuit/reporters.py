@@ -350,7 +350,7 @@ class ReportBuffer:
 
     def _may_trip(self) -> bool:
         """Whether its failures may open the circuit, if the other workers hold back as much."""
-        mine = sum((sent.window.everything() for sent in self._sent), self._window.everything())
+        mine = sum([sent.window.everything() for sent in self._sent], self._window.everything())
         shared, workers, in_a_row = NO_CALLS, 1, 0
         if self._snapshot is not None:
             shared, in_a_row = self._snapshot.counts, self._snapshot.failures_in_a_row
