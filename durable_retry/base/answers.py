@@ -11,6 +11,7 @@ that one which cannot be read is shown as what is known of it, with the reason, 
 
 import json
 from collections.abc import Callable, Mapping
+from operator import not_
 from typing import Annotated, Any, Final, Self, override
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
@@ -66,9 +67,8 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:_REASON_CHARS] if text else type(error).__name__
 
 
-def is_empty(value: object) -> bool:
-    """Return whether a member has nothing to say: the test of members that are left out then."""
-    return not value
+is_empty: Final = not_
+"""Whether a member has nothing to say: the test of members that are left out then."""
 
 
 def left_out(description: str) -> Any:

@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import partial
+from operator import is_
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -383,7 +385,7 @@ def _schema_of_row(cls: type[Any]) -> CoreSchema:
 
     def write(record: Any, to_object: Callable[[Any], dict[str, Any]]) -> list[Any]:
         written = to_object(record)
-        row = [written.get(name) for name in names]
+        row = [*map(written.get, names)]
         while row[-1] is None:
             row.pop()
         return row
@@ -410,6 +412,5 @@ def is_same_json(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
 
 
-def is_none(value: Any) -> bool:
-    """Return whether a member is None: the test of members that are left out then."""
-    return value is None
+is_none: Final = partial(is_, None)
+"""Whether a member is None: the test of members that are left out then, some sixty for each operation."""

@@ -438,7 +438,9 @@ def _state_with_decision(
     history: History, admission: AdmissionState, decision: Decision
 ) -> tuple[RetryState, Decision]:
     due_at = decision.until if isinstance(decision, Wait) else None
-    return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
+    if due_at is not None and admission.due_at is None:
+        admission = replace(admission, due_at=due_at)
+    return RetryState(history, admission, due_at), decision
 
 
 def _with_wait(history: History, decision: Decision, now: datetime) -> History:

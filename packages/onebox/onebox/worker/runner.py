@@ -9,8 +9,7 @@ import asyncio
 import logging
 import random
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -104,19 +103,6 @@ def watch_runtime_logger() -> None:
     logger.setLevel(logging.WARNING)
     if not any(isinstance(each, _TakeException) for each in logger.filters):
         logger.addFilter(_TakeException())
-
-
-@contextmanager
-def caught_exceptions() -> Iterator[list[Caught]]:
-    """Collect what the runtime logs within this context (and task)."""
-    box: list[Caught] = []
-    token = _caught.set(box)
-    try:
-        yield box
-    finally:
-        _caught.reset(token)
-        for each in box:
-            each.error.__traceback__ = each.frames
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -282,7 +268,9 @@ class Runner:
         retry: Retry,
         trace: Trace,
     ) -> Result:
-        with caught_exceptions() as caught:
+        caught: list[Caught] = []  # what the runtime logs within this context (and task)
+        token = _caught.set(caught)
+        try:
             run = invocation_request_native(
                 invocation_id,
                 function.function_id,
@@ -294,18 +282,21 @@ class Runner:
                 max_retry_count=retry.max_count,
                 retry_exception=_rpc_exception(retry.error),
             )
-            try:
-                ok, returned, outputs, error_text, error_trace = await (
-                    run if self._limit is None else self._limit.run(run)
-                )
-            except TimeoutError:
-                raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
-            except BaseException as escaped:
-                # What would end a task or an event loop fails the function alone. An app may leak the
-                # cancellation of something that it awaited, or call sys.exit.
-                if _is_from_outside(escaped):
-                    raise
-                raise FunctionFailedError(failure_of(escaped)) from None
+            ok, returned, outputs, error_text, error_trace = await (
+                run if self._limit is None else self._limit.run(run)
+            )
+        except TimeoutError:
+            raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
+        except BaseException as escaped:
+            # What would end a task or an event loop fails the function alone. An app may leak the
+            # cancellation of something that it awaited, or call sys.exit.
+            if _is_from_outside(escaped):
+                raise
+            raise FunctionFailedError(failure_of(escaped)) from None
+        finally:
+            _caught.reset(token)
+            for each in caught:
+                each.error.__traceback__ = each.frames
         if ok:
             return Result(returned, dict(outputs))
         failure = (
