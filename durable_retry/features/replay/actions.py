@@ -303,7 +303,7 @@ async def replay_dead_letter(
 async def replay_unedited(
     hub: TaskHub, dead_letter_id: str, note: str | None, now: datetime, **replay: Any
 ) -> StartedReplay:
-    """As `replay_dead_letter`, for a feature that needs nothing of this one."""
+    """Replay one as it was; see `replay_dead_letter`. For features, which import nothing of this one."""
     return await replay_dead_letter(hub, dead_letter_id, ReplayBody(note=note), now, **replay)
 
 
