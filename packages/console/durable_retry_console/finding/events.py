@@ -35,8 +35,17 @@ async def _read_events(
 
 
 def _found(event: OutboxEvent) -> FoundItem:
-    more = {"id": event.event_id, "name": event.type, "status": event.state, "error": event.detail}
-    return FoundItem.taken_from(event, **more, type=FoundType.EVENT)
+    return FoundItem(
+        type=FoundType.EVENT,
+        id=event.event_id,
+        name=event.type,
+        status=event.state,
+        dependency=event.dependency,
+        operation_id=event.operation_id,
+        error=event.detail,
+        created_at=event.created_at,
+        unreadable=event.unreadable,
+    )
 
 
 LISTS: Final = {

@@ -168,6 +168,12 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     return lists
 
 
+async def test_an_event_is_shown_without_the_count_of_its_attempts(lists: Lists) -> None:
+    lists.events[EventState.SENT] = [event(1, 1, EventState.SENT, attempt_count=3)]
+    (found,) = (await search(TaskHub(""), Question(kind=FoundType.EVENT), limit=5, cursor=None)).items
+    assert (found.id, found.name, found.attempt_count) == ("op-1-1", "charge.completed", None)
+
+
 async def pages(question: Question, limit: int = 50) -> list[list[str]]:
     found, cursor = [], None
     while True:
