@@ -9,7 +9,8 @@ settings allow.
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, and what its own first attempts earned since. So the workers
 together overdraw by less than one token each per copy, and later retries wait for that debt. Where a share is
-used up and tokens are left, a retry asks again: the next copy shows what the others took. So does one whose
+used up and tokens are left, a retry asks again: the next copy shows what the others took. It need not where
+what is left and the least rate pay for it before that, although all take as many. One asks again, too, whose
 turn depends by more than `SURE_SECONDS` on what they take meanwhile, when it may come at the earliest: where
 one worker has all retries, each would else wait for as many turns as there are workers.
 
@@ -25,7 +26,7 @@ token of a retry that will never be made comes back. Nothing is promised for lat
 so what is lost with an operation that was terminated is soon paid.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 from typing import Annotated, Final, Literal
@@ -198,14 +199,13 @@ def budget_allows(
     spent_here = taken_here - settings.ratio * first_attempts_here
     if spent_here + 1.0 <= share:
         return BudgetAllowed()
-    is_left = snapshot.tokens - spent_here >= 1.0
-    if taken_as_newcomer is not None or is_left:
-        # The next copy shows the tokens, as far as the others leave them.
-        # That of a newcomer shows them when it has been counted for a second.
-        latest_at = snapshot.taken_at if taken_as_newcomer is None else now
-        again_at = max(now, _next_copy_at(latest_at, operation_id))
-        return BudgetPostponed(until=again_at, reserved=False, is_left=is_left or None)
-    return _turn_after_debt(snapshot, now, spent_here + asking_again_here, settings, operation_id)
+    is_left = snapshot.tokens - spent_here >= 1.0 or None
+    if taken_as_newcomer is not None:
+        # A copy shows the tokens, as far as the others leave them, when it has been counted for a second.
+        again_at = max(now, _next_copy_at(now, operation_id))
+        return BudgetPostponed(again_at, reserved=False, is_left=is_left)
+    turn = _turn_after_debt(snapshot, now, spent_here + asking_again_here, settings, operation_id)
+    return turn if turn.reserved else replace(turn, is_left=is_left)
 
 
 def _turn_after_debt(
@@ -223,15 +223,18 @@ def _turn_after_debt(
     own = before_elsewhere + deterministic_fraction("budget", operation_id) * among
     missing = 1.0 - snapshot.tokens + before_here
     seconds = _seconds_to_earn(missing + own, snapshot, settings)
-    if before_elsewhere <= SURE_SECONDS * per_second and seconds <= PROMISED_SECONDS:
+    next_copy_at = max(now, _next_copy_at(snapshot.taken_at, operation_id))
+    until_next_copy = (next_copy_at - snapshot.taken_at).total_seconds()
+    # It would ask the next copy for what is paid for by then without a first attempt, whatever it shows.
+    is_paid = missing + own <= until_next_copy * settings.minimum_per_second
+    is_sure = is_paid or before_elsewhere <= SURE_SECONDS * per_second
+    if is_sure and seconds <= PROMISED_SECONDS:
         return BudgetPostponed(max(now, snapshot.taken_at + timedelta(seconds=seconds)), reserved=True)
     earliest_seconds = _seconds_to_earn(missing, snapshot, settings)
     if earliest_seconds > PROMISED_SECONDS:
         return _ask_again(now, PROMISED_SECONDS / 2, operation_id)
     earliest_at = snapshot.taken_at + timedelta(seconds=earliest_seconds)
-    return BudgetPostponed(
-        until=max(now, earliest_at, _next_copy_at(snapshot.taken_at, operation_id)), reserved=False
-    )
+    return BudgetPostponed(until=max(earliest_at, next_copy_at), reserved=False)
 
 
 def _seconds_to_earn(tokens: float, snapshot: BudgetSnapshot, settings: RetryBudgetSettings) -> float:

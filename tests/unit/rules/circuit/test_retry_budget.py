@@ -111,6 +111,23 @@ def test_workers_share_evenly_what_they_see() -> None:
     assert isinstance(ask(snapshot, taken_here=3), BudgetPostponed)
 
 
+def test_what_is_paid_for_before_the_next_copy_need_not_ask_that() -> None:
+    """10 tokens are three for each of three workers, and one more that another is paid for beside."""
+    snapshot = read(Budget(), 0, reporters=3)
+    answers = [ask(snapshot, taken_here=3, operation_id=f"op-{n}") for n in range(99)]
+    postponed = [answer for answer in answers if isinstance(answer, BudgetPostponed)]
+    promised = [answer.until for answer in postponed if answer.reserved]
+    assert 50 < len(promised) < 80
+    assert max(promised) < after(1.5)
+    assert sum(answer.is_left is True for answer in postponed) == 99 - len(promised)
+    assert asks_again(ask(snapshot, taken_here=4))
+
+
+def test_what_first_attempts_alone_would_pay_for_before_the_next_copy_asks_that() -> None:
+    """After a burst there are 58 tokens, and 6.4 more are expected each second that do not come."""
+    assert asks_again(ask(BudgetSnapshot(58.0, 6.4, 2, NOON), taken_here=31))
+
+
 def test_a_share_below_one_token_is_one() -> None:
     snapshot = read(Budget(), 0, reporters=99)
     assert ask(snapshot) == BudgetAllowed()
