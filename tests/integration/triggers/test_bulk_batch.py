@@ -28,6 +28,7 @@ from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
 from durable_retry.rules.circuit.breaker import ManualControl
+from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.config.dependencies_file import Config
@@ -481,6 +482,28 @@ async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubSta
     held = await held_until(hub.binding, "payments")
     assert held is not None
     assert timedelta(0) < held - clock.now() <= RECHECK
+
+
+async def test_a_hold_that_ends_late_is_looked_at_again_since_somebody_may_end_it(hub: TaskHubStage) -> None:
+    await change_circuit(hub, ManualControl.OPEN, 86_400)
+    held = await held_until(hub.binding, "payments")
+    assert held is not None
+    assert held - clock.now() <= timedelta(seconds=CircuitSettings().max_break_seconds)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_hold_of_everything_leaves_all_dead_letters(hub: TaskHubStage, *, enabled: bool) -> None:
+    hub.answer = failing(0)
+    ids = await kept(2)
+    dependency = replace(dependencies().dependencies["payments"], circuit=CircuitSettings(enabled=enabled))
+    with using(Config({"payments": dependency})):
+        circuit, now = CircuitEntity(hub.binding, "payments"), clock.now()
+        await circuit.freeze(Freeze(now, now, "ada", "a drill"))
+        async with asyncio.timeout(60):
+            while (await circuit.read()).freeze is None:  # noqa: ASYNC110 # asks another process
+                await asyncio.sleep(0.02)
+        step = await batch(hub, ids)
+    assert (step.started, step.left) == (0, tuple(ids))
 
 
 async def test_what_has_no_circuit_is_not_held(hub: TaskHubStage) -> None:

@@ -55,10 +55,11 @@ _FOR_ALL_KEYS: Final = frozenset({CircuitState.FORCED_OPEN, CircuitState.DISABLE
 async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None = None) -> datetime | None:
     """Return until when replays wait for the circuit that they pass; None unless it is open or paused.
 
-    A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
+    A hold of everything counts for a dependency without a circuit, too. A circuit that cannot be read delays
+    nothing: the operation checks it before its first attempt.
     """
     dependency = find_dependency(dependency_name)
-    if dependency is None or not dependency.circuit.enabled:
+    if dependency is None:
         return None
     now = clock.now()
 
@@ -72,8 +73,12 @@ async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None =
             seen = await snapshot(limit_key)
     except (errors.TaskHubUnavailableError, ValueError):
         return None
+    if seen.frozen is None and not dependency.circuit.enabled:
+        return None
     if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
-        return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
+        # Somebody may end a hold sooner than it would end by itself.
+        longest = timedelta(seconds=dependency.circuit.max_break_seconds)
+        return max(min(seen.retry_at or now + RECHECK, now + longest), now + _SHORTEST)
     if seen.throttled_until is not None:
         return max(seen.throttled_until, now + _SHORTEST)
     return None
