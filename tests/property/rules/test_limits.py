@@ -162,6 +162,28 @@ def test_a_slot_goes_on_where_those_that_were_told_of_it_are_gone(
     assert crowd.starts[-1] <= seconds, "nobody waits until it asks by itself"
 
 
+@BACKENDS
+@pytest.mark.parametrize("gone", [0.5, 0.9])
+def test_the_other_slots_go_on_too_where_most_of_those_that_wait_are_gone(
+    backend: Backend, gone: float
+) -> None:
+    """One that flows by itself is no sign that somebody comes for the others."""
+
+    def seconds(*, says_so: bool) -> float:
+        crowd = Crowd(LimitSettings(max_concurrency=5), backend=backend)
+        for number in range(1_000):
+            crowd.arrive(1, number / 500, holds=1.0)
+        crowd.run(4.0)
+        waiting = [each for each in crowd.attempts if each.is_waiting]
+        crowd.cancel(crowd.draw.sample(waiting, int(gone * len(waiting))), 4.0, says_so=says_so)
+        crowd.run()
+        assert all(each.is_gone or each.started is not None for each in crowd.attempts)
+        assert mean(each.asks for each in crowd.attempts if not each.is_gone) <= 3.5
+        return crowd.starts[-1] - 4.0
+
+    assert seconds(says_so=False) <= 1.5 * seconds(says_so=True), "it took up to five times as long"
+
+
 LIMITS = st.builds(LimitSettings, st.integers(0, 6), st.sampled_from([0.0, 0.0, 0.4, 1.0, 1.9, 6.0]))
 KEYS = st.sampled_from([None, "a", "b", "c"])
 WEIGHTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1)

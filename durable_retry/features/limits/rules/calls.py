@@ -2,26 +2,25 @@
 
 Those who wait there need not ask in time. A slot comes with the names of those that are next (`Slot.calls`),
 and whoever gives it back tells them, for entities send no events. Where fewer come than slots are free, such
-as when those that were called have left, the entity starts an orchestration that tells more. What nobody
-comes for is noticed by the entity itself, which sends itself a signal (`next_look`): those it had called are
-taken for gone, and each time four times as many are called as before.
+as when those that were called have left, the entity starts an orchestration that tells more. Who is told and
+does not ask is noticed by the entity itself, which sends itself a signal (`next_look`): they are taken for
+gone, and so many more are called that as many come as slots are free.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 from durable_retry.base.json_forms import from_ms, to_ms
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, Place
-from durable_retry.features.limits.rules.state import Limiter
+from durable_retry.features.limits.rules.state import LATE, LEAST_PART, Limiter
 
 KEPT_LINE: Final = 1_000
 """Waiters without a place that a state remembers, about 36 KB: they are called when no place is left."""
-MOST_MISSED: Final = 3
-"""No more are called after so many looks at which nobody had come."""
-_GROWTH: Final = 4
+_GONE_AT_LEAST: Final = 13
+"""Where nobody came at all, so many count as gone: the part of those that come is a fourth of before."""
 LEAST_TOLD_SECONDS: Final = 120.0
 """One that will be told of a free slot keeps its place, and does not ask by itself, for so long at least."""
 
@@ -29,44 +28,58 @@ LEAST_TOLD_SECONDS: Final = 120.0
 def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | None]:
     """Choose who is told when the slot that an attempt is to get is given back.
 
-    As many are called as there are slots, so that one that does not come leaves no slot free for long.
+    As many are called as there are slots, so that one that does not come leaves no slot free for long, and
+    one at least.
     """
     if own.waiter is None:
         return limiter, None
-    wanted = max(limiter.pool, 1) * _GROWTH ** (limiter.missed or 0) - limiter.called.total()
-    limiter, calls = _with_called(limiter, wanted)
+    wanted = int(max(limiter.pool, 1) / limiter.sure_part) - limiter.called.total()
+    limiter, calls = _with_called(limiter, max(wanted, 1), own.name)
     return limiter, calls or None
 
 
 def successors(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
-    """Call as many as slots are free for which nobody comes: who comes is called, or asks soon by itself."""
-    soon_ms = to_ms(_now(limiter) + limiter.patience)
-    coming = sum(1 for place in limiter.places if place.is_called or place.asks_ms <= soon_ms)
-    return _with_called(limiter, limiter.free - coming)
+    """Call as many as slots are free for which nobody comes: who is told does, or asks soon by itself."""
+    soon_ms, part = to_ms(_now(limiter) + limiter.patience), limiter.sure_part
+    told = sum(1 for place in limiter.places if place.is_told)
+    soon = sum(1 for place in limiter.places if not place.is_told and place.asks_ms <= soon_ms)
+    return _with_called(limiter, int((limiter.free - soon) / part) - told)
 
 
 def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, ...]]:
-    """Look after free slots; call others where nobody came for them."""
+    """Take those that were told and have not asked for gone; call others for what they left free."""
     limiter, now = limiter.at(received_at)
-    limiter, missed = replace(limiter, looks_at=None), limiter.missed or 0
-    if limiter.free <= 0 or not limiter.is_unused(limiter.moved_at, now):
-        return replace(limiter, missed=max(missed - 1, 0) or None), ()
-    left = tuple(place for place in limiter.places if not place.is_called)
-    gone = [place.waiter for place in limiter.places if place.is_called and place.waiter]
-    # Their messages may be late, so they are told once more, after all others.
-    line = (*limiter.line, *gone)[:KEPT_LINE] if missed == 0 else limiter.line
-    limiter = replace(limiter, places=left, line=line, missed=min(missed + 1, MOST_MISSED))
-    return _with_called(limiter, limiter.free * _GROWTH ** (missed + 1))
+    gone, left = list[Place](), list[Place]()
+    for place in limiter.live_places(now):
+        (gone if place.is_told and place.asks_ms <= to_ms(now) else left).append(place)
+    # Their messages may be late, so those that were not behind are told once more, after all others.
+    again = (place.waiter for place in gone if place.name and place.waiter)
+    line = (*limiter.line, *again)[:KEPT_LINE]
+    is_unused = gone and limiter.free > 0 and limiter.is_unused(limiter.moved_at, now)
+    limiter = limiter.seen(gone=max(len(gone), _GONE_AT_LEAST) if is_unused else len(gone))
+    seen = replace(limiter, looks_at=None, places=tuple(left), line=line)
+    return _with_all_told(seen) if seen.came == LEAST_PART else successors(seen)
+
+
+def _with_all_told(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
+    """Tell all that wait, and forget them: those that are not gone ask again."""
+    left = tuple(place for place in limiter.places if place.is_called or place.waiter is None)
+    told = (place.waiter for place in limiter.places if place.waiter and not place.is_called)
+    return replace(limiter, places=left, line=(), came=None), (*told, *limiter.line)
 
 
 def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
     """Return when the entity is to look; None where nobody waits to be told, and where it looks before."""
     if not limiter.line and all(place.waiter is None for place in limiter.places):
-        return replace(limiter, missed=None), None
+        return replace(limiter, came=None), None
     now = _now(limiter)
-    comes = limiter.free > 0 and (limiter.line or limiter.called or any(_callable(limiter)))
-    at = now + limiter.patience if comes else limiter.leases.first_end(now)
-    if at is None or (limiter.looks_at is not None and now < limiter.looks_at <= at):
+    told = [from_ms(place.asks_ms) for place in limiter.places if place.is_told]
+    comes = told or (limiter.free > 0 and (limiter.line or any(_callable(limiter))))
+    soon = min((end for end in told if end > now), default=now + limiter.patience)
+    at = soon if comes else limiter.leases.first_end(now)
+    planned = limiter.looks_at
+    # One that is late is under way, and each message until it comes would else ask for another.
+    if at is None or (planned is not None and planned <= at and now < planned + LATE):
         return limiter, None
     return replace(limiter, looks_at=at), at
 
@@ -85,14 +98,23 @@ def _callable(limiter: Limiter) -> Iterator[Place]:
             yield place
 
 
-def _with_called(limiter: Limiter, wanted: int) -> tuple[Limiter, tuple[str, ...]]:
-    """Call so many of those that wait: those that have a place, then those behind, who get one by it."""
+def _with_called(limiter: Limiter, wanted: int, told_by: str = "") -> tuple[Limiter, tuple[str, ...]]:
+    """Call so many of those that wait: those that have a place, then those behind, who get one by it.
+
+    Args:
+        told_by: The lease whose end tells them; "" where they are told by now.
+    """
     called = list(islice(_callable(limiter), max(wanted, 0)))
-    names = {place.name for place in called}
-    places = [replace(place, is_called=True) if place.name in names else place for place in limiter.places]
-    behind = limiter.line[: max(min(wanted - len(called), KEPT_PLACES - len(places)), 0)]
-    now_ms = to_ms(_now(limiter))
-    until_ms = now_ms + round(LEAST_TOLD_SECONDS * 1_000)
-    places += (Place(now_ms, "", until_ms, waiter=waiter, is_called=True) for waiter in behind)
+    behind = limiter.line[: max(min(wanted - len(called), KEPT_PLACES - len(limiter.places)), 0)]
+    now = _now(limiter)
+    now_ms, until_ms = to_ms(now), to_ms(now + timedelta(seconds=LEAST_TOLD_SECONDS))
+    new = (Place(now_ms, "", until_ms, waiter=waiter) for waiter in behind)
     calls = (*(place.waiter for place in called if place.waiter), *behind)
-    return replace(limiter, places=tuple(places), line=limiter.line[len(behind) :]), calls
+
+    def after(place: Place) -> Place:
+        if place.waiter not in calls:
+            return place
+        return replace(place, told_by=told_by) if told_by else place.told(now + limiter.patience)
+
+    places = tuple(after(place) for place in (*limiter.places, *new))
+    return replace(limiter, places=places, line=limiter.line[len(behind) :]), calls

@@ -57,7 +57,24 @@ class Place(JsonRow):
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
     waiter: str | None = None  # the instance that is told when a slot is free; None for nobody
-    is_called: bool | None = None  # whether it will be told, when a slot that is lent is given back
+    # The lease whose end tells it that a slot is free, "" when it is told; None for one that is not called.
+    told_by: str | None = None
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it is told of a free slot, or will be."""
+        return self.told_by is not None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is told of a free slot, and is to ask until `asks_ms`."""
+        return self.told_by == ""
+
+    def told(self, until: datetime | None) -> "Place":
+        """Return it when it is told of a free slot, and is to ask until an instant; None: nobody tells it."""
+        return (
+            replace(self, told_by=None) if until is None else replace(self, told_by="", asks_ms=to_ms(until))
+        )
 
     def is_of(self, name: str, waiter: str | None) -> bool:
         """Whether an attempt has it."""

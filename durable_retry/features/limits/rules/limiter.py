@@ -166,12 +166,13 @@ class _Asking:
         others = tuple(place for place in live if place is not before)
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
         at = next(index for index, place in enumerate(ordered) if place is own)
-        is_called = before is not None and before.is_called is True
+        is_called = before is not None and before.is_called
+        is_told = before is not None and before.is_told
         # While others are called, who asks by itself takes what they leave.
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
         limiter = replace(limiter, places=others, settings=replace(settings, weights=None))
         return cls(
-            limiter.heard(request.asked_at, now).without_waiter(own.waiter),
+            limiter.heard(request.asked_at, now).without_waiter(own.waiter).seen(came=is_told),
             request,
             settings,
             now,
@@ -412,7 +413,7 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
             return limiter
         held_seconds = (now - lease.asked_at).total_seconds()
         lasted = None if slot.lasted_seconds is None else max(slot.lasted_seconds, held_seconds)
-        limiter = replace(limiter.without(lease).with_lasted(lasted), moved_at=now)
+        limiter = replace(limiter.without(lease, now).with_lasted(lasted), moved_at=now)
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))

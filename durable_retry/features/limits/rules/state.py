@@ -20,6 +20,12 @@ LAGS: Final = 3.0
 MOST_LAG_SECONDS: Final = 5.0
 LAG_WEIGHT: Final = 0.1
 """Weight of a message that came sooner than those before it."""
+CAME_WEIGHT: Final = 0.1
+"""Weight of one that was told of a free slot in the part of those that come."""
+LEAST_PART: Final = 0.05
+"""So few come where thirty in a row have not: all that wait are told then, and forgotten until they ask."""
+ALL_CAME: Final = 0.99
+"""From this part on nobody has left: each that comes brings it nearer to all, and never there."""
 HANDOVER: Final = timedelta(seconds=1)
 """After so long with attempts that wait, no worker starts anything of its own accord any more."""
 CROWDED_FOR: Final = timedelta(seconds=3)
@@ -48,7 +54,7 @@ class Limiter(JsonShape):
     settings: ReadLimits | None = None  # of the latest request
     lag_seconds: float | None = None  # for how long a request is under way; None for no time
     looks_at: datetime | None = None  # when it looks after a free slot, see `calls`; None without need
-    missed: int | None = None  # how often nobody came for one; None for never
+    came: float | None = None  # the part of those that were told of one which came; None for all
     # Since when, and until when, attempts had to wait for the rate; None when none has.
     crowded_since: datetime | None = None
     crowded_until: datetime | None = None
@@ -63,10 +69,16 @@ class Limiter(JsonShape):
             current = current.without(lease)
         return current, now
 
-    def without(self, lease: Lease) -> "Limiter":
-        """Return the state when a lease has ended; its request is not granted again."""
+    def without(self, lease: Lease, told_at: datetime | None = None) -> "Limiter":
+        """Return the state when a lease has ended; its request is not granted again.
+
+        Args:
+            told_at: When those that it calls are told of its slot; None where nobody tells them any more.
+        """
         answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
-        return replace(self, leases=self.leases.without(lease.name), answered=answered)
+        until = None if told_at is None else told_at + self.patience
+        places = tuple(place.told(until) if place.told_by == lease.name else place for place in self.places)
+        return replace(self, leases=self.leases.without(lease.name), answered=answered, places=places)
 
     def with_lasted(self, seconds: float | None) -> "Limiter":
         """Return the state when an attempt has ended that took so long; None where none was made."""
@@ -80,6 +92,17 @@ class Limiter(JsonShape):
         """Return the state without one that waits and has no place; None is nobody."""
         line = (other for other in self.line if other != waiter)
         return self if waiter is None else replace(self, line=tuple(line))
+
+    def seen(self, *, came: int = 0, gone: int = 0) -> "Limiter":
+        """Return the state when so many of those that were told of a free slot have come, or did not."""
+        part = (self.came or 1.0) * (1 - CAME_WEIGHT) ** gone
+        part = max(round(1 - (1 - part) * (1 - CAME_WEIGHT) ** came, 3), LEAST_PART)
+        return replace(self, came=part if part < ALL_CAME else None)
+
+    @property
+    def sure_part(self) -> float:
+        """The part of those that are told of a free slot which surely comes, for a few may all be gone."""
+        return 1.0 if self.came is None else self.came / (2 - self.came)
 
     def heard(self, asked_at: datetime, now: datetime) -> "Limiter":
         """Return the state when a request has come that was made at an instant."""
@@ -121,9 +144,9 @@ class Limiter(JsonShape):
         return Counter(place.limit_key for place in self.places if place.is_called)
 
     def live_places(self, now: datetime) -> tuple[Place, ...]:
-        """Return the places of those that are not too late."""
+        """Return the places of those that are not too late; a look finds out who was told and is."""
         late_ms = to_ms(now - LATE)
-        return tuple(place for place in self.places if place.asks_ms >= late_ms)
+        return tuple(place for place in self.places if place.is_told or place.asks_ms >= late_ms)
 
     def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
         """Return when the next start may be, by a rate."""

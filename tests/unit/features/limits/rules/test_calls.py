@@ -5,7 +5,6 @@ import pytest
 
 from durable_retry.base.json_forms import to_ms
 from durable_retry.features.limits.rules.calls import (
-    MOST_MISSED,
     calls_of,
     look,
     next_look,
@@ -14,14 +13,12 @@ from durable_retry.features.limits.rules.calls import (
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, Place
 from durable_retry.features.limits.rules.leases import Lease, Leases, mark_of
 from durable_retry.features.limits.rules.settings import KeyLimits, ReadLimits
-from durable_retry.features.limits.rules.state import UNUSED, Limiter
+from durable_retry.features.limits.rules.state import LEAST_PART, UNUSED, Limiter
 from tests.support.builders import NOON, after
 
-LATER_MS = to_ms(after(120))
 
-
-def place(number: int, key: str | None = None, *, is_called: bool | None = None) -> Place:
-    return Place(to_ms(NOON), f"{number}", LATER_MS, None, key, None, f"op-{number}", is_called)
+def place(number: int, key: str | None = None, *, told_by: str | None = None, asks: float = 120) -> Place:
+    return Place(to_ms(NOON), f"{number}", to_ms(after(asks)), None, key, None, f"op-{number}", told_by)
 
 
 def limiter_of(*places: Place, most: int = 2, lent: int = 0, key: str | None = None) -> Limiter:
@@ -66,34 +63,73 @@ def test_those_behind_are_called_when_no_place_is_left_and_get_one() -> None:
 
 
 def test_a_slot_comes_with_as_many_as_there_are_slots_less_those_that_are_called() -> None:
-    limiter = limiter_of(place(1, is_called=True), place(2), place(3), lent=2)
+    limiter = limiter_of(place(1, told_by="lent-00"), place(2), place(3), lent=2)
     called, calls = calls_of(limiter, place(4))
     assert (calls, called_in(called)) == (("op-2",), ["op-1", "op-2"])
+    assert calls_of(called, place(4))[1] == ("op-3",), "one at least"
     assert calls_of(limiter, replace(place(4), waiter=None)) == (limiter, None)
     assert calls_of(limiter_of(), place(4))[1] is None
 
 
-def test_where_nobody_came_four_times_as_many_are_called_each_time() -> None:
-    limiter = limiter_of(*(place(number, is_called=number == 0 or None) for number in range(60)), most=1)
+def test_who_is_called_by_a_slot_comes_for_that_one_when_it_is_given_back() -> None:
+    lease = Lease("lent-00", NOON, 70.0)
+    limiter = limiter_of(place(1, told_by="lent-00"), place(2), most=2, lent=1)
+    assert successors(limiter)[1] == ("op-2",), "it comes for no other"
+    told = limiter.without(lease, after(1))
+    assert told.places[0] == place(1, told_by="", asks=3)
+    assert successors(replace(told, places=told.places[:1]))[1] == ()
+    assert look(limiter, after(71))[1] == ("op-1", "op-2"), "its lease is over, and tells nobody"
+
+
+def test_who_was_told_and_did_not_ask_is_gone_though_others_come_for_other_slots() -> None:
+    waiting = limiter_of(
+        place(1, told_by="", asks=5), place(2, told_by="", asks=2), place(3), place(4), most=3, lent=1
+    )
+    limiter = replace(waiting, moved_at=after(9))
     assert look(limiter, after(1.9))[1] == (), "they may come yet"
-    limiter, first = look(limiter, after(2))
-    assert (len(first), limiter.missed, limiter.line) == (4, 1, ("op-0",)), "it may be late"
-    limiter, second = look(limiter, after(4))
-    assert (len(second), limiter.missed, limiter.line) == (16, 2, ("op-0",)), "these are gone"
-    limiter, third = look(limiter, after(6))
-    assert third[-1] == "op-0", "it is told once more, after all others"
-    limiter = replace(look(limiter, after(8))[0], places=(place(99),))
-    assert limiter.missed == MOST_MISSED
-    assert look(replace(limiter, moved_at=after(9)), after(10))[0].missed == MOST_MISSED - 1
+    limiter, calls = look(limiter, after(2))
+    assert (calls, called_in(limiter), limiter.line) == (("op-3",), ["op-1", "op-3"], ("op-2",))
+    limiter, calls = look(limiter, after(4))
+    assert (calls, limiter.line) == (("op-4",), ("op-2", "op-3")), "it may be late, and is told again"
+    limiter, calls = look(limiter, after(6))
+    assert calls == ("op-2", "op-3", "op-1", "op-4")
+    limiter, calls = look(limiter, after(8))
+    assert (calls, limiter.line) == ((), ()), "nobody is told for ever"
 
 
-def test_after_missed_calls_a_slot_comes_with_more() -> None:
-    limiter = replace(limiter_of(*(place(number) for number in range(20)), lent=2), missed=1)
-    assert len(calls_of(limiter, place(30))[1] or ()) == 8
+def test_where_hardly_anybody_comes_all_are_told_and_forgotten_until_they_ask() -> None:
+    gone = [place(number, told_by="", asks=2) for number in range(28)]
+    untold = replace(place(40), waiter=None)
+    others = [place(41, told_by="lent-00"), place(42), untold]
+    limiter = replace(limiter_of(*gone, *others, most=60, lent=1), came=0.9, line=("op-90",))
+    assert len(look(limiter, after(2))[1]) == 30, "one may come"
+    limiter, calls = look(replace(limiter, came=0.8), after(2))
+    assert calls == ("op-42", "op-90", *(each.waiter for each in gone))
+    assert (limiter.places, limiter.line, limiter.came) == ((others[0], untold), (), None)
+
+
+def test_where_nobody_comes_at_all_few_looks_are_enough_for_all() -> None:
+    limiter = limiter_of(place(0, told_by="", asks=2), *(place(number) for number in range(1, 90)), most=1)
+    numbers = []
+    for seconds in (2, 4, 6):
+        limiter, calls = look(limiter, after(seconds))
+        numbers.append(len(calls))
+    assert numbers == [6, 29, 90]
+
+
+def test_the_fewer_come_the_more_are_called() -> None:
+    limiter = limiter_of(*(place(number) for number in range(100)))
+    assert len(successors(limiter)[1]) == 2
+    limiter = limiter.seen(gone=7)
+    assert (limiter.came, len(successors(limiter)[1])) == (0.478, 6)
+    assert len(calls_of(limiter, place(101))[1] or ()) == 6
+    assert limiter.seen(gone=1_000).came == LEAST_PART
+    assert limiter.seen(came=20).came == 0.937
+    assert limiter.seen(came=40).came is None
 
 
 def test_the_entity_looks_while_somebody_waits_to_be_told() -> None:
-    assert next_look(replace(limiter_of(), missed=2)) == (limiter_of(), None)
+    assert next_look(replace(limiter_of(), came=0.5)) == (limiter_of(), None)
     untold = limiter_of(replace(place(1), waiter=None))
     assert next_look(untold) == (untold, None)
     limiter, at = next_look(limiter_of(place(1)))
@@ -107,7 +143,9 @@ def test_the_entity_looks_while_somebody_waits_to_be_told() -> None:
 def test_after_a_look_that_was_lost_the_next_message_has_it_look() -> None:
     limiter, at = next_look(limiter_of(place(1)))
     assert at == NOON + UNUSED
-    assert next_look(replace(limiter, clock=after(3)))[1] == after(3) + UNUSED
+    late = replace(limiter, clock=after(4.9))
+    assert next_look(late) == (late, None), "it may be under way"
+    assert next_look(replace(limiter, clock=after(5)))[1] == after(5) + UNUSED
 
 
 @pytest.mark.parametrize(
@@ -123,4 +161,6 @@ def test_while_what_is_waited_for_is_lent_it_looks_when_the_first_lease_is_over(
 
 def test_it_looks_after_what_called_ones_left_and_those_behind_too() -> None:
     assert next_look(replace(limiter_of(), line=("op-9",)))[1] == NOON + UNUSED
-    assert next_look(limiter_of(place(1, is_called=True)))[1] == NOON + UNUSED
+    told = limiter_of(place(1, told_by="", asks=1.5), place(2, told_by="", asks=1), lent=2)
+    assert next_look(told)[1] == after(1)
+    assert next_look(replace(told, clock=after(1.5)))[1] == after(1.5) + UNUSED, "the look was lost"

@@ -248,7 +248,7 @@ def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
 
 
 def test_where_nobody_came_for_a_free_slot_who_asks_comes_again_by_itself() -> None:
-    called = Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True)
+    called = Place(0, "called", to_ms(after(20)), waiter="op-8", told_by="")
     free = Limiter(lasted_seconds=4.0, moved_at=NOON, places=(called,))
     assert postponed(free, told(2, at=0.9))[1].seconds == LEAST_TOLD_SECONDS
     assert postponed(free, told(2, at=1.1))[1].seconds == FIRST_SLOT_ASK_SECONDS
@@ -266,7 +266,7 @@ def test_who_cannot_be_told_asks_by_itself() -> None:
 
 
 def test_one_from_behind_that_is_called_has_the_place_of_who_waits_there() -> None:
-    called = Place(to_ms(NOON), "", to_ms(after(120)), waiter="op-2", is_called=True)
+    called = Place(to_ms(NOON), "", to_ms(after(120)), waiter="op-2", told_by="")
     free = Limiter(lasted_seconds=4.0, moved_at=after(3.5), places=(called,))
     limiter, _ = granted(free, told(2, at=4))
     assert limiter.places == ()
@@ -285,7 +285,7 @@ def test_while_requests_are_late_a_free_slot_is_kept_for_longer() -> None:
 
 
 def test_who_asks_by_itself_takes_no_slot_from_one_that_is_called() -> None:
-    called = Place(0, "called", to_ms(after(20)), waiter="op-8", is_called=True)
+    called = Place(0, "called", to_ms(after(20)), waiter="op-8", told_by="")
     own = Place(to_ms(after(0.02)), name_of("op-2:1"), to_ms(after(4)))
     limiter = Limiter(lasted_seconds=4.0, moved_at=after(3.5), places=(called, own))
     assert postponed(limiter, told(2, at=4))[1].ahead == 1
