@@ -80,12 +80,6 @@ class _Execution:
         return self.progress.status is BulkState.STOPPED
 
     @property
-    def resumable_until(self) -> datetime:
-        """Until when somebody can resume it: this instant, unless it is stopped."""
-        stopped_at = self.progress.stopped_at if self.is_stopped else None
-        return self.now if stopped_at is None else stopped_at + RESUMABLE_FOR
-
-    @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
@@ -163,7 +157,9 @@ def _act_on_page(run: _Execution) -> Turns[dict[str, Any] | None]:
     ids, cursor, held = run.given.ids, run.given.cursor, run.given.held
     # What is held must not keep back what is not; beyond a page it does.
     if not ids and (not held or (cursor is not None and len(held) < run.pace.page)):
-        ids, cursor = yield from _next_page(run)
+        request = {"action": run.given.action.value, "filter": run.given.filter, "cursor": cursor}
+        page = yield from run.call(names.BULK_PAGE, request | {"limit": run.pace.page})
+        ids, cursor = tuple(page["ids"]), page["cursor"]
     if ids:
         ids, held_now = yield from _act_on_all(run, ids)
         held += held_now
@@ -175,18 +171,6 @@ def _act_on_page(run: _Execution) -> Turns[dict[str, Any] | None]:
         return (yield from _count_until_over(run))
     run.continue_with(ids=ids, cursor=cursor, held=held)
     return None
-
-
-def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
-    given = run.given
-    request = {
-        "action": given.action.value,
-        "filter": given.filter,
-        "limit": run.pace.page,
-        "cursor": given.cursor,
-    }
-    page = yield from run.call(names.BULK_PAGE, request)
-    return tuple(page["ids"]), page["cursor"]
 
 
 def _act_on_all(
@@ -261,7 +245,9 @@ def _count_until_over(run: _Execution) -> Turns[dict[str, Any] | None]:
     """
     for _ in range(STEPS_PER_HISTORY):
         yield from _count_ends(run)
-        until = run.next_count_at if run.progress.under_way else run.resumable_until
+        stopped_at = run.progress.stopped_at if run.is_stopped else None
+        resumable_until = run.now if stopped_at is None else stopped_at + RESUMABLE_FOR
+        until = run.next_count_at if run.progress.under_way else resumable_until
         if until <= run.now:
             is_running = run.progress.status is BulkState.RUNNING
             return run.show(replace(run.progress, status=BulkState.COMPLETED) if is_running else run.progress)
