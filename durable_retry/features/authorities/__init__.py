@@ -8,5 +8,5 @@ PLUGIN: Final = Plugin(
     name="authorities",
     dependency="durable_retry.features.authorities.authority:AuthorityKeys",
     check="durable_retry.features.authorities.authority:problems_of_files",
-    tls="durable_retry.features.authorities.authority:trust",
+    tls="durable_retry.features.authorities.trust:trust",
 )

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.attempt.http_client import SignInError
 from durable_retry.base.validation import Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.configuration import APP_ROOT
@@ -26,7 +25,7 @@ class AuthorityKeys(Strict):
 
 def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the file of a dependency's authorities."""
-    if (file := _file_of(dependency)) is None:
+    if (file := file_of(dependency)) is None:
         return
     if not file.is_file():
         yield Problem("/ca", f"names no file: {file}")
@@ -37,20 +36,7 @@ def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
         yield Problem("/ca", f"cannot be used: {error}")
 
 
-def trust(dependency: Dependency, context: ssl.SSLContext) -> None:
-    """Let connections to a dependency trust its authorities, too.
-
-    Raises:
-        SignInError: The file cannot be read any more.
-    """
-    if (file := _file_of(dependency)) is None:
-        return
-    try:
-        context.load_verify_locations(file)
-    except OSError as error:
-        raise SignInError(f"the ca of {dependency.name} cannot be read: {error}") from error
-
-
-def _file_of(dependency: Dependency) -> Path | None:
+def file_of(dependency: Dependency) -> Path | None:
+    """Return the file that a dependency names; None where it names none."""
     ca = dependency.keys_of("authorities", AuthorityKeys).ca
     return None if ca is None else APP_ROOT / ca

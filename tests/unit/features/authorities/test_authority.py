@@ -1,12 +1,10 @@
 """The file of a dependency's authorities, and how its mistakes are told."""
 
-import ssl
 from pathlib import Path
 
 import pytest
 
-from durable_retry.attempt.http_client import SignInError
-from durable_retry.features.authorities.authority import problems_of_files, trust
+from durable_retry.features.authorities.authority import problems_of_files
 from durable_retry.rules.config.dependencies_file import ConfigError, parse_config
 from durable_retry.rules.config.dependency import Dependency
 from tests.support.certificates import make_self_signed
@@ -35,16 +33,3 @@ def test_a_file_of_authorities_that_is_missing_or_is_no_pem_is_named(tmp_path: P
 def test_an_empty_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="ca"):
         read('ca = ""')
-
-
-def test_connections_trust_the_authorities_and_say_when_the_file_went(tmp_path: Path) -> None:
-    files = make_self_signed(tmp_path)
-    dependency = read(f'ca = "{files.certificate}"')
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust(read(), context)
-    assert context.get_ca_certs() == []
-    trust(dependency, context)
-    assert len(context.get_ca_certs()) == 1
-    files.certificate.unlink()
-    with pytest.raises(SignInError, match="the ca of payments cannot be read"):
-        trust(dependency, context)
