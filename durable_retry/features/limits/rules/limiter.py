@@ -160,7 +160,7 @@ class _Asking:
         settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
         # Where workers or a rate let attempts start, a slot that is given back is not all that is waited for.
-        is_only_lent = settings.shared_concurrency == 0 and settings.rate_per_second <= 0
+        is_only_lent = settings.shared_concurrency == 0 and not settings.has_rate(key)
         waiter = request.waiter if is_only_lent else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
@@ -290,17 +290,18 @@ class _Asking:
         most, rate = per_key.max_concurrency, per_key.rate_per_second
         ahead, mark = self.ahead(of_key=True), mark_of(key)
         lent = self.lent_by_key[mark]
+        wait_seconds = (self.limiter.start_of(key, self.now) - self.now).total_seconds()
+        turn_seconds = wait_seconds + ahead / rate if rate > 0 else 0.0
         if most > 0 and lent + (0 if self.is_due else ahead) >= most:
             are = "is" if most == 1 else "are"
             busy = f"{lent} of {counted(most, 'attempt')} of {key} {are} under way"
             if lent < most:
                 busy = f"{counted(ahead, 'attempt')} of {key} before it"
-            seconds = self.seconds_until_free(most, ahead, mark)
+            seconds = max(self.seconds_until_free(most, ahead, mark), turn_seconds)
             return self.slot_wait(seconds, busy, most, is_shared=False)
-        wait_seconds = (self.limiter.start_of(key, self.now) - self.now).total_seconds()
         if rate > 0 and not self.request.reserved and (wait_seconds > 0 or (ahead and not self.is_due)):
             early = f"{counted(rate, 'attempt')} per second of {key}"
-            seconds = max(wait_seconds + ahead / rate, LEAST_ASK_SECONDS)
+            seconds = max(turn_seconds, LEAST_ASK_SECONDS)
             return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)
         return None
 

@@ -87,6 +87,11 @@ class LimitSettings(JsonShape):
         """How many starts per second are shared out among the workers."""
         return int(self.rate_per_second) // 2 if self.is_shared else 0
 
+    def has_rate(self, limit_key: str | None) -> bool:
+        """Whether starts per second bound an attempt: of all, or of its key."""
+        of_key = 0.0 if limit_key is None or self.per_key is None else self.per_key.rate_per_second
+        return self.rate_per_second > 0 or of_key > 0
+
     def of_key(self, limit_key: str | None) -> "LimitSettings":
         """Return the limits that concern an attempt, without what is for other keys."""
         if self.per_key is None and self.weights is None:

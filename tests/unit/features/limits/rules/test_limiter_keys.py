@@ -171,6 +171,22 @@ def test_the_starts_of_a_key_are_spaced_by_its_rate_and_others_go_meanwhile() ->
     assert isinstance(acquire(limiter, asking(1, "customer-17", settings, at=0.2), after(0.2))[1], Slot)
 
 
+def test_one_that_waits_for_the_rate_of_its_key_asks_by_itself_and_not_when_a_slot_is_free() -> None:
+    """Where a slot is given back before the next start of its key, nobody of that can be told of it."""
+    settings = LimitSettings(max_concurrency=4, per_key=KeyLimits(max_concurrency=1, rate_per_second=0.5))
+    limiter, slot = acquire(Limiter(lasted_seconds=0.5), asking(0, "a", settings), NOON)
+    waiting = [replace(asking(number, "a", settings), waiter=f"op-{number}") for number in (1, 2)]
+    seconds = []
+    for request in (replace(request, has_waited=True) for request in waiting):
+        limiter, answer = acquire(limiter, request, NOON)
+        assert isinstance(answer, SlotPostponed)
+        seconds.append(answer.seconds)
+    assert seconds == [2.0, 4.0]
+    assert isinstance(slot, Slot)
+    limiter = give_back(limiter, slot, after(0.5))
+    assert isinstance(acquire(limiter, replace(waiting[0], asked_at=after(2)), after(2))[1], Slot)
+
+
 def test_an_attempt_takes_the_weight_of_its_key_with_it_and_no_other() -> None:
     limits = LimitSettings(4, 0.0, None, {"a": 2.0, "b": 3.0})
     assert limits.of_key("a") == LimitSettings(4, 0.0, None, {"a": 2.0})
