@@ -3,21 +3,24 @@
 Each world has one crowd, its neighbours at another dependency, and newcomers when it has ended. What happens
 to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd`. What holds:
 
- 1 starts_stay_within_the_rate      in no second do more calls begin than the rate allows
- 2 calls_stay_within_the_limit      never are more under way than allowed, of all and of a limit key
- 3 pauses_are_kept                  nobody calls while the dependency's Retry-After lasts
- 4 holds_are_kept                   nobody calls while everything is held by hand
- 5 unsafe_requests_arrive_once      what is not deduplicated arrives once, or its operation ends ambiguous
- 6 what_waits_is_not_lost           where no worker dies each takes effect once, however long it was queued
- 7 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
- 8 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
- 9 a_free_slot_is_taken             a slot that nobody came for is taken within seconds, while somebody waits
-10 retries_stay_within_the_budget   retries take what the retry budget has, and what promises count on
-11 retries_go_when_paid_for         no retry waits much longer than until the budget has its token
-12 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
-13 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
-14 everything_ends_well             what nobody took away succeeds
-15 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
+ 1 starts_stay_within_the_rate       in no second do more calls begin than the rate allows
+ 2 keys_stay_within_their_rate       nor more of one limit key than its own rate allows
+ 3 calls_stay_within_the_limit       never are more under way than allowed, of all and of a limit key
+ 4 pauses_are_kept                   nobody calls while the dependency's Retry-After lasts
+ 5 holds_are_kept                    nobody calls while everything is held by hand
+ 6 unsafe_requests_arrive_once       what is not deduplicated arrives once, or its operation ends ambiguous
+ 7 what_waits_is_not_lost            where no worker dies each takes effect once, however long it was queued
+ 8 nothing_waits_when_nobody_does    when all have ended, the limiter has nothing lent and nobody waits
+ 9 a_backlog_moves_at_the_limit      a backlog takes as long as its limits make it take, within a tenth
+10 a_free_slot_is_taken              a slot that nobody came for is taken within seconds, while somebody waits
+11 urgent_ones_go_first              in a backlog those of a higher priority begin earlier
+12 nothing_begins_after_its_deadline no call begins after the deadline of its operation
+13 retries_stay_within_the_budget    retries take what the retry budget has, and what promises count on
+14 retries_go_when_paid_for          no retry waits much longer than until the budget has its token
+15 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
+16 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
+17 everything_ends_well              what nobody took away succeeds
+18 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

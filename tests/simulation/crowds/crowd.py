@@ -78,6 +78,7 @@ class Crowd:
         rate_per_second: Its rate; 0 for none.
         max_concurrency: So many calls at once; 0 for any number.
         per_key: So many calls of one limit key at once; 0 for any number.
+        rate_per_key: So many calls of one limit key a second; 0 for any number.
         keys: How many limit keys the operations have; 0 for none.
         ratio: Retries per first attempt, by the retry budget; 0 for any number.
         call_seconds: The least and the most that a call takes.
@@ -92,6 +93,9 @@ class Crowd:
         in_steps: Whether the handler posts in a remembered step, so that no wait after it puts that in doubt.
         falls_back: Whether `SPARE` is asked while the circuit of the dependency is open.
         is_debounced: Whether every other operation replaces the one before it.
+        has_priorities: Whether a third of them each is of high, normal and low priority.
+        deadline_part: The part of the time they all take after which the deadline of every third one is; 0
+            for no deadlines.
     """
 
     operations: int
@@ -115,6 +119,9 @@ class Crowd:
     has_key_circuits: bool
     falls_back: bool
     is_debounced: bool
+    has_priorities: bool
+    rate_per_key: float
+    deadline_part: float
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -168,6 +175,9 @@ class Crowd:
             has_key_circuits=rng.random() < 0.5 and bound is not Bound.BUDGET,
             falls_back=rng.random() < 0.5 and dependency == SAFE and bound is not Bound.BUDGET,
             is_debounced=rng.random() < 0.2 and bound is not Bound.BUDGET,
+            has_priorities=rng.random() < 0.5,
+            rate_per_key=rng.choice([0.0, 0.5, 0.8]) / mean if bound is Bound.PER_KEY else 0.0,
+            deadline_part=rng.choice([0.3, 0.6, 0, 0, 0, 0, 0, 0]) if has_rate or has_places else 0.0,
         )
 
     @property
@@ -224,6 +234,11 @@ class Crowd:
         return 0.3 if self.ratio else 5.0
 
     @property
+    def deadline_seconds(self) -> float:
+        """From when they are due until the deadline of those that have one; 0 for no deadlines."""
+        return self.deadline_part * self.drained_seconds
+
+    @property
     def late_seconds(self) -> float:
         """So long messages may be under way when all have ended."""
         return 5.0 if self.is_quick else 20.0
@@ -263,7 +278,8 @@ class Crowd:
         return parse_config("\n".join(lines), {})
 
     def _limits(self, part: float = 1.0) -> str:
-        per_key = f", per_key = {{ max_concurrency = {self.per_key} }}" if self.per_key else ""
+        of_key = f"max_concurrency = {self.per_key}, rate_per_second = {self.rate_per_key}"
+        per_key = f", per_key = {{ {of_key} }}" if self.per_key else ""
         at_once, rate = ceil(self.max_concurrency * part), self.rate_per_second * part
         limits = f"max_concurrency = {at_once}, rate_per_second = {rate}"
         return f"limits = {{ {limits}{per_key} }}"
@@ -279,6 +295,8 @@ class Crowd:
         if self.per_key and self.keys:
             of_key = -(-calls // self.keys)
             times.append(of_key * (mean_seconds + handover_seconds) / self.per_key)
+        if self.rate_per_key and self.keys:
+            times.append(-(-calls // self.keys) / self.rate_per_key)
         return max(times)
 
     def __str__(self) -> str:
@@ -292,5 +310,7 @@ class Crowd:
             f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
             f"{', a flood' if self.has_flood else ''}"
             f"{', a fallback' if self.falls_back else ''}{', debounced' if self.is_debounced else ''}"
+            f"{', by priority' if self.has_priorities else ''}"
+            f"{f', deadlines after {self.deadline_seconds:.0f} s' if self.deadline_part else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

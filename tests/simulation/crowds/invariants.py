@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from durable_retry.base.json_forms import from_rfc3339
-from durable_retry.base.names import DeadLetterReason, OperationState
+from durable_retry.base.names import DeadLetterReason, OperationState, Priority
 from durable_retry.features.limits.rules.limiter import (
     FIRST_ASK_SECONDS,
     LONGEST_ASK_SECONDS,
@@ -24,6 +24,7 @@ from tests.simulation.crowds.crowd import (
     NEIGHBOUR,
     OF_HANDLER,
     SPARE,
+    Bound,
     Trouble,
 )
 from tests.simulation.crowds.story import CrowdStory, Wave
@@ -53,6 +54,10 @@ _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
 _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
+_IN_ONE_LINE: Final = frozenset({Bound.RATE, Bound.CONCURRENCY, Bound.BOTH})
+"""Limits for which all wait together."""
+_RANKED_SECONDS: Final = 20.0
+"""A backlog lasts so long at least where priorities are looked at."""
 _FREE_FOR: Final = timedelta(seconds=13)
 """By then those who wait find a slot that nobody took, and have come for it."""
 _FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
@@ -60,7 +65,9 @@ _FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
 _FREE_FOR_BY_BUDGET: Final = timedelta(seconds=PROMISED_SECONDS + 3)
 """The same where the retry budget counts: what it promised to those that are gone is paid by then."""
 _SEEN_WITHIN: Final = timedelta(seconds=3)
-"""By then every worker acts on a pause, and what it let through before has called."""
+"""By then every worker acts on what a circuit has, and what it let through before has called."""
+_UNDER_WAY: Final = timedelta(seconds=5)
+"""How long the message of a pause is on its way to the circuit where a hub is not quick."""
 
 
 def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
@@ -76,6 +83,19 @@ def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
         calls, at = max(in_second, key=lambda calls_at: calls_at[0], default=(0, START))
         if calls > most:
             yield f"{calls} calls began in the second after {_at(at)}, the rate is {rate}"
+
+
+def keys_stay_within_their_rate(story: CrowdStory) -> Iterator[str]:
+    """In no ten seconds do more calls of one limit key begin than its own rate allows."""
+    rate = story.shape.rate_per_key
+    by_key = defaultdict[str | None, list[datetime]](list)
+    for call in _limited_calls(story, story.shape.limited) if rate else ():
+        by_key[call.operation.limit_key].append(call.at)
+    most = int(rate * (10 + story.shape.late_turns) + 1)
+    for limit_key, begins in by_key.items():
+        calls = max(bisect_left(begins, at + 10 * _SECOND) - first for first, at in enumerate(begins))
+        if limit_key is not None and calls > most:
+            yield f"{calls} calls of {limit_key} began in ten seconds, its rate is {rate}"
 
 
 def calls_stay_within_the_limit(story: CrowdStory) -> Iterator[str]:
@@ -107,12 +127,13 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
     Where it asks that of whoever called, the same operation does not.
     """
     calls = story.app.targets[story.shape.limited].calls
+    seen_within = _SEEN_WITHIN + _UNDER_WAY * (not story.shape.is_quick)
     for throttled, since, until in _pauses(story):
         least = until - _SECOND * (not story.shape.is_quick)
         early = [
             call
             for call in calls
-            if since + _SEEN_WITHIN < call.at < least and _is_asked(story, call, throttled)
+            if since + seen_within < call.at < least and _is_asked(story, call, throttled)
         ]
         if early:
             first, asked = _at(early[0].at), f"{throttled.status} asked for"
@@ -208,8 +229,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         ):  # Each of them, also one that was cancelled, posted there first.
             expected += len(wave.ids) * _POSTED_SECONDS / (story.shape.workers * story.shape.places)
         late_seconds = _LATE_SECONDS
-        if story.shape.trouble is Trouble.CANCELLED:
-            # Who was told to wait behind others that were cancelled asks again by then.
+        if story.shape.trouble is Trouble.CANCELLED or story.shape.deadline_part:
+            # Who was told to wait behind others that have ended without a call asks again by then.
             late_seconds = FIRST_ASK_SECONDS if wave is story.newcomers else SOONEST_LONGEST_SECONDS
         if took > expected * _WITHIN + late_seconds:
             yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
@@ -237,6 +258,35 @@ def _slot_ends_at(story: CrowdStory, call: Call) -> datetime:
     if story.shape.trouble is Trouble.TERMINATED and call.operation.operation_id in story.taken:
         return call.at + timedelta(seconds=story.shape.attempt_seconds + LEASE_MARGIN_SECONDS)
     return _ended_at(story, call)
+
+
+def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
+    """In a backlog those of a higher priority begin earlier, on average."""
+    shape = story.shape
+    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.keys or shape.is_debounced or shape.has_flood)
+    is_ranked = shape.has_priorities and is_one_line and shape.drained_seconds > _RANKED_SECONDS
+    if not (is_ranked and shape.is_quick and shape.trouble in _LEFT_TO_THEMSELVES | {Trouble.LIMITED}):
+        return
+    begins = defaultdict[str, list[float]](list)
+    for call in _calls_of(story, story.crowd):
+        begins[call.operation.priority or Priority.NORMAL].append((call.at - START).total_seconds())
+    means = [mean(begins[priority]) for priority in Priority if begins[priority]]
+    if means != sorted(means):
+        yield f"those of high, normal and low priority began after {means} s on average"
+
+
+def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
+    """No call begins after the deadline of its operation, if the hub has a place for it and no worker dies.
+
+    The first one is made all the same where nobody could make it before.
+    """
+    if story.shape.late_turns > 1.0 or story.shape.is_restarted:
+        return
+    late = _SECOND * (1.0 + story.shape.call_seconds[1])
+    for call in _calls_of(story, story.crowd):
+        deadline = call.operation.deadline_at
+        if deadline is not None and call.at > deadline + late:
+            yield f"{call.operation.operation_id} called at {_at(call.at)}, its deadline was {_at(deadline)}"
 
 
 def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
@@ -311,7 +361,7 @@ def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
 def everything_ends_well(story: CrowdStory) -> Iterator[str]:
     """What nobody took away or replaced succeeds.
 
-    What may be sent once only may end ambiguous when that is in doubt.
+    What may be sent once only may end ambiguous when that is in doubt. A deadline may be too soon.
     """
     yield from (f"{name} has not ended" for name in story.unfinished)
     documents = story.documents
@@ -321,7 +371,11 @@ def everything_ends_well(story: CrowdStory) -> Iterator[str]:
         document = documents.get(name, {"status": None, "dead_letter": None})
         status, letter = document["status"], document["dead_letter"] or {}
         is_ambiguous = letter.get("reason") == DeadLetterReason.AMBIGUOUS_OUTCOME
+        is_late = letter.get("reason") == DeadLetterReason.DEADLINE_EXCEEDED
         if document.get("replaced_by") in story.crowd.ids:
+            continue
+        # What is given up at its deadline may be in doubt, too.
+        if story.has_deadline(name) and (is_late or is_ambiguous):
             continue
         if status != OperationState.SUCCEEDED and not (is_ambiguous and story.shape.may_be_in_doubt):
             yield f"{name} ended as {status}: {letter}"
@@ -373,6 +427,7 @@ def _at(instant: datetime) -> str:
 
 CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     starts_stay_within_the_rate,
+    keys_stay_within_their_rate,
     calls_stay_within_the_limit,
     pauses_are_kept,
     holds_are_kept,
@@ -381,6 +436,8 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     nothing_waits_when_nobody_does,
     a_backlog_moves_at_the_limit,
     a_free_slot_is_taken,
+    urgent_ones_go_first,
+    nothing_begins_after_its_deadline,
     retries_stay_within_the_budget,
     retries_go_when_paid_for,
     neighbours_go_on,

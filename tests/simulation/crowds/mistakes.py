@@ -6,15 +6,17 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry.attempt import http_request
-from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.circuit import cache
-from durable_retry.features.limits.rules import limiter
+from durable_retry.features.limits.rules import fair, limiter
+from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
 from durable_retry.features.standstill.stuck import StuckLook
 from durable_retry.rules.circuit import messages, retry_budget
 from durable_retry.rules.circuit.retry_budget import BudgetAllowed
 from durable_retry.rules.operations.waits import Pause
+from durable_retry.rules.retry import decide
 from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.runtime import clock
 from entities import call_limiter
@@ -34,6 +36,10 @@ def _any_budget(*_given: Any, **_more: Any) -> BudgetAllowed:
     return BudgetAllowed()
 
 
+def _an_hour_later(deadline_at: datetime, _timeouts: Any) -> datetime:
+    return deadline_at + timedelta(hours=1)
+
+
 def _dead_all_the_same(run: Run, _result: Any) -> Any:
     letter = DeadLetter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, "it was too good")
     return operation._end_as_dead_letter(run, letter)
@@ -50,6 +56,7 @@ def _all_is_lost() -> Any:
 
 OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "starts_stay_within_the_rate": lambda: patch.object(WorkerLimits, "admit", _within_any),
+    "keys_stay_within_their_rate": lambda: patch.object(Limiter, "start_of", lambda _state, _key, now: now),
     "calls_stay_within_the_limit": lambda: patch.object(WorkerLimits, "admit", _within_any),
     "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
     "holds_are_kept": lambda: patch.object(messages, "frozen", lambda snapshot, _: snapshot),
@@ -58,6 +65,8 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
     "a_free_slot_is_taken": lambda: patch.object(call_limiter, "look", lambda state, _: (state, ())),
+    "urgent_ones_go_first": lambda: patch.dict(fair.WEIGHTS, {Priority.HIGH: 0.25, Priority.LOW: 4.0}),
+    "nothing_begins_after_its_deadline": lambda: patch.object(decide, "latest_start", _an_hour_later),
     "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
     "retries_go_when_paid_for": lambda: patch.object(retry_budget, "ASK_AGAIN_SECONDS", 5.0),
     "neighbours_go_on": _all_is_lost,

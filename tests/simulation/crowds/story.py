@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from durable_retry.attempt.http_client import close_clients
 from durable_retry.base.json_forms import to_ms
-from durable_retry.base.names import FREEZE
+from durable_retry.base.names import FREEZE, Priority
 from durable_retry.circuit.cache import close_circuits
 from durable_retry.features.handlers import registry
 from durable_retry.features.limits.store import read_limiter
@@ -58,6 +58,10 @@ _SOON_MS: Final = 12_000
 _DEBOUNCE_SECONDS: Final = 5.0
 _ACCEPTED: Final = 202
 _SELL: Final = "sell"
+_MANY: Final = "many"
+"""What the keys of the crowd begin with."""
+_EVERY: Final = 3
+"""Where there are deadlines one of so many has one."""
 
 
 type Span = tuple[datetime, datetime]
@@ -126,12 +130,20 @@ class CrowdStory:
         outputs = ((each.instance_id, json.loads(each.output or "null")) for each in ended)
         return {name: output for name, output in outputs if isinstance(output, dict)}
 
+    def has_deadline(self, operation_id: str) -> bool:
+        """Whether an operation of the crowd may be too late."""
+        return (
+            not self.shape.is_debounced
+            and self.shape.deadline_part > 0
+            and operation_id in self.crowd.ids[::_EVERY]
+        )
+
     async def happen(self) -> None:
         """Let everything happen."""
         watch = asyncio.create_task(self._watch())
         delay_seconds = _TOGETHER_SECONDS if self.shape.together else 0.0
         post = self._post_series if self.shape.is_debounced else self._post
-        self.crowd = await post(self.shape.dependency, "many", self.shape.operations, delay_seconds)
+        self.crowd = await post(self.shape.dependency, _MANY, self.shape.operations, delay_seconds)
         self.neighbours = await self._post(NEIGHBOUR, "near", _NEIGHBOURS, delay_seconds)
         if self.shape.has_flood:
             await asyncio.gather(self._flood(), self._disturb())
@@ -171,6 +183,9 @@ class CrowdStory:
     async def _post(self, dependency: str, name: str, count: int, delay_seconds: float = 0.0) -> Wave:
         more = {"delay_seconds": delay_seconds} if delay_seconds else {}
         bodies = [self._body_of(dependency, name, number) | more for number in range(count)]
+        if self.shape.deadline_part and name == _MANY:
+            for body in bodies[::_EVERY]:
+                body["deadline_seconds"] = delay_seconds + self.shape.deadline_seconds
         return await self._post_all(bodies, delay_seconds)
 
     async def _post_series(self, dependency: str, name: str, count: int, delay_seconds: float) -> Wave:
@@ -194,6 +209,8 @@ class CrowdStory:
         key = {"key": f"{name}-{number}"}
         if self.shape.keys and dependency != NEIGHBOUR:
             key["limit_key"] = f"customer-{number % self.shape.keys}"
+        if self.shape.has_priorities and name == _MANY:
+            key["priority"] = tuple(Priority)[number % len(Priority)]
         if dependency == OF_HANDLER:
             return {"handler": _SELL, "input": {"number": number, "life": 1}, **key}
         return {"dependency": dependency, "request": {"method": "POST", "path": f"/{number}"}, **key}
