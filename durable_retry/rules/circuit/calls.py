@@ -88,10 +88,6 @@ class SlidingWindow(JsonShape):
         """Where the newest bucket that holds calls begins; None while none does."""
         return from_ms(self.buckets[-1][0] * self.bucket_ms) if self.buckets else None
 
-    def covered_seconds(self, at: datetime) -> float:
-        """Return the length of the time that `totals` covers: nine whole buckets and part of the tenth."""
-        return ((BUCKETS - 1) * self.bucket_ms + to_ms(at) % self.bucket_ms) / 1000
-
     @property
     def has_failures(self) -> bool:
         return any(counts.failures for _, counts in self.buckets)

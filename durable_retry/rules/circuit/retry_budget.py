@@ -127,9 +127,12 @@ def account(
 
 
 def supply_per_second(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
-    """Return the tokens per second at the rate of first attempts in the last nine to ten seconds."""
+    """Return the tokens per second at the rate of first attempts in the last nine to ten seconds.
+
+    Divided by ten: turns that are promised before more of them come must not cost more than they earned.
+    """
     first_attempts = budget.firsts.totals(now).calls
-    return settings.minimum_per_second + settings.ratio * first_attempts / budget.firsts.covered_seconds(now)
+    return settings.minimum_per_second + settings.ratio * first_attempts / CREDIT_SECONDS
 
 
 def budget_snapshot(

@@ -86,7 +86,7 @@ def test_unspent_credit_is_worth_ten_seconds_at_most() -> None:
 
 def test_supply_follows_the_first_attempts_of_the_last_ten_seconds() -> None:
     busy = book(Budget(), 0, firsts=100)
-    assert read(busy, 0).per_second == pytest.approx(1 + 20 / 9)
+    assert read(busy, 0).per_second == pytest.approx(1 + 20 / 10)  # 9 seconds of calls, as if they were of 10
     assert read(busy, 10).per_second == pytest.approx(1)
 
 
