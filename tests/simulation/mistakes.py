@@ -172,7 +172,7 @@ ONCE: Final = (
         lambda: patch("durable_retry.attempt.attempt.insert_marker", _marker_without_token),
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
-    Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
+    Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_lost_turn", _is_never), 1_500),
     Mistake("early timer", lambda: patch.object(turns, "_MAX_EARLY", 0), 200),
     Mistake("slot lent again", lambda: patch.object(limiter, "was_answered", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
