@@ -355,11 +355,11 @@ class Run:
         is_late = (
             heeds_deadline and failures >= ENTITY_CALLS and is_over(self.operation.deadline_at, self.now)
         )
-        if is_late or failures >= MAX_OWN_FAILURES:
+        # What failed may have been done all the same, and then it is not cancelled: so it is tried once more.
+        is_cancelled = failures > 1 and self.signals.has_come(CANCEL_EVENT)
+        if is_late or is_cancelled or failures >= MAX_OWN_FAILURES:
             raise OwnFailureError(failed)
         yield from self.wait_for(WaitKind.OWN_FAILURE, self.now + wait_after(failures), (failed,))
-        if self.signals.has_come(CANCEL_EVENT):
-            raise OwnFailureError(failed)
 
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""

@@ -134,8 +134,17 @@ def test_a_cancel_ends_a_commit_that_fails() -> None:
     stage.run_until_waiting()
     stage.raise_event("cancel", {"by": "ada"})
     document = stage.run()
-    assert (document["status"], document["may_have_acted"], stage.made("commit")) == ("cancelled", True, 1)
+    assert (document["status"], document["may_have_acted"], stage.made("commit")) == ("cancelled", True, 2)
     assert document["actions"][-1]["by"] == "ada"
+
+
+def test_a_commit_that_fails_once_is_tried_again_before_a_cancel_ends_it() -> None:
+    """The one that failed may have committed."""
+    stage = committing(1)
+    stage.run_until_waiting()
+    stage.raise_event("cancel", {"by": "ada"})
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON
 
 
 def test_retry_now_ends_the_wait_of_a_commit_that_fails() -> None:
@@ -178,6 +187,17 @@ def test_a_cancel_ends_the_storing_of_a_dead_letter() -> None:
         stage.run_until_attempt(stage.made("attempt") + 1)
     stage.raise_event("cancel", {})
     assert stage.run()["status"] == "cancelled"
+    assert stage.made("dead_letter") == 2
+
+
+def test_the_storing_of_a_dead_letter_is_tried_again_before_a_cancel_ends_it() -> None:
+    """Else a cancelled operation would have an open dead letter, where it was stored all the same."""
+    stage = Stage(an_operation(), refusing("dead_letter", 1, attempts_failing=99))
+    while not stage.made("dead_letter"):
+        stage.run_until_attempt(stage.made("attempt") + 1)
+    stage.raise_event("cancel", {})
+    document = stage.run()
+    assert (document["status"], document["dead_letter"]["id"]) == ("dead_lettered", "dl-1")
 
 
 def test_what_no_operation_waits_for_is_bounded_too() -> None:
