@@ -24,6 +24,7 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import (
     INVALID_SPAN,
     Link,
+    ProxyTracerProvider,
     Span,
     SpanKind,
     Status,
@@ -238,8 +239,7 @@ def nobody_traces() -> bool:
     """Whether neither the SDK is there nor a span that a trace passes through: then spans only cost time."""
     if _tracer is not _PROCESS_TRACER or (get_current() and trace.get_current_span() is not INVALID_SPAN):
         return False
-    # `get_tracer_provider` looks into the environment first, at each call.
-    return trace._TRACER_PROVIDER is None  # noqa: SLF001 - nothing public says so without that
+    return isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
 
 
 def mark_failed(span: Span, error_type: str, description: str | None = None) -> None:

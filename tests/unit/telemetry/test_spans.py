@@ -171,3 +171,9 @@ async def test_a_span_of_a_failed_request_has_its_kind_and_no_url(recorded: Reco
 async def test_without_the_sdk_the_callers_place_goes_out() -> None:
     headers, _ = await answered(200)
     assert headers["traceparent"] == CALLER
+
+
+def test_a_provider_that_the_environment_names_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OTEL_PYTHON_TRACER_PROVIDER` takes effect when somebody asks for the provider."""
+    monkeypatch.setattr(trace, "get_tracer_provider", object)
+    assert not spans.nobody_traces()
