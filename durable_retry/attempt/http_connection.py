@@ -32,7 +32,7 @@ _FINAL_STATUS: Final = 200
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own.
 # NUL parts name and value until both are checked: a colon in a name would move where the value begins.
-_FIELD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\x00[^\x00\r\n]*\r\n")
+_FIELD: Final = re.compile(_TOKEN.pattern + rb"\x00[^\x00\r\n]*\r\n")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
 

@@ -1,7 +1,7 @@
 """Maintenance: finish what crashes interrupted, and do what plugs in has for each round."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -36,9 +36,16 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
         partial(finish_left_over, hub, now),
         *(partial(deferred(step), hub, now) for plugin in plugins() for step in plugin.each_round),
     ]
-    # Each run begins one step later: the last are reached also when `functionTimeout` cuts every run short.
-    first = int(now.timestamp() / MAINTENANCE_EVERY.total_seconds()) % len(steps_)
-    await run_each(steps_[first:] + steps_[:first])
+    await run_each(rotated(steps_, now, MAINTENANCE_EVERY))
+
+
+def rotated[T](steps: Sequence[T], now: datetime, every: timedelta) -> Sequence[T]:
+    """Return steps so that each run begins one later than the run before it, which was so long ago.
+
+    The last are reached also when `functionTimeout` cuts every run short.
+    """
+    first = int(now.timestamp() / every.total_seconds()) % len(steps)
+    return [*steps[first:], *steps[:first]]
 
 
 async def finish_left_over(hub: TaskHub, now: datetime) -> int:

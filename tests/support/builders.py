@@ -5,11 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.base.names import Category
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.base.names import Category, OperationState
+from durable_retry.hub.instances import Instance
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import Success
 from durable_retry.rules.operations.keys import Life, apart_ms
 from durable_retry.rules.operations.operation import OperationInput, run_number
+from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import AttemptOutcome, History, PastAttempt
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 
@@ -46,6 +50,22 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
         request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
     )
     return replace(base, **changes)
+
+
+def instance_of(operation: OperationInput, ended_for: timedelta | None) -> Instance:
+    """The instance of an operation of ten days ago that succeeded so long ago, None for one that runs."""
+    status = OperationStatus(
+        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=NOON
+    )
+    return Instance(
+        operation.operation_id,
+        OrchestrationStatus.RUNNING if ended_for is None else OrchestrationStatus.COMPLETED,
+        NOON - timedelta(days=10),
+        NOON - (ended_for or timedelta()),
+        {"operation": operation.to_json()},
+        None,
+        None if ended_for is None else status.to_json(),
+    )
 
 
 def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:

@@ -1,6 +1,5 @@
 """The file of a dependency's authorities."""
 
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from pydantic import Field
 from durable_retry.base.validation import Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.settings.configuration import APP_ROOT
+from durable_retry.settings.pem_files import problems_of_pem
 
 
 class AuthorityKeys(Strict):
@@ -25,15 +25,8 @@ class AuthorityKeys(Strict):
 
 def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the file of a dependency's authorities."""
-    if (file := file_of(dependency)) is None:
-        return
-    if not file.is_file():
-        yield Problem("/ca", f"names no file: {file}")
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-    except OSError as error:  # an SSLError is one
-        yield Problem("/ca", f"cannot be used: {error}")
+    if (file := file_of(dependency)) is not None:
+        yield from problems_of_pem("/ca", [file], lambda context: context.load_verify_locations(file))
 
 
 def file_of(dependency: Dependency) -> Path | None:

@@ -10,6 +10,7 @@ from pydantic import model_validator
 from durable_retry.base.validation import Problem, Strict, checked, refuse
 from durable_retry.rules.config.dependency import AuthTable, BaseUrl, Dependency, SecretText, secret_text
 from durable_retry.settings.configuration import APP_ROOT
+from durable_retry.settings.pem_files import problems_of_pem
 
 
 def _missing(text: str) -> str | None:
@@ -106,12 +107,5 @@ def keys_of(dependency: Dependency) -> CredentialKeys:
 
 def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the files of a dependency's certificate."""
-    if (tls := keys_of(dependency).tls) is None:
-        return
-    missing = [file for file in dict.fromkeys(tls.files) if not file.is_file()]
-    yield from (Problem("/tls", f"names no file: {file}") for file in missing)
-    try:
-        tls.add_to(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    except OSError as error:  # an SSLError is one
-        if not missing:
-            yield Problem("/tls", f"cannot be used: {error}")
+    if (tls := keys_of(dependency).tls) is not None:
+        yield from problems_of_pem("/tls", tls.files, tls.add_to)

@@ -44,6 +44,7 @@ from durable_retry.upkeep.removal import (
     from_the_begin,
     in_rounds,
 )
+from durable_retry.upkeep.rounds import rotated
 
 _log = logging.getLogger(__name__)
 
@@ -78,10 +79,8 @@ async def look_at_all(hub: TaskHub, now: datetime) -> None:
     """Look at every kind for a while."""
     # Records have a timer of their own.
     looked_at = [kind for kind in kinds() if kind != RetentionKind.RECORDS]
-    # It begins one kind later each hour, and within an hour a run of maintenance begins with this step: the
-    # last kinds are reached also when `functionTimeout` cuts every run short.
-    first = int(now.timestamp() / ROUND_EVERY.total_seconds()) % len(looked_at)
-    await run_each(partial(look_at, hub, kind, now) for kind in looked_at[first:] + looked_at[:first])
+    # Within an hour a run of maintenance begins with this step.
+    await run_each(partial(look_at, hub, kind, now) for kind in rotated(looked_at, now, ROUND_EVERY))
 
 
 async def clean_records(hub: TaskHub, now: datetime) -> None:

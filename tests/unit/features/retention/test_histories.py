@@ -5,17 +5,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from durabletask.client import OrchestrationStatus
 
-from durable_retry.base.names import OperationState
 from durable_retry.features.retention import histories
 from durable_retry.features.retention.histories import remove_record
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord
-from durable_retry.rules.operations.status import OperationStatus
-from durable_retry.rules.retry.history import History
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, an_operation, instance_of
 
 DAY = timedelta(days=1)
 
@@ -25,19 +21,7 @@ def an_instance(operation_id: str, *, ended_for: timedelta = DAY, **changes: Any
     operation = an_operation(
         operation_id=operation_id, ttl_seconds=3_600, created_at=NOON - 10 * DAY, **changes
     )
-    waits = operation_id == "op-waits"
-    status = OperationStatus(
-        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=NOON
-    )
-    return Instance(
-        operation_id,
-        OrchestrationStatus.RUNNING if waits else OrchestrationStatus.COMPLETED,
-        NOON - 10 * DAY,
-        NOON - ended_for,
-        {"operation": operation.to_json()},
-        None,
-        None if waits else status.to_json(),
-    )
+    return instance_of(operation, None if operation_id == "op-waits" else ended_for)
 
 
 RUN = an_operation().run

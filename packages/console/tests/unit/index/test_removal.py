@@ -5,13 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from durabletask.client import OrchestrationStatus
 
 from durable_retry.base.names import OperationState
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.operations.status import OperationStatus
-from durable_retry.rules.retry.history import History
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.upkeep.removal import Past
@@ -26,7 +23,7 @@ from durable_retry_console.index.store import (
     ids_of_name,
     write_entries,
 )
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, an_operation, instance_of
 from tests.support.tables import TablesInMemory
 
 
@@ -101,16 +98,4 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
 def an_instance(operation_id: str) -> Instance:
     """An operation that ended a day ago; `op-waits` has not."""
     operation = an_operation(operation_id=operation_id)
-    waits = operation_id == "op-waits"
-    status = OperationStatus(
-        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=NOON
-    )
-    return Instance(
-        operation_id,
-        OrchestrationStatus.RUNNING if waits else OrchestrationStatus.COMPLETED,
-        NOON - timedelta(days=10),
-        NOON - timedelta(days=1),
-        {"operation": operation.to_json()},
-        None,
-        None if waits else status.to_json(),
-    )
+    return instance_of(operation, None if operation_id == "op-waits" else timedelta(days=1))
