@@ -349,13 +349,14 @@ class Run:
             heeds_deadline: Whether it ends with the deadline, once it failed for half a minute.
 
         Raises:
-            OwnFailureError: It failed too often, its deadline has passed, or somebody cancels the operation.
+            OwnFailureError: It failed too often, its deadline has passed, or somebody cancels the operation
+                and it failed more than once.
         """
         failed = f"{what} failed {counted(failures, 'time')} in a row: {error}"
         is_late = (
             heeds_deadline and failures >= ENTITY_CALLS and is_over(self.operation.deadline_at, self.now)
         )
-        # What failed may have been done all the same, and then it is not cancelled: so it is tried once more.
+        # The first that failed may have been done all the same: it is tried again before a cancel ends it.
         is_cancelled = failures > 1 and self.signals.has_come(CANCEL_EVENT)
         if is_late or is_cancelled or failures >= MAX_OWN_FAILURES:
             raise OwnFailureError(failed)

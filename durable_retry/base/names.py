@@ -17,7 +17,6 @@ OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""
 
-
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"

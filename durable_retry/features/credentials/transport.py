@@ -42,6 +42,7 @@ def _fetch_for(dependency: Dependency, keys: CredentialKeys) -> Callable[[], Awa
     if (oauth := auth.oauth) is None:
         return None
     name = f"token service of {dependency.name}"
+    # Other features say by which authorities it is trusted.
     others = {feature: own for feature, own in dependency.of_features.items() if feature != "credentials"}
     service = Dependency(
         name=name, base_url=oauth.token_url, timeouts=dependency.timeouts, of_features=others

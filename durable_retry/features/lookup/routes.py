@@ -30,5 +30,4 @@ async def look_operation_up(operation_id: str, hub: TaskHub, who: Caller) -> Sta
 
     The operation succeeds with what is found; else it is a dead letter again, which says what was answered.
     """
-    started = await ask_whether_it_happened(hub, operation_id, who.known_name)
-    return started
+    return await ask_whether_it_happened(hub, operation_id, who.known_name)

@@ -9,10 +9,11 @@ settings allow.
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, and what its own first attempts earned since. So the workers
 together overdraw by less than one token each per copy, and later retries wait for that debt. Where a share is
-used up and tokens are left, a retry asks again: the next copy shows what the others took. It need not where
-what is left and the least rate pay for it before that, although all take as many. One asks again, too, whose
-turn depends by more than `SURE_SECONDS` on what they take meanwhile, when it may come at the earliest: where
-one worker has all retries, each would else wait for as many turns as there are workers.
+used up and tokens are left, a retry asks again: the next copy shows what the others took. It has its turn
+without that where what is left and the least rate pay for it before the next copy, even if every worker takes
+as many. It asks again, too, where its turn depends by more than `SURE_SECONDS` on what they take meanwhile,
+when it may come at the earliest: where one worker has all retries, each would else wait for as many turns as
+there are workers.
 
 A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so

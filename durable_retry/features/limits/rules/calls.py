@@ -110,9 +110,10 @@ def _with_called(limiter: Limiter, wanted: int, told_by: str = "") -> tuple[Limi
     now_ms, until_ms = to_ms(now), to_ms(now + timedelta(seconds=LEAST_TOLD_SECONDS))
     new = (Place(now_ms, "", until_ms, waiter=waiter) for waiter in behind)
     calls = (*(place.waiter for place in called if place.waiter), *behind)
+    told = frozenset(calls)
 
     def after(place: Place) -> Place:
-        if place.waiter not in calls:
+        if place.waiter not in told:
             return place
         return replace(place, told_by=told_by) if told_by else place.told(now + limiter.patience)
 

@@ -150,15 +150,19 @@ async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
         for alert in alert_changes(known, metrics, now):
             if await write_change(alert, known.get(alert.condition)):
                 changes.append(alert)
-                level = logging.WARNING if alert.is_raised else logging.INFO
-                values = (alert.condition, alert.state, alert.value, alert.threshold)
-                extra = {f"durable_retry.alert.{name}": value for name, value in alert.document().items()}
-                _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
+                _log_alert(alert)
         if changes:
             await remove_old_incidents()
     finally:
         await _send_due_alerts(now)
     return changes
+
+
+def _log_alert(alert: Alert) -> None:
+    level = logging.WARNING if alert.is_raised else logging.INFO
+    values = (alert.condition, alert.state, alert.value, alert.threshold)
+    extra = {f"durable_retry.alert.{name}": value for name, value in alert.document().items()}
+    _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
 
 
 def _with_values_of(alert: Alert, found: Alert) -> Alert:

@@ -6,7 +6,8 @@ kept with the item, so that it is looked up once, and outlives the operation's r
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from heapq import nlargest
 from typing import Any, Final
@@ -101,13 +102,23 @@ async def _why_failed(item: BulkItem) -> str:
 _COUNTS: Final = {None: "under_way", True: "succeeded", False: "failed_again"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where the operation or the event of an item stands; None for what is not known."""
+
+    status: OperationState | EventState | None = None
+    key: str | None = None
+    failed_again: str | None = None  # the dead letter that the replay ended as
+    since: datetime | None = None  # when it came there
+
+
 async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> BulkItem:
     """Return an item with where it stands now, unless its end was seen before."""
     if item.status is not None:
         return item
     stands = await _standing_of_item(hub, action_id, action, item)
-    status = stands.get("status")
-    named = {"status": status, "key": item.key or stands.get("key")}
+    status = stands.status
+    named = {"status": status, "key": item.key or stands.key}
     if not item.is_under_way:
         return item.model_copy(update=named)
     succeeded = None
@@ -117,33 +128,31 @@ async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: Bul
         succeeded = True
     elif status in FINISHED or status is EventState.FAILED:
         succeeded = False
-    ended_at = None if succeeded is None else stands.get("since") or clock.now()
-    ended = {"succeeded": succeeded, "failed_again": stands.get("failed_again"), "ended_at": ended_at}
+    ended_at = None if succeeded is None else stands.since or clock.now()
+    ended = {"succeeded": succeeded, "failed_again": stands.failed_again, "ended_at": ended_at}
     return item.model_copy(update=named | ended)
 
 
-async def _standing_of_item(
-    hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem
-) -> dict[str, Any]:
-    """Return what is known: `status` and `key`, since when, and the dead letter that the replay ended as."""
+async def _standing_of_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> _Standing:
     if item.event_id is not None:
         find = of_feature("outbox", "durable_retry.features.outbox.event_store:find_event")
         event = None if find is None else await find(item.event_id)
-        return {"status": None if event is None else event.event.state}
+        return _Standing(None if event is None else event.event.state)
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
-    stands: dict[str, Any] = {}
+    stands = _Standing()
     if document is not None:
-        since, status = from_rfc3339(document["updated_at"]), OperationState(document["status"])
-        stands = {"status": status, "key": document.get("key"), "since": since}
+        since = from_rfc3339(document["updated_at"])
+        stands = _Standing(OperationState(document["status"]), document.get("key"), since=since)
     if item.operation_id is None or not action.is_replay:
         return stands
     dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
     if document is not None and document.get("replay_of") == item.id:
-        return stands | {"failed_again": dead_letter_id}
+        return replace(stands, failed_again=dead_letter_id)
     # It was replayed again meanwhile, or its history was purged.
     mine = await part_of(action_id, item.id)
     if mine is not None and mine.dead_letter_id is not None:
-        died = {"status": OperationState.DEAD_LETTERED, "failed_again": mine.dead_letter_id, "since": None}
-        return stands | died
+        return replace(
+            stands, status=OperationState.DEAD_LETTERED, failed_again=mine.dead_letter_id, since=None
+        )
     # The run that the dead letter came from shows until that of the replay does.
-    return stands | ({"status": OperationState.PENDING} if dead_letter_id == item.id else {})
+    return replace(stands, status=OperationState.PENDING) if dead_letter_id == item.id else stands
