@@ -33,6 +33,15 @@ Resultset.prototype.where = function (matches) {
   return tried.call(partition === undefined ? this : this.find({ PartitionKey: partition }), matches);
 };
 
+// Only the first condition of a query uses an index. Azurite begins with the one that most documents meet: the row's key,
+// which is one sequence of numbers in each history, or the account.
+const narrowest = ["messageId", "PartitionKey", "queueName"];
+const found = Resultset.prototype.find;
+Resultset.prototype.find = function (query, firstOnly) {
+  const first = query && narrowest.find((name) => name in query);
+  return found.call(this, first ? { [first]: query[first], ...query } : query, firstOnly);
+};
+
 // For a list of documents the indexes are made anew, for one they are changed: for few, or none, that is quicker.
 const { removeBatch, update } = Collection.prototype;
 Collection.prototype.removeBatch = function (documents) {

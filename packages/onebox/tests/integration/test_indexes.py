@@ -52,6 +52,22 @@ console.log(JSON.stringify({ taken: taken.length, left, kept: messages.count(), 
 """
 
 
+FOUND = """
+const Loki = require("node:module").createRequire(process.argv[1])("lokijs");
+const [indices, wide, narrow] = JSON.parse(process.argv[2]);
+const rows = new Loki("rows").addCollection("rows", { indices });
+for (let each = 0; each < 40; each++) rows.insert({ [wide]: each & 1, [narrow]: each >> 1, each });
+let tried = 0;
+for (const row of rows.data) {
+  const value = row[wide];
+  Object.defineProperty(row, wide, { get: () => (tried++, value) });
+}
+const found = rows.findOne({ [wide]: 1, [narrow]: 7 });
+const none = rows.findOne({ [wide]: 2, [narrow]: 7 });
+console.log(JSON.stringify({ found: found.each, none, tried }));
+"""
+
+
 def run(code: str, *arguments: str) -> Any:
     """Run code in a Node as Azurite's is."""
     command = [find_node(), "--require", str(INDEXES), "--eval", code, str(BUNDLED), *arguments]
@@ -80,3 +96,16 @@ def test_a_filter_that_names_a_partition_tries_its_rows_alone(query: str, found:
 def test_a_message_that_is_taken_sorts_no_other_messages() -> None:
     answer = run(SORTED)
     assert answer == {"taken": 3, "left": list(range(7, 20, 2)), "kept": 19, "sorted": 0, "broken": []}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (("PartitionKey", "RowKey"), "RowKey", "PartitionKey"),
+        (("accountName", "queueName"), "accountName", "queueName"),
+        (("accountName", "messageId"), "accountName", "messageId"),
+    ],
+)
+def test_a_row_is_looked_for_where_few_rows_are_tried(columns: tuple[tuple[str, str], str, str]) -> None:
+    # The two rows of the narrow column, once for each of the two questions.
+    assert run(FOUND, json.dumps(columns)) == {"found": 15, "none": None, "tried": 4}
