@@ -11,7 +11,6 @@ What stands under one status is written in one transaction. The rows repeat what
 decides: see docs/decisions/dead-letter-tables.md.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
@@ -23,7 +22,7 @@ from durable_retry.base.json_forms import (
     oldest_first,
     to_rfc3339,
 )
-from durable_retry.rules.dead_letters.record import NAME_CHARS, KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.storage import contents, tables
 
 TABLE: Final = "DeadLetterIndex"
@@ -37,15 +36,7 @@ AFTER_ALL: Final = "~"
 
 async def list_record(record: KeptDeadLetter) -> None:
     """List a dead letter under its status. Idempotent."""
-    names = {name: value[:NAME_CHARS] for name, value in record.names.items()}
-    told = {
-        "created_at": to_rfc3339(record.created_at),
-        **record.facets,
-        # As JSON, whose ASCII takes any character that a message can have.
-        "names": json.dumps(names),
-    }
-    if record.limit_key is not None:
-        told["limit_key"] = json.dumps(record.limit_key)
+    told = {"created_at": to_rfc3339(record.created_at), **record.listed}
     keys = list(_list_keys(record.status, record.id, record.created_at))
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.

@@ -223,6 +223,7 @@ async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> KeptDea
 
     It raises what `change_dead_letter` raises.
     """
+    change(await existing_dead_letter(dead_letter_id))  # refuse before writing anything
     moved, intent = await begin_move(dead_letter_id, change, Purpose.MOVE)
     await finish_change(intent)
     return moved
@@ -233,9 +234,9 @@ async def begin_move(
 ) -> tuple[KeptDeadLetter, Intent]:
     """Change the status of a dead letter as the first step of a larger change.
 
-    The caller finishes the intent after its last step. It raises what `change_dead_letter` raises.
+    The caller has found the change allowed, and finishes the intent after its last step. It raises what
+    `change_dead_letter` raises.
     """
-    change(await existing_dead_letter(dead_letter_id))  # refuse before writing anything
     intent = await begin_change(dead_letter_id, purpose)
     try:
         changed = await change_dead_letter(dead_letter_id, change)

@@ -208,6 +208,14 @@ class KeptDeadLetter(JsonShape):
         """The values by which it can be found; "" for the dependency of a message that names none."""
         return {name: str(getattr(self, name) or "") for name in FACETS}
 
+    @property
+    def listed(self) -> dict[str, str]:
+        """What a row of its lists repeats of it, for filters, searches and counts."""
+        # As JSON, whose ASCII takes any character that a message can have.
+        names = json.dumps({name: value[:NAME_CHARS] for name, value in self.names.items()})
+        limit_key = {} if self.limit_key is None else {"limit_key": json.dumps(self.limit_key)}
+        return {**self.facets, "names": names, **limit_key}
+
     def _text_of(self, *names: str) -> str | None:
         value: Any = self.operation
         for name in names:

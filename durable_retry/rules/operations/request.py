@@ -301,10 +301,11 @@ class OperationRequest(Strict):
         for name, members in self._of_features.items():
             yield from members_by_feature()[name].unmet(members, self, targets)
 
-    def misfits(self, dependency: Dependency) -> Iterator[Problem]:
-        """Check it against the keys that its dependency has of features."""
+    def misfits(self, dependency: Dependency, targets: Targets) -> Iterator[Problem]:
+        """Check it against the keys that its dependency has of features, and its own members of them."""
         for _, members in members_at(dependency):
             yield from members.misfits(self, dependency)
+        yield from self.unmet_members(targets)
 
     @property
     def target(self) -> str:

@@ -184,18 +184,16 @@ def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Depend
     Raises:
         UnknownTargetError: There is none of this name; with what is wrong beside that.
     """
-    of_features = tuple(request.unmet_members(targets))
     try:
         handler = None if request.handler is None else targets.handler(request.handler)
         dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
     except UnknownTargetError as error:
-        raise UnknownTargetError([*error.problems, *of_features]) from None
+        raise UnknownTargetError([*error.problems, *request.unmet_members(targets)]) from None
     return dependency if handler is None else handler.limits_at(dependency), [
         *_address_problems(request, dependency),
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
-        *request.misfits(dependency),
-        *of_features,
+        *request.misfits(dependency, targets),
     ]
 
 

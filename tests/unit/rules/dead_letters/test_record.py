@@ -1,5 +1,6 @@
 """The record of a dead letter: its texts, group and status."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
+    NAME_CHARS,
     STATUS_MOVES,
     Deliveries,
     FullError,
@@ -191,6 +193,16 @@ def test_notes_are_kept_in_order_with_their_time() -> None:
     record = noted(noted(a_record(), "first", NOON), "second", NOON + timedelta(hours=1))
     assert [note["text"] for note in record.notes] == ["first", "second"]
     assert record.notes[1]["at"] == "2026-11-21T13:00:00Z"
+
+
+def test_a_row_of_a_list_repeats_the_beginning_of_its_names_as_ascii() -> None:
+    record = of_operation(an_entry("op-1", correlation_id="é" * 400, limit_key="kunde-ß"), NOON)
+    row = record.listed
+    assert json.loads(row["names"])["correlation_id"] == "é" * NAME_CHARS
+    assert json.loads(row["limit_key"]) == "kunde-ß"
+    assert all(text.isascii() for text in row.values())
+    assert row["reason"] == record.reason
+    assert "limit_key" not in of_operation(an_entry("op-1"), NOON).listed
 
 
 @pytest.mark.parametrize(("chars", "is_cut"), [(MAX_MESSAGE_CHARS, False), (MAX_MESSAGE_CHARS + 1, True)])
