@@ -20,7 +20,8 @@ ACTIVITIES: Final = (
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    return [_blueprint(each) for each in chain(ACTIVITIES, *(plugin.activities for plugin in plugins()))]
+    added = (plugin.activities for plugin in plugins())
+    return [_blueprint(activities) for activities in chain(ACTIVITIES, *added)]
 
 
 def _blueprint(activities: Activities) -> df.Blueprint:

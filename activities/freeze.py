@@ -10,45 +10,45 @@ from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.runtime import clock
 
 
-async def keep_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
-    """Tell the circuits that lack it what was said of a freeze. Idempotent.
+async def keep_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Signal a freeze to the circuits that lack its latest change. Idempotent.
 
     Args:
-        given: `freeze`; `thaw`, while one is under way; `crowds`: who waited for which dependency before its
-            wave.
+        request: `freeze`; `thaw`, while one is under way; `crowds`: how many waited for each dependency
+            before its wave.
 
     Returns:
         The JSON form of a `Seen`.
     """
-    thaw = Thaw.from_json(given["thaw"]) if "thaw" in given else None
-    seen = await keep_held(hub, Freeze.from_json(given["freeze"]), crowds_in(given), thaw)
+    thaw = Thaw.from_json(request["thaw"]) if "thaw" in request else None
+    seen = await keep_held(hub, Freeze.from_json(request["freeze"]), crowds_in(request), thaw)
     return seen.to_json()
 
 
-async def count_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
-    """Count who waits on the next pages of the task hub.
+async def count_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Count the waiting operations on the next pages of the task hub.
 
     Args:
-        given: `freeze`; `position`: `following` of the step before, None for the first.
+        request: `freeze`; `position`: `following` of the step before, None for the first.
 
     Returns:
         `crowds`, and `following`, where the next step begins; None after the last.
     """
-    freeze = Freeze.from_json(given["freeze"])
-    crowds, following = await count_waiting(hub, freeze, clock.now(), given["position"])
+    freeze = Freeze.from_json(request["freeze"])
+    crowds, following = await count_waiting(hub, freeze, clock.now(), request["position"])
     return {"crowds": to_documents(crowds), "following": following}
 
 
-async def wake_frozen(given: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
-    """Wake those on the next pages of the task hub that a wave lets go; waking one twice is harmless.
+async def wake_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Wake the operations of a wave on the next pages of the task hub; waking one twice is harmless.
 
     Args:
-        given: `freeze`, `crowds`; `changed_at`: since when every worker sees the wave; `position` as in
+        request: `freeze`, `crowds`; `changed_at`: since when every worker sees the wave; `position` as in
             `count_frozen`.
 
     Returns:
         `woken`, the number of instances, and `following` as in `count_frozen`.
     """
-    freeze, changed_at = Freeze.from_json(given["freeze"]), from_rfc3339(given["changed_at"])
-    woken, following = await wake_wave(hub, freeze, crowds_in(given), changed_at, given["position"])
+    freeze, changed_at = Freeze.from_json(request["freeze"]), from_rfc3339(request["changed_at"])
+    woken, following = await wake_wave(hub, freeze, crowds_in(request), changed_at, request["position"])
     return {"woken": woken, "following": following}

@@ -1,4 +1,4 @@
-"""The activity that looks what has become of those in an order lane."""
+"""The activity that looks at the operations in an order lane."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from durable_retry.hub.binding import TaskHub
 
 
 async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:
-    """Let go on who waits for nobody: `order_key`. Idempotent. Returns how many places were taken away.
+    """Remove operations that are over from the front of the lane `order_key`; return how many. Idempotent.
 
     With `unseen`, an operation that the lane has not seen, it returns the join of that; None when it is over.
     """

@@ -55,12 +55,12 @@ class CircuitBreaker(DurableEntity):
         self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
 
     def freeze(self, message: dict[str, Any]) -> None:
-        """Hold calls as those of every dependency, or let some through. Input: `Freeze`."""
+        """Hold calls in a freeze of all dependencies, or let some through. Input: `Freeze`."""
         before = self._stored_breaker()
         self._store_breaker(before, before.with_freeze(Freeze.from_json(message), clock.now()))
 
     def gone(self, message: dict[str, Any]) -> None:
-        """Count an operation no more that will not come. Input: `Gone`."""
+        """Stop counting an operation that will make no attempt. Input: `Gone`."""
         before = self._stored_breaker()
         self._store_breaker(before, Gone.from_json(message).apply(before, clock.now()))
 

@@ -30,11 +30,11 @@ class Debounce(DurableEntity):
 
     def arrive(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let a submission wait; answer: `DebouncePlace`."""
-        return self._kept(*arrive(self._stored_series(), DebounceRequest.from_json(request)), request)
+        return self._store_place(*arrive(self._stored_series(), DebounceRequest.from_json(request)), request)
 
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let a submission begin, unless it was replaced; answer: `DebouncePlace`."""
-        return self._kept(*begin(self._stored_series(), DebounceRequest.from_json(request)), request)
+        return self._store_place(*begin(self._stored_series(), DebounceRequest.from_json(request)), request)
 
     def withdraw(self, request: dict[str, Any]) -> None:
         """End the series of a submission that was cancelled."""
@@ -44,7 +44,7 @@ class Debounce(DurableEntity):
     def forget(self, request: dict[str, Any]) -> None:
         self._store_series(forget(self._stored_series(), DebounceRequest.from_json(request), clock.now()))
 
-    def _kept(self, series: Series, place: DebouncePlace, request: dict[str, Any]) -> dict[str, Any]:
+    def _store_place(self, series: Series, place: DebouncePlace, request: dict[str, Any]) -> dict[str, Any]:
         self.set_state(series.to_json())
         if place.begins:
             self._forget_later(request)

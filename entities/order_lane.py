@@ -1,7 +1,7 @@
 """The entity `order_lane`, one per order key; the rules are in `features/order/rules/lane`.
 
 `lane_id` in `features/order/store.py` makes its key of the order key. Time is the clock of the machine that
-runs it, which only says since when somebody is in front.
+runs it, and only says since when an operation is in front.
 """
 
 from typing import Any
@@ -47,12 +47,12 @@ class OrderLane(DurableEntity):
         return turn.to_json()
 
     def leave(self, message: dict[str, Any]) -> None:
-        """Take an end down; with `dead_letter_id` the operation keeps its place, and blocks the lane."""
+        """Remove an operation that ended; with `dead_letter_id` it keeps its place and blocks the lane."""
         before, place = self._read(message)
         self._store_lane(before, left(before, place, message.get("dead_letter_id")))
 
     def drop(self, message: dict[str, Any]) -> None:
-        """Take the place of an operation that is gone."""
+        """Remove an operation that is gone."""
         before, place = self._read(message)
         self._store_lane(before, dropped(before, place))
 
@@ -62,16 +62,16 @@ class OrderLane(DurableEntity):
         self._store_lane(before, released(before, place.operation_id, message["dead_letter_id"]))
 
     def _read(self, message: dict[str, Any]) -> tuple[Lane, Place]:
-        given = LaneMessage.from_json(message)
-        return lane_of_state(given.order_key, self.get_state(dict)), Place.of(given)
+        read = LaneMessage.from_json(message)
+        return lane_of_state(read.order_key, self.get_state(dict)), Place.of(read)
 
     def _store_lane(self, before: Lane, lane: Lane, told: Place | None = None) -> None:
         lane = lane.since(before, clock.now())
         self.set_state(lane.to_json() if lane.queue else None)
         following = passed_to(before, lane)
         if following is not None and following != told:
-            given = {"operation_id": following.operation_id, "run": following.run}
-            start_from_entity(self.entity_context, PASS_TURN, given)
+            input_ = {"operation_id": following.operation_id, "run": following.run}
+            start_from_entity(self.entity_context, PASS_TURN, input_)
 
 
 blueprint.function_name(ORDER_LANE)(

@@ -53,13 +53,13 @@ def _store_and_start(
         for completion in completions
         if completion.operation_id in progress.running
     ]
-    left = progress.without(completion.operation_id for completion in completions)
-    start = left.startable
+    remaining = progress.without(completion.operation_id for completion in completions)
+    start = remaining.startable
     if not ended and not start:
-        return left
+        return remaining
     request = {"batch_id": batch_id, "ended": ended, "start": start}
     answer = yield from call_until_success(signals, BATCH_STEP, request)
-    return left.with_started(start, dict(answer["running"]))
+    return remaining.with_started(start, dict(answer["running"]))
 
 
 def _look_at_items(signals: Signals, batch_id: str, progress: BatchProgress) -> Turns[BatchProgress]:

@@ -32,14 +32,14 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
     if operation_id is None:
         started: dict[str, Any] = {}
         for key in input_["keys"]:
-            given = {
+            request = {
                 "document": input_["document"],
                 "instance": ctx.instance_id,
                 "since": input_["since"],
                 "key": key,
             }
             # The key is part of the history: the answer for a key may change while records expire.
-            started = yield from call_until_success(reports.signals, START_CALL, given)
+            started = yield from call_until_success(reports.signals, START_CALL, request)
             if not started.get("is_taken"):
                 break
         if "operation_id" not in started:

@@ -31,7 +31,7 @@ class CompletionReports:
 
     Attributes:
         quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
-        shown: The custom status but for the next look.
+        shown: The custom status, without the instant of the next look.
     """
 
     ctx: task.OrchestrationContext

@@ -11,7 +11,7 @@ from .run import Run
 def in_place_of(run: Run, decision: Decision) -> Turns[Decision]:
     """Return how the operation of a call ends in place of a wait for its circuit: its caller may fall back.
 
-    Anyone else was answered that it is accepted. Any other decision is returned as it is.
+    Other operations were accepted, so they wait. Any other decision is returned as it is.
     """
     yield from ()
     if not isinstance(decision, Wait) or decision.kind is not WaitKind.CIRCUIT:

@@ -1,4 +1,4 @@
-"""The way of an operation to its fallback while the circuit of its dependency is open, and back."""
+"""Sends an operation to its fallback while the circuit of its dependency is open, and back."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ from .run import Run
 def in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:
     """Return what to do in place of a wait for an open circuit; None for an attempt at the fallback at once.
 
-    An operation that comes back from there waits as decided, and asks the first dependency then.
+    An operation that comes back from the fallback waits as decided, and then tries its first dependency.
     """
     if isinstance(decision, Done):
         return answered(run.operation, decision)
@@ -54,7 +54,7 @@ def _leave(run: Run, decision: Wait | DeadLetter) -> Turns[Departure]:
         lambda: run.ctx.call_activity(function_name(LEAVE_DEPENDENCY), input=asked), stopped_by=CANCEL_EVENT
     )
     answer = run.read_answer(called, _departure_in)
-    # Where it has left all the same, the next attempt says so, and it asks again.
+    # If the operation has left in spite of that, the next attempt says so, and this is called again.
     return Departure() if isinstance(answer, WorkerFailed) else answer
 
 

@@ -42,14 +42,14 @@ from durable_retry.rules.circuit.freeze import Freeze
 blueprint = df.Blueprint()
 
 LOOK_WHILE_HELD: Final = timedelta(minutes=1)
-"""By then the circuit of a dependency that a deployment adds has the freeze."""
+"""Circuits are checked this often: that of a dependency that a deployment adds lacks the freeze."""
 LOOK_AGAIN: Final = timedelta(seconds=2)
-"""By then a circuit has what it was told, unless that was lost."""
-_TELLINGS: Final = 10
-"""So often a circuit is told the same at most: one that cannot be read never shows it."""
+"""A signal has reached a circuit by then, unless it was lost."""
+_MAX_SIGNALS: Final = 10
+"""So often the same is signalled to circuits at most: one that cannot be read never shows that it has it."""
 LOOK_WHILE_THAWING: Final = timedelta(seconds=5)
 _LOOKS: Final = 12
-"""In one history: every turn replays what was before it."""
+"""Looks in one history: every turn replays those before it."""
 
 
 def freeze(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
@@ -77,7 +77,7 @@ def freeze(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict
 
 @dataclass(slots=True)
 class _Course:
-    """One execution: what it does returns the input of the next one, or the end."""
+    """One execution: its steps return the input of the next one, or the end."""
 
     signals: Signals
     freeze: Freeze
@@ -98,12 +98,12 @@ class _Course:
         if (yield from self._wait(until, None, THAW_EVENT)) is not None:
             asked = self.signals.take(THAW_EVENT)
             thaw = read_or(lambda: Thaw.from_json(asked), lambda _: None)
-            # One that was asked for during another must not begin where a circuit has stopped that.
+            # A thaw that was requested during another one must not begin when a circuit stopped that one.
             return self._following(None if thaw is None or thaw.began_at <= self.freeze.at else thaw)
         return {"end": "over"} if self.freeze.ended_at(self.now) else self._following()
 
     def release(self, thaw: Thaw) -> Turns[dict[str, Any]]:
-        """Let a wave go."""
+        """Release a wave."""
         crowds = yield from self._count()
         self.freeze = self.freeze.then(self.now, share=thaw.share)
         wave = Wave(thaw.number + 1, thaw.waves, thaw.by, sum(crowd.waiting for crowd in crowds.values()))
@@ -144,8 +144,8 @@ class _Course:
         return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, asked)))
 
     def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[None]:
-        """Tell the circuits until all show that they heard it."""
-        for _ in range(_TELLINGS):
+        """Signal the freeze to the circuits until all show that they have it."""
+        for _ in range(_MAX_SIGNALS):
             seen = yield from self._keep(thaw, crowds)
             if seen.told == 0:
                 return
@@ -158,18 +158,18 @@ class _Course:
         return (yield from Alarm(self.signals, until).event(*events))
 
     def _count(self) -> Turns[dict[str, Crowd]]:
-        """Return who waits, by dependency."""
+        """Count the waiting operations, by dependency."""
         crowds: dict[str, Crowd] = {}
-        given = {"freeze": self.freeze.to_json(), "position": None}
+        step = {"freeze": self.freeze.to_json(), "position": None}
         while True:
-            counted = yield from call_until_success(self.signals, COUNT_FROZEN, given)
+            counted = yield from call_until_success(self.signals, COUNT_FROZEN, step)
             crowds = joined(crowds, crowds_in(counted))
             if counted["following"] is None:
                 return crowds
-            given |= {"position": counted["following"]}
+            step |= {"position": counted["following"]}
 
     def _wake(self, wave: Wave, crowds: Mapping[str, Crowd]) -> Turns[Wave]:
-        """Wake those that the wave lets go, in passes as `release_waiting`; return the wave after it."""
+        """Wake the operations of a wave, in passes as `release_waiting`; return the wave after that."""
         asked = self._following() | {"crowds": to_documents(crowds), "changed_at": to_rfc3339(self.now)}
         for _ in range(PASSES):
             before, position = wave.released, None

@@ -1,6 +1,6 @@
-"""The questions whether an attempt happened whose end is unknown: one, and one wait, in each lap.
+"""Asks a dependency whether an attempt took effect whose end is unknown: one question and wait in each lap.
 
-A question is the attempt of a retry loop of its own: it asks for admission, is repeated and given up as one.
+A question has a retry loop of its own: like an attempt it needs admission, is repeated, and is given up.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ from .run import Run
 
 
 def begin(run: Run) -> Turns[Decision | None]:
-    """Wait for the start; before a replay ask whether the earlier run has happened whose end is unknown.
+    """Wait for the start; before a replay ask whether the earlier run took effect if its end is unknown.
 
     Returns:
         How the operation ends in place of an attempt; None when it begins, was cancelled, or asks again in a
@@ -99,7 +99,7 @@ def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
     """
     if not is_unknown(outcome):
         return outcome
-    # Whatever is answered.
+    # The attempt may have acted, whatever the dependency answers now.
     run.state = replace(run.state, history=run.state.history.with_unclear_end())
     return (yield from _settled(run, outcome))
 

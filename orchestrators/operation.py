@@ -112,20 +112,20 @@ def _report_end(
         ctx.send_event(waiting, ENDED_EVENT, data=completion.to_json())
 
 
-def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Turns[dict[str, Any]]:
-    # A person gets the input as it is.
+def _end_unreadable(ctx: task.OrchestrationContext, input_: Any, error: Exception) -> Turns[dict[str, Any]]:
+    # The dead letter keeps the input as it is, for a person.
     operation_id, now = ctx.instance_id, ctx.current_utc_datetime.replace(tzinfo=UTC)
     detail = cut_text(
         f"the input of {operation_id} cannot be read: {type(error).__name__}: {error}", _DETAIL_CHARS
     )
-    entry = {"operation_id": operation_id, "unreadable": given, "detail": detail}
+    entry = {"operation_id": operation_id, "unreadable": input_, "detail": detail}
     dead_letter_id = yield from keep_dead_letter(Signals(ctx), entry)
-    document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
+    document = unreadable_document(operation_id, input_, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
     return document
 
 
-def _of_feature(module: str) -> ModuleType:
+def _feature_module(module: str) -> ModuleType:
     """Return a module of a feature in this folder."""
     return import_module(f".{module}", __package__)
 
@@ -133,7 +133,7 @@ def _of_feature(module: str) -> ModuleType:
 @cache
 def _followers() -> tuple[Follower, ...]:
     """Return what features do when a success is committed."""
-    return tuple(_of_feature(plugin.follower).follow for plugin in plugins() if plugin.follower)
+    return tuple(_feature_module(plugin.follower).follow for plugin in plugins() if plugin.follower)
 
 
 def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
@@ -148,14 +148,14 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
     if not run.gates and run.operation.start_at is not None:
         yield from run.wait_for_start(run.operation.start_at)
     while run.gates and run.goes_on:
-        match (yield from _of_feature(gates[run.gates[0]]).begin(run)):
+        match (yield from _feature_module(gates[run.gates[0]]).begin(run)):
             case Done() as decision:
                 return (yield from _carry_out(run, decision))
             case DeadLetter() as decision:
                 if (ended := (yield from _carry_out(run, decision))) is not None:
                     return ended
                 run.laps += 1
-                continue  # It was held, and asks again.
+                continue  # It was held and goes on, so the same gate is asked again.
             case Withdrawn(shown):
                 return _finish_operation(run, OperationState.CANCELLED, **shown)
         if run.goes_on:
@@ -164,14 +164,14 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
 
 
 def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
-    # A failed orchestration would end the operation where nobody looks. What the dependency did until then is
-    # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
-    # of this generator and stays a failure.
+    # A failed orchestration would leave an operation without an end that people see. What the dependency did
+    # until then is not known here, so the category is `ambiguous`. The SDK raises a mismatch of replay and
+    # history outside of this generator: that stays a failure.
     try:
         ended = None if run.has_begun and not run.gates else (yield from _wait_for_start(run))
         return ended or (yield from _attempt_until_ended(run))
     except OwnFailureError:
-        raise  # Its dead letter cannot be stored now: upkeep stores one, for it finds what has failed.
+        raise  # The dead letter cannot be stored now: upkeep finds the failed orchestration and stores one.
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
         return (
@@ -191,7 +191,7 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
             return finished
     if run.signals.has_come(CANCEL_EVENT):
         if run.unsettled is not None and not run.gates:
-            run.follow(run.unsettled)  # It was made, whatever it means.
+            run.follow(run.unsettled)  # The attempt was made, so the history must show it.
         return _end_as_cancelled(run)
     run.ctx.continue_as_new(run.carried_on(), save_events=True)
     return None
@@ -228,7 +228,7 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
 def _goes_on_after_hold(run: Run, letter: DeadLetter) -> Turns[bool]:
     """Let a feature hold the operation in place of its end; return whether it goes on."""
     for feature in features():
-        if feature.exhausted and (yield from _of_feature(feature.exhausted).hold(run, letter)):
+        if feature.exhausted and (yield from _feature_module(feature.exhausted).hold(run, letter)):
             return True
     return False
 
@@ -237,7 +237,7 @@ def _in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:
     """Let the features of the operation change a decision; None where the next attempt follows at once."""
     for feature in features_of(run.operation.parts):
         if feature.decision:
-            changed: Decision | None = yield from _of_feature(feature.decision).in_place_of(run, decision)
+            changed: Decision | None = yield from _feature_module(feature.decision).in_place_of(run, decision)
             if changed is None:
                 return None
             decision = changed
@@ -255,15 +255,15 @@ def _make_attempt(run: Run) -> Turns[Decision | None]:
     """Return what to do after an attempt; None while it is not settled."""
     while True:
         asked_at, step_at = run.now, None
-        came = run.unsettled or run.called or (yield from _call_attempt(run))
-        run.called = None
-        answer = yield from _settled(run, came)
+        result = run.unsettled or run.needed_slot or (yield from _call_attempt(run))
+        run.needed_slot = None
+        answer = yield from _settled(run, result)
         if answer is None:
             return None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
-        asked = step_at or run.operation.dependency
-        asking = Asking(run.signals, run.operation, asked, run.ctx.instance_id)
+        dependency = step_at or run.operation.dependency
+        asking = Asking(run.signals, run.operation, dependency, run.ctx.instance_id)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
         follow = partial(run.follow, step_at=step_at, on_its_way=run.now - asked_at)
@@ -283,7 +283,7 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         return called
 
     called = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
-    read = run.read_answer(called, lambda each: (attempt_answer_of(each, call.attempt), renamed_in(each)))
+    read = run.read_answer(called, lambda data: (attempt_answer_of(data, call.attempt), renamed_in(data)))
     answer, name = (read, None) if isinstance(read, WorkerFailed) else read
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission, answer)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
@@ -296,11 +296,11 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
 def _settled(
     run: Run, answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
 ) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep | None]:
-    """Let the features of the operation say what an outcome means; None while one cannot."""
+    """Let the features of the operation find out what an outcome means; None while one needs another lap."""
     for feature in features_of(run.operation.parts):
         if feature.settle and isinstance(answer, AttemptOutcome):
             run.unsettled = answer
-            settled: AttemptOutcome | None = yield from _of_feature(feature.settle).settle(run, answer)
+            settled: AttemptOutcome | None = yield from _feature_module(feature.settle).settle(run, answer)
             if settled is None:
                 return None
             run.unsettled, answer = None, settled
@@ -373,7 +373,7 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     shown: dict[str, Any] = {"dead_letter": {"id": dead_letter_id, **why}}
     for feature in features_of(run.operation.parts):
         if feature.failure:
-            shown |= _of_feature(feature.follower).follow_failure(run)
+            shown |= _feature_module(feature.follower).follow_failure(run)
     return _finish_operation(run, OperationState.DEAD_LETTERED, **shown)
 
 
@@ -400,7 +400,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
         run.ctx.signal_entity(record_id(operation.operation_id), "complete", completion.to_json())
     for feature in features_of(operation.parts):
         if feature.end:
-            _of_feature(feature.end).end(run, document)
+            _feature_module(feature.end).end(run, document)
     return document
 
 

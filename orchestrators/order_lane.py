@@ -1,10 +1,10 @@
 """The turn of an operation in the lane of its order key: asked for, waited for, and given back.
 
-One awaited call of the entity `order_lane` when the lane is free. Who finds that the operation before it was
-not seen there has it looked for, and waits behind it unless it is over. Who finds somebody in front waits for
-the event that gives it the turn, which the orchestration `pass_turn` sends for the lane. The event may be
-lost, and whoever is in front may be gone: so it asks again now and then, and near the front lets it be looked
-at.
+When the lane is free, one awaited call of the entity `order_lane` is all. If the lane has not seen the
+operation before this one, an activity looks for it, and this one waits behind it unless it is over. If others
+are in front, it waits for the event of its turn, which the orchestration `pass_turn` sends for the lane. The
+event may be lost, and an operation in front may be gone: so it asks again now and then, and near the front an
+activity looks at the lane.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from .run import Listener, Run
 
 blueprint = df.Blueprint()
 
-_SILENT = ("its order lane does not answer",)
+_NO_ANSWER = ("its order lane does not answer",)
 
 
 def begin(run: Run) -> Turns[DeadLetter | None]:
@@ -66,10 +66,10 @@ def _latest_wait(run: Run) -> PastWait | None:
 
 
 def _ask(run: Run, *, has_looked: bool = False) -> Turns[Turn | None]:
-    """Ask the lane; None when it does not answer, and nobody goes on then: it would be out of order.
+    """Ask the lane; None when it does not answer: to go on then could break the order.
 
     Args:
-        has_looked: Whether somebody has looked for the operation before it, which the lane must have seen.
+        has_looked: Whether the operation before it was looked for, so that the lane need not have seen it.
     """
     message = message_of(run.operation, run=run.operation.run)
     if message is None:
@@ -84,13 +84,12 @@ def _ask(run: Run, *, has_looked: bool = False) -> Turns[Turn | None]:
 
 def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
     """Bring the operation before it into the lane, where it is not over, and ask again."""
-    looked = {"order_key": run.operation.order_key, "unseen": missing}
     try:
-        join = yield from _looked_at(run, looked)
+        join = yield from _call_look(run, {"order_key": run.operation.order_key, "unseen": missing})
         if isinstance(join, dict):
             yield from call_entity(run.signals, lane_id(join["order_key"]), JOIN, join)
     except task.TaskFailedError:
-        return turn  # Nobody goes on before it is known.
+        return turn  # The operation waits until that is known.
     return (yield from _ask(run, has_looked=True))
 
 
@@ -98,14 +97,14 @@ def _wait_for_turn(run: Run, turn: Turn | None) -> Turns[bool]:
     """Wait until the lane is to be asked again; return whether it has its turn, as an event said."""
     has_turn = False
 
-    def is_told(event: Any) -> bool:
-        # One for an earlier run of the operation may have come late.
+    def is_its_turn(event: Any) -> bool:
+        # The event may be a late one, for an earlier run of the operation.
         nonlocal has_turn
         has_turn = isinstance(event, dict) and event.get("run") == run.operation.run
         return has_turn
 
     until, reasons = _next_question(run, turn)
-    run.listener = Listener(TURN_EVENT, is_told)
+    run.listener = Listener(TURN_EVENT, is_its_turn)
     yield from run.wait_for(WaitKind.ORDER, until, reasons)
     run.listener = None
     is_near = turn is not None and 0 < turn.ahead <= LOOKS_FROM
@@ -116,7 +115,7 @@ def _wait_for_turn(run: Run, turn: Turn | None) -> Turns[bool]:
 
 def _next_question(run: Run, turn: Turn | None) -> tuple[datetime, tuple[str, ...]]:
     """Return when the lane is asked again, and why then."""
-    ahead, reasons = (0, _SILENT) if turn is None else (turn.ahead, turn.reasons)
+    ahead, reasons = (0, _NO_ANSWER) if turn is None else (turn.ahead, turn.reasons)
     since = run.now if turn is None else turn.front_since or run.now
     again_seconds = ask_again_seconds(ahead, (run.now - since).total_seconds())
     until = run.now + timedelta(seconds=again_seconds)
@@ -126,14 +125,14 @@ def _next_question(run: Run, turn: Turn | None) -> tuple[datetime, tuple[str, ..
 
 
 def _look(run: Run) -> Turns[None]:
-    # It only helps: who asks again waits for the next look if this one fails.
+    # A look that fails does no harm: the next one follows the next question.
     with suppress(task.TaskFailedError):
-        yield from _looked_at(run, {"order_key": run.operation.order_key})
+        yield from _call_look(run, {"order_key": run.operation.order_key})
 
 
-def _looked_at(run: Run, looked: dict[str, Any]) -> Turns[Any]:
+def _call_look(run: Run, request: dict[str, Any]) -> Turns[Any]:
     called = yield from run.signals.answer(
-        lambda: run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
+        lambda: run.ctx.call_activity(function_name(LOOK_AT_LANE), input=request)
     )
     if called is None:
         raise task.TaskFailedError("the answer was lost", TimeoutError())

@@ -83,8 +83,8 @@ def follow_failure(run: Run) -> Mapping[str, Any]:
 def _begin_sending(run: Run, outbox_id: str, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if not events:
         return {}
-    given, instance_id = {"operation_id": outbox_id}, outbox_instance(outbox_id)
-    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=instance_id)
+    input_, instance_id = {"operation_id": outbox_id}, outbox_instance(outbox_id)
+    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=input_, instance_id=instance_id)
     return {"events": notes_of_events(outbox_id, events)}
 
 
@@ -125,7 +125,7 @@ class Sending:
         ]
 
     def show(self, **more: str) -> None:
-        """Let the wake-ups of a circuit see which destinations it holds, and people what is tried."""
+        """Set the custom status: what circuits hold, for their wake-ups; what is tried, for people."""
         blocked = {
             head.lane: to_rfc3339(head.blocked_since)
             for head in heads_of(self.deliveries)
@@ -212,7 +212,7 @@ def _publish(sending: Sending, delivery: Delivery) -> task.Task[Any]:
 
 
 def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any] | None) -> tuple[LapResult, str | None]:
-    """Return what an attempt gave, and the name that the destination has by now; None for the same."""
+    """Return the result of an attempt, and the present name of the destination; None for the same name."""
     if attempt is None or attempt.is_failed:
         return WorkerFailed("the answer was lost" if attempt is None else "the worker failed"), None
     answered = attempt.get_result()
@@ -242,7 +242,7 @@ def _follow_delivery(
 
 
 def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turns[None]:
-    given_up = {
+    request = {
         "delivery": delivery.to_json(),
         "place": dict(sending.place),
         "category": decision.category.value,
@@ -250,7 +250,7 @@ def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turn
     }
     lease_id = lease_id_of(delivery.operation, delivery.state.history.next_attempt)
     leave_gates(sending.ctx, delivery.lane, lease_id, delivery.state.admission)
-    yield from call_until_success(sending.signals, OUTBOX_GIVE_UP, given_up)
+    yield from call_until_success(sending.signals, OUTBOX_GIVE_UP, request)
     sending.without(delivery)
 
 

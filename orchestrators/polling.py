@@ -27,21 +27,21 @@ from .run import Run
 
 
 def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
-    """Return how the work behind an accepted request ended; None where it is to be asked for again.
+    """Return how the work behind an accepted request ended; None where another poll is needed.
 
     Any other outcome is returned as it is.
     """
     if not is_accepted(outcome):
         return outcome
-    # Whatever the polls are answered.
+    # The request was accepted, so it may have acted, whatever the polls say.
     run.state = replace(run.state, history=run.state.history.with_unclear_end())
     poll = poll_of(run.operation)
-    stands = accepted_in(outcome, poll, run.operation, run.now)
-    if isinstance(stands, Accepted):
-        stands = yield from _after_poll(run, outcome, poll, stands)
-    if isinstance(stands, AttemptOutcome):
-        return stands
-    run.unsettled = carried(outcome, stands)
+    progress = accepted_in(outcome, poll, run.operation, run.now)
+    if isinstance(progress, Accepted):
+        progress = yield from _after_poll(run, outcome, poll, progress)
+    if isinstance(progress, AttemptOutcome):
+        return progress
+    run.unsettled = carried(outcome, progress)
     return None
 
 

@@ -23,17 +23,17 @@ def queue_check(ctx: task.OrchestrationContext, _: object) -> Turns[None]:
     two; Azure Storage has one for all.
     """
 
-    def passed() -> task.Task[Any]:
+    def pass_queue() -> task.Task[Any]:
         called: task.Task[Any] = ctx.call_activity(function_name(PASS_QUEUE), input={})
         return called
 
-    first = passed()
+    first = pass_queue()
     yield ctx.create_timer(_SOON)
-    for called in (passed(), first):
+    for called in (pass_queue(), first):
         with suppress(task.TaskFailedError):  # Its worker died, so it had begun.
             yield called
     with suppress(task.TaskFailedError):
-        yield passed()
+        yield pass_queue()
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=QUEUE_CHECK)(queue_check)

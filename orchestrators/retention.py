@@ -12,7 +12,7 @@ from durable_retry.settings.configuration import function_name
 blueprint = df.Blueprint()
 
 STEPS_PER_EXECUTION: Final = 20
-"""So many activities are in one history before it continues as new."""
+"""Activities in one history, before the orchestration continues as new."""
 
 
 def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Turns[None]:

@@ -70,11 +70,11 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An event that may end a wait besides."""
+    """One more event that may end a wait."""
 
     event: str
     ends_wait: Callable[[Any], bool]  # takes its data
-    ends_pause: bool = False  # whether a pause ends when it comes, too
+    ends_pause: bool = False  # whether it ends a pause, too
 
 
 @dataclass(slots=True)
@@ -83,18 +83,19 @@ class Run:
 
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
-        has_begun: Whether it continues an earlier execution, so that it waits for its start no more.
-        input_id: The id of the instance's input, from which attempts read a large operation; None when they
-            get it.
-        signals: What someone outside tells it: its names are the events' of `base.names`.
-        gates: The features, by their names, for which it has yet to wait before it begins.
-        listener: An event that may end its wait besides; None for none.
-        is_changed: Whether its operation is another than its input says, in this execution.
+        has_begun: Whether an earlier execution waited for the start, so that this one does not.
+        input_id: The id of the instance's input, from which attempts read a large operation; None when the
+            call of an attempt carries the operation.
+        signals: The external events, by their names in `base.names`.
+        gates: The names of the features that the operation has yet to wait for before it begins.
+        listener: One more event that may end a wait; None for none.
+        is_changed: Whether the operation, such as its deadline, was changed in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
-        is_shown: Whether it has shown how it stands, in this execution.
-        unsettled: The outcome of an attempt of which a feature has yet to say what it means; None for none.
-        called: What a limiter is asked again, since a slot is free; None where the worker is asked.
-        written: An operation and its JSON form: what it was given, until the operation changes.
+        is_shown: Whether this execution has set a custom status.
+        unsettled: The latest attempt's outcome, until a feature has found out what it means; None for none.
+        needed_slot: The slot to request again in place of an attempt, since the limiter has a free one; None
+            for none.
+        written: The operation, and the JSON form that was last made of it.
     """
 
     ctx: task.OrchestrationContext
@@ -110,7 +111,7 @@ class Run:
     waits_for: str = ""
     is_shown: bool = False
     unsettled: AttemptOutcome | None = None
-    called: NeedsSlot | BlockedStep | None = None
+    needed_slot: NeedsSlot | BlockedStep | None = None
     written: tuple[OperationInput | None, Mapping[str, Any]] = (None, MappingProxyType({}))
 
     @classmethod
@@ -159,12 +160,12 @@ class Run:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
         is_sent = self.input_id is None
-        given = None
+        sent = None
         if is_sent:
             bare = operation.without_commit() if operation.parts else operation
-            given = self.operation_json if bare is operation else bare.to_json()
+            sent = self.operation_json if bare is operation else bare.to_json()
         return AttemptCall(
-            operation=given,
+            operation=sent,
             operation_id=None if is_sent else operation.operation_id,
             input_id=self.input_id,
             attempt=history.next_attempt,
@@ -192,7 +193,7 @@ class Run:
     ) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
         if isinstance(result, AttemptOutcome) and result.run is not None:
-            # Another start of the same life came first. Attempts would read the operation in this one's run.
+            # Another start of the same life won; the instance's input has the run of the start that lost.
             self.operation, self.input_id = self.operation.in_run(result.run), None
         self.state, action = after(
             self.operation, self.state, result, self.now, step_at=step_at, on_its_way=on_its_way
@@ -208,7 +209,7 @@ class Run:
     def read_answer[Answer](
         self, called: task.Task[Any] | None, read: Callable[[Any], Answer]
     ) -> Answer | WorkerFailed:
-        """Read what an activity of an attempt answered; that its worker failed is an answer, too.
+        """Read what an activity of an attempt answered, or that its worker failed.
 
         Args:
             called: None where the answer was lost.
@@ -218,29 +219,29 @@ class Run:
         try:
             return read(called.get_result())
         except task.TaskFailedError as error:
-            # The instance may hold another input.
+            # The instance may have another input than this execution, so the next call carries the operation.
             self.input_id = None
             return WorkerFailed(f"the worker failed: {error.details.error_type}")
 
     def go_on_as(self, operation: OperationInput) -> None:
         """Go on as an operation whose dependency has another name, or is another one."""
-        known = fingerprint_of(self.operation_json)
-        self.operation, self.input_id = replace(operation, fingerprint=known), None
+        fingerprint = fingerprint_of(self.operation_json)
+        self.operation, self.input_id = replace(operation, fingerprint=fingerprint), None
         self.state = replace(self.state, admission=self.state.admission.at_another_name())
 
     def move_to(self, operation: OperationInput) -> None:
-        """Go on as an operation at another dependency, after this lap in a history of its own.
+        """Go on as an operation at another dependency, in a new history after this lap.
 
-        What becomes of the orchestration, its input has where the operation may have acted.
+        Should the orchestration fail, its input must name the dependency where the operation may have acted.
         """
         self.leave_gates(for_good=True)
         self.go_on_as(operation)
         self.laps, self.waits_for = LAPS_PER_HISTORY, operation.dependency
 
     def note_action(self, name: str, data: Any, change: Change | None = None) -> None:
-        """Note in the history what somebody did to the operation, as an external event says.
+        """Note in the history what somebody did to the operation, by the data of an external event.
 
-        Anyone may send one in any form, which may not say who.
+        Anyone may send an event, in any form, so `by` and `reason` may be missing.
         """
         members = data if isinstance(data, dict) else {}
         by, reason = (
@@ -254,7 +255,7 @@ class Run:
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def note_lost_answer(self, asked_at: datetime) -> None:
-        """Note as a wait for our own side that an attempt is asked for again."""
+        """Note that an attempt is called again, as a wait for our own side."""
         past = PastWait(
             before_attempt=self.state.history.next_attempt,
             kind=WaitKind.OWN_FAILURE,
@@ -270,10 +271,10 @@ class Run:
         self._change(self.operation.with_time_from(self.now))
 
     def leave_gates(self, *, for_good: bool) -> None:
-        """Give back what the next attempt holds, a place or a token of the retry budget: it does not come.
+        """Give back what the next attempt holds, a place or a token of the retry budget: it is not made now.
 
         Args:
-            for_good: Whether it never will, so that the circuit counts it as waiting no more.
+            for_good: Whether it is never made, so that the circuit no longer counts it as waiting.
         """
         lease_id = lease_id_of(self.operation, self.state.history.next_attempt)
         for dependency, admission in self.state.admissions(self.operation.dependency):
@@ -292,7 +293,7 @@ class Run:
         )
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
-        """Let status queries show how it stands now, from the end of the turn on."""
+        """Set the custom status for status queries, from the end of the turn on."""
         is_elsewhere = self.waits_for != self.operation.submitted_to
         is_held = state in _HELD_ELSEWHERE and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
@@ -310,7 +311,7 @@ class Run:
         show_at_end(self.ctx, moving)
 
     def show_running(self) -> None:
-        """Let status queries show that an attempt runs; the first one is what a running instance is at."""
+        """Show that an attempt runs; of the first one no custom status is needed, as the instance runs."""
         is_first = not (self.has_begun or self.is_shown or self.state.history.waits)
         if not (is_first and self.operation.begins_at_once):
             self.show(OperationState.RUNNING)
@@ -323,11 +324,11 @@ class Run:
         yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
 
     def wait_for(self, kind: WaitKind, until: datetime, reasons: tuple[str, ...]) -> Turns[None]:
-        """Wait for what is no attempt's, such as the turn, unless someone cancels it or lets it go on now."""
+        """Wait for something else than an attempt, unless someone cancels the operation or lets it go on."""
         yield from self.wait_beside(Wait(until, (until - self.now).total_seconds(), reasons, kind))
 
     def wait_beside(self, wait: Wait) -> Turns[None]:
-        """Wait as `wait_for`, as something else than the operation's attempts decides."""
+        """Wait as `wait_for`, as decided by something else than an attempt of the operation."""
         past = PastWait(
             before_attempt=self.state.history.next_attempt,
             kind=wait.kind,
@@ -335,7 +336,7 @@ class Run:
             until=wait.until,
             delay_reasons=wait.reasons,
         )
-        # It is not due before.
+        # The next attempt is due at the end of this wait, whenever it was due before.
         self.state = replace(self.state, history=self.state.history.with_wait(past), due_at=None)
         yield from self.wait(wait)
 
@@ -356,7 +357,7 @@ class Run:
         is_late = (
             heeds_deadline and failures >= ENTITY_CALLS and is_over(self.operation.deadline_at, self.now)
         )
-        # The first that failed may have been done all the same: it is tried again before a cancel ends it.
+        # The first try may have worked although it failed, so there is a second one before a cancel ends it.
         is_cancelled = failures > 1 and self.signals.has_come(CANCEL_EVENT)
         if is_late or is_cancelled or failures >= MAX_OWN_FAILURES:
             raise OwnFailureError(failed)
@@ -383,7 +384,7 @@ class Run:
     def _wait_until(
         self, until: datetime, began_at: datetime, state: OperationState, *, is_for_slot: bool = False
     ) -> Turns[None]:
-        # Nobody can say when whoever is in front will have ended.
+        # It is not known when the operations in front will have ended.
         shown_until = None if state is OperationState.WAITING_ORDER else until
         self.show(state, next_attempt_at=shown_until)
         alarm = Alarm(self.signals, until)
@@ -409,20 +410,20 @@ class Run:
         if name in {RETRY_NOW_EVENT, TRY_EVENT}:
             return self._is_sent_now(name, data)
         if name == SLOT_EVENT:
-            self.called = self._called_by(data)
+            self.needed_slot = self._needed_slot_in(data)
             return True
         if self.listener is not None and name == self.listener.event:
             return self.listener.ends_wait(data)
-        # Who was answered `Retry-After` itself keeps to it.
+        # An operation whose own attempt was answered `Retry-After` keeps to it.
         is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
         return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
 
-    def _called_by(self, event: Any) -> NeedsSlot | BlockedStep | None:
+    def _needed_slot_in(self, event: Any) -> NeedsSlot | BlockedStep | None:
         at = event.get("dependency") if isinstance(event, dict) else None
         return self.state.needed_slot(at, self.operation.dependency) if isinstance(at, str) else None
 
     def hold(self) -> Turns[bool]:
-        """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
+        """Wait while the operation is paused; return whether it goes on, so that it was not cancelled."""
         while self.signals.has_come(PAUSE_EVENT) and not self.signals.has_come(CANCEL_EVENT):
             request = self.signals.take(PAUSE_EVENT)
             if not Pause.is_over(request, self.state.history.actions or ()):
@@ -441,7 +442,7 @@ class Run:
             self._move_deadline(self.operation.deadline_at + (self.now - began_at))
 
     def stand_still(self, until: datetime | None, request: Any) -> Turns[bool]:
-        """Be paused until somebody lets the operation go on, changed or not, or something else comes.
+        """Pause until somebody lets the operation go on, changed or not, or until another event or instant.
 
         Args:
             until: The latest instant; None for none.
@@ -458,7 +459,7 @@ class Run:
         alarm = Alarm(self.signals, until)
         listened = [self.listener.event] if self.listener is not None and self.listener.ends_pause else []
         names = [CANCEL_EVENT, *listened, RESUME_EVENT, PAUSE_EVENT]
-        # One for an earlier pause may have come after its end.
+        # An event for an earlier pause may come after the end of that.
         while not (Pause.is_at_once(request) or Pause.is_ended_by(request, began_at)):
             if (name := (yield from alarm.event(*names))) not in {RESUME_EVENT, PAUSE_EVENT}:
                 return False
@@ -470,11 +471,11 @@ class Run:
         self._change(replace(self.operation, deadline_at=deadline_at))
 
     def _change(self, operation: OperationInput) -> None:
-        # Attempts would read the operation as it was accepted.
+        # The instance's input has the operation as it was accepted.
         self.operation, self.input_id, self.is_changed = operation, None, True
 
     def _is_sent_now(self, name: str, request: Any) -> bool:
-        # An earlier wait may have ended before its request arrived.
+        # The request may be for an earlier wait, which ended before it arrived.
         if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
             return False
         self.note_action(name, request)
@@ -485,6 +486,6 @@ class Run:
 
 
 def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
-    # Earlier changes are part of the wait.
+    # Earlier changes were known when the wait was decided.
     changed_at = instant_in(change, "at")
     return changed_at is not None and changed_at >= began_at

@@ -44,8 +44,8 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
     if over is None:
         return None
     if token is not None:
-        ended = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
-        yield from call_until_success(reports.signals, END_RESTART, ended)
+        request = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
+        yield from call_until_success(reports.signals, END_RESTART, request)
     return saga_document(over, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
 
 
@@ -57,8 +57,8 @@ def _carried_out(reports: CompletionReports, state: Saga, token: str | None) -> 
         completion: Completion | None = None
         while completion is None:
             if looks == LOOKS_PER_HISTORY:
-                more = {} if token is None else {"restart": token}
-                ctx.continue_as_new({"saga": state.to_json(), **more}, save_events=True)
+                restart = {} if token is None else {"restart": token}
+                ctx.continue_as_new({"saga": state.to_json(), **restart}, save_events=True)
                 return None
             looks += 1
             completion = yield from _look_at_step(state, action, reports)

@@ -1,4 +1,4 @@
-"""The orchestration that makes sure of a manual change of a circuit, and wakes those that it releases."""
+"""The orchestration that repeats a manual change of a circuit, and wakes the operations that it releases."""
 
 from contextlib import suppress
 from datetime import UTC
@@ -34,7 +34,7 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     """
     progress, signals = input_.get("progress"), Signals(ctx)
     if progress is None:
-        yield from _make_sure(signals, input_)
+        yield from _repeat_change(signals, input_)
         if input_["hand"]["control"] == ManualControl.OPEN:
             return {"woken": 0}
         progress = yield from _begin_waking(signals)
@@ -56,9 +56,9 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     return None
 
 
-def _make_sure(signals: Signals, input_: dict[str, Any]) -> Turns[None]:
-    # The same message again, awaited this time: what follows must come after the change. Without an answer
-    # the operations are woken all the same: the circuit, asked by each, may refuse them again.
+def _repeat_change(signals: Signals, input_: dict[str, Any]) -> Turns[None]:
+    # The same message again, but as an awaited call: what follows must come after the change. Without an
+    # answer the operations are woken nevertheless: each asks the circuit, which may refuse it again.
     with suppress(task.TaskFailedError):
         circuit = circuit_id(input_["dependency"], input_["hand"].get("limit_key"))
         yield from call_entity(signals, circuit, MANUAL_CONTROL, input_["hand"])

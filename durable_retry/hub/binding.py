@@ -20,7 +20,7 @@ def bind_hub(blueprint: Blueprint) -> Callable[[Callable[..., Awaitable[Any]]], 
         async def bound(*args: Any, hub: str, **others: Any) -> Any:
             return await function(*args, hub=TaskHub(hub), **others)
 
-        # The host sends a text, and looks at the annotation to see what it may send.
+        # The host sends text, and checks by the annotation whether it may.
         bound.__annotations__ = {**function.__annotations__, "hub": str}
         return blueprint.generic_input_binding(
             arg_name="hub", type="durableClient", durableRequiresGrpc=True

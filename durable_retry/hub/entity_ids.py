@@ -13,7 +13,7 @@ KEY_MARK: Final = "~"
 
 
 def circuit_id(dependency: str, limit_key: str | None = None) -> EntityInstanceId:
-    """Return the entity id of a dependency's circuit, or of that of a limit key, by the key's hash."""
+    """Return the entity id of a dependency's circuit, or of its circuit for a limit key, which is hashed."""
     key = dependency if limit_key is None else f"{dependency}{KEY_MARK}{hash_of_key(limit_key)}"
     return EntityInstanceId(function_name(CIRCUIT_BREAKER), key)
 

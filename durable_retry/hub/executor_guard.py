@@ -1,7 +1,7 @@
 """Guards around the SDK's orchestration executor, for events that it does not survive, and custom statuses.
 
-What the executor raises outside of the orchestrator's generator fails the whole orchestration, whatever that
-would have done about it. Some kinds of events do so, or worse:
+An error that the executor raises outside of the orchestrator's generator fails the whole orchestration, which
+cannot catch it. These events cause such an error, or worse; on the right is what the guard makes of them:
 
     an event whose number belongs to a task of another kind now      ignored
     a timer that fires for an earlier instant than was asked for     ignored
@@ -10,11 +10,11 @@ would have done about it. Some kinds of events do so, or worse:
 
 The last kind and how it comes about: docs/decisions/entity-messages.md.
 
-It also says in a sentence what is wrong with an orchestrator that is `async`, or that yields what is no task.
+It also gives a clear error to an orchestrator that is `async`, or that yields something else than a task.
 
-The guard also sees of each execution its id, when it began and the orchestrator's name, which the SDK shows
-to no orchestrator. A custom status that is made by `show_at_end` is made once a turn: a turn replays all that
-was shown before, and its answer must have the last, or Azure Storage would have none.
+The guard also keeps the id, the start and the orchestrator's name of each execution, which the SDK hides from
+orchestrators. A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every
+status before it, and its answer must carry the last one, or Azure Storage keeps none.
 """
 
 import functools
@@ -55,7 +55,7 @@ def guard_executor() -> None:
         except TypeError as error:
             raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
         except (ValueError, RecursionError):
-            # To look at it before would be to read each input twice.
+            # The input is checked only after an error: checked before, it would always be parsed twice.
             if kind != "executionStarted" or _is_json(event.executionStarted.input.value):
                 raise
             process(executor, ctx, _with_text(event, kind))
@@ -74,18 +74,18 @@ def guard_executor() -> None:
     _guard_contexts()
 
 
-# What each context shows when its turn ends.
-_shown: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
+# Of each context, what makes its custom status when its turn ends.
+_status_makers: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
 
 def show_at_end(context: Any, make: Callable[[], Any]) -> None:
     """Set the custom status that `make` returns when the turn ends, unless another one is shown by then."""
-    _shown[getattr(context, "_ctx", context)] = make
+    _status_makers[getattr(context, "_ctx", context)] = make
 
 
 def end_turn(context: Any) -> None:
     """Set the custom status that is to be shown when a turn ends."""
-    make = _shown.pop(context, None)
+    make = _status_makers.pop(context, None)
     if make is not None:
         context.set_custom_status(make())
 
@@ -97,7 +97,7 @@ def _guard_contexts() -> None:
     @functools.wraps(run)
     def run_generator(ctx: Any, generator: Any) -> None:
         run(ctx, generator)
-        # The SDK takes what comes first as it is, and waits for it for ever.
+        # The SDK does not check what is yielded first, and would wait for it for ever.
         if not isinstance(ctx._previous_task, task.Task):
             raise no_task_error(generator)
 
@@ -115,7 +115,7 @@ _NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
 
 
 def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
-    """Return what is wrong with an orchestrator that stands where it yielded what is no task."""
+    """Return the error for an orchestrator that yielded something else than a task, with the line."""
     while inspect.isgenerator(inner := getattr(generator, "gi_yieldfrom", None)):
         generator = inner
     frame = getattr(generator, "gi_frame", None)
@@ -179,8 +179,8 @@ def execution_of(context: Any) -> InstanceExecution:
 def _execution_in(ctx: Any, event: pb.HistoryEvent) -> InstanceExecution:
     began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
     # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
-    given = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
-    return InstanceExecution(str(given), began_at, event.executionStarted.name)
+    execution_id = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
+    return InstanceExecution(str(execution_id), began_at, event.executionStarted.name)
 
 
 _ANSWERS: Final = frozenset(
@@ -192,12 +192,12 @@ _ANSWERS: Final = frozenset(
 
 
 _GUARDED: Final = _ANSWERS | {"timerFired", "eventRaised", "entityOperationCompleted"}
-"""What may be of a lost turn, or unreadable: less than half of a history."""
+"""Events that may belong to a lost turn, or be unreadable: less than half of a history."""
 
 
 _SAME_INSTANT: Final = timedelta(seconds=1)
-"""A timer that fires for an instant so little earlier is the one that was asked for: a backend may store
-instants less exactly."""
+"""A timer that fires for an instant earlier by less than this is the one that was asked for: a backend may
+round instants."""
 
 
 def _is_of_lost_turn(executor: Any, ctx: Any, event: pb.HistoryEvent, kind: str) -> bool:
@@ -252,8 +252,8 @@ def _with_text(event: pb.HistoryEvent, kind: str) -> pb.HistoryEvent:
     """Return an event with its input as a string of JSON."""
     changed = pb.HistoryEvent()
     changed.CopyFrom(event)
-    given = getattr(changed, kind).input
-    given.value = json.dumps(given.value)
+    payload = getattr(changed, kind).input
+    payload.value = json.dumps(payload.value)
     return changed
 
 
@@ -263,8 +263,8 @@ def _failure_in_answer(text: str, *, is_lock: bool = False) -> pb.TaskFailureDet
     Args:
         text: `{"result": JSON as text}`; of a failure also `exceptionType` or `failureDetails`, and its
             `result` may be plain text: so the backend answers for an entity whose worker died.
-        is_lock: Whether it answers the request for a lock. The SDK looks at nothing in those, and would go on
-            as if it held the lock.
+        is_lock: Whether it answers the request for a lock. The SDK does not look into such an answer, and
+            would go on as if it held the lock.
     """
     try:
         answer = json.loads(text) if text else {"result": None}

@@ -2,9 +2,8 @@
 
     PK <name of the orchestrator>   RK <newest first>-<instance id>
 
-An entry is written before its instance starts, so there may be one too many, never one too few. One whose
-instance is gone, because its history was purged, is removed by `features.retention`, with the rows whose
-partition has the id of the instance.
+An entry is written before its instance starts, so there may be one too many, never one too few. Once an
+instance was purged, `features.retention` removes its entry, and the rows whose partition key is its id.
 """
 
 import asyncio

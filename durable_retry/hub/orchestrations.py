@@ -21,23 +21,23 @@ CORE: Final = (
 @cache
 def orchestrations() -> Mapping[str, Orchestration]:
     """Return all, by their names."""
-    added = (each for plugin in plugins() for each in plugin.orchestrations)
-    return {each.name: each for each in (*CORE, *added)}
+    added = (orchestration for plugin in plugins() for orchestration in plugin.orchestrations)
+    return {orchestration.name: orchestration for orchestration in (*CORE, *added)}
 
 
 @cache
 def watched_names() -> frozenset[str]:
     """Return the names of those whose instances upkeep looks after."""
-    return frozenset(each.name for each in orchestrations().values() if each.is_watched)
+    return frozenset(name for name, declared in orchestrations().items() if declared.is_watched)
 
 
 @cache
 def listed_names() -> tuple[str, ...]:
     """Return the names of those whose instances are in a list by time."""
-    return tuple(sorted(each.name for each in orchestrations().values() if each.is_listed))
+    return tuple(sorted(name for name, declared in orchestrations().items() if declared.is_listed))
 
 
-def start_from_entity(entity: EntityContext, name: str, given: dict[str, Any]) -> None:
-    """Start an orchestration that tells somebody something for an entity, which sends no event itself."""
+def start_from_entity(entity: EntityContext, name: str, input_: dict[str, Any]) -> None:
+    """Start an orchestration that sends events for an entity, since entities cannot send any."""
     instance_id = f"{orchestrations()[name].prefix}{uuid.uuid4().hex}"
-    entity.schedule_new_orchestration(function_name(name), given, instance_id=instance_id)
+    entity.schedule_new_orchestration(function_name(name), input_, instance_id=instance_id)

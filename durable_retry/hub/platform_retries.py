@@ -1,4 +1,4 @@
-"""The platform's own retries: a blueprint that can declare them, and what its functions make of them.
+"""The platform's own retries: a blueprint that can declare them, and how its functions read them.
 
 The host counts in the memory of one instance: when that dies the count begins anew, and so does the delivery.
 Source: "Azure Functions error handling and retries", Microsoft Learn.
@@ -28,7 +28,7 @@ class _CutOffError(Exception):
     """The time of a timer's run is up."""
 
 
-def _most_seconds() -> float | None:
+def _run_limit_seconds() -> float | None:
     # At `functionTimeout` the host ends the worker, and with it every attempt that it makes at that moment.
     seconds = function_timeout_seconds()
     return None if seconds is None else max(seconds - MARGIN_SECONDS, seconds / 2)
@@ -50,9 +50,9 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
     def upkeep_timer(self, schedule: str) -> Callable[[Callable[[TaskHub], Awaitable[None]]], Any]:
         """Return the decorator of a timer that tidies up; what it decorates gets the task hub.
 
-        A run ends before `functionTimeout`. What it has not done then, and a request that storage or the task
-        hub does not answer, is one line in the log: the next fire does what is left. For anything else there
-        are few retries.
+        A run is ended before `functionTimeout`. That, and an error of storage or of the task hub, is one line
+        in the log: the next run of the timer does what is left. Any other error is retried `UPKEEP_RETRIES`
+        times.
         """
 
         def register(upkeep: Callable[[TaskHub], Awaitable[None]]) -> Any:
@@ -64,7 +64,7 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
                 note_retry(context)
                 name = context.function_name
                 try:
-                    async with time_limit(_most_seconds(), _CutOffError):
+                    async with time_limit(_run_limit_seconds(), _CutOffError):
                         await upkeep(hub)
                 except _CutOffError:
                     _log.warning("%s: its time is up; the next run goes on", name)

@@ -125,7 +125,7 @@ class TaskHub:
     Its client is cached per event loop: the SDK's own binding opens and closes a gRPC channel for every
     invocation of an async function (see docs/decisions/durable-client.md for what that costs). Every method
     that asks the task hub raises `TaskHubUnavailableError` where it does not answer, or refuses. So does
-    every function that gets a `TaskHub`; one says so itself only where something else follows from it.
+    every function that gets a `TaskHub`; its docstring says so only where it does something else.
     """
 
     configuration: str
@@ -184,8 +184,8 @@ class TaskHub:
 
         With `was_lost` only in place of one that has not begun, whose start was lost.
 
-        It is False when one exists: any, or with `again` a running one. Where starts are not atomic, True
-        only says that there was none a moment ago.
+        Returns False when the id is taken: by any instance, or with `again` by a running one. Where starts
+        are not atomic, True only says that it was free a moment ago.
         """
         policy = _REPLACE_ENDED if again else _NEVER_REPLACE
         if was_lost:
@@ -217,9 +217,9 @@ class TaskHub:
         return None if state is None else await self._instance_of(state)
 
     async def _instance_of(self, state: OrchestrationState) -> Instance:
-        """Return an instance; an operation that ended badly with what it asked for.
+        """Return an instance, with `asked_for` if it is an operation that ended badly.
 
-        Its history says so. A custom status does not: an instance of Azure Storage loses it when it fails.
+        That is read from the history: on Azure Storage an instance loses its custom status when it fails.
         """
         instance = Instance.of(state)
         if state.runtime_status not in ENDED_BADLY or not instance.instance_id.startswith(ID_PREFIX):
@@ -245,8 +245,8 @@ class TaskHub:
     async def purge_instance(self, instance: Instance, completed_before: datetime | None = None) -> bool:
         """Purge an instance that was just read, if it has ended; return whether it is purged.
 
-        The purge by id of Azure Storage does not look: it also erases one that was started again since. With
-        `completed_before` only if it completed and was started before.
+        Azure Storage does not check the status when it purges by id: an instance that was started again since
+        is erased, too. With `completed_before` only one that completed, and was created before that.
         """
         if instance.runtime_status not in _ENDED:
             return False
@@ -289,19 +289,19 @@ class TaskHub:
     async def page_of_prefixes(
         self, selection: Selection, prefixes: Sequence[str], cursor: str | None
     ) -> tuple[list[pb.OrchestrationState], str | None]:
-        """Read one page of the instances whose ids begin with one of some prefixes, one after the other.
+        """Read one page of the instances whose ids have one of these prefixes, prefix after prefix.
 
         Return it with the next cursor: None is before the first page and behind the last.
         """
-        number, _, token = (cursor or "0|").partition("|")
-        at, instances = int(number), list[pb.OrchestrationState]()
-        while not instances and at < len(prefixes):
-            page = await self.instance_page(replace(selection, prefix=prefixes[at]), token or None)
+        digits, _, token = (cursor or "0|").partition("|")
+        index, instances = int(digits), list[pb.OrchestrationState]()
+        while not instances and index < len(prefixes):
+            page = await self.instance_page(replace(selection, prefix=prefixes[index]), token or None)
             instances, token = page.instances, page.following or ""
             if token:
-                return instances, f"{at}|{token}"
-            at += 1
-        return instances, f"{at}|" if at < len(prefixes) else None
+                return instances, f"{index}|{token}"
+            index += 1
+        return instances, f"{index}|" if index < len(prefixes) else None
 
     async def read_entity(self, entity_id: EntityInstanceId) -> str | None:
         """Return the state of an entity as JSON text, or None when it has none."""
@@ -338,14 +338,14 @@ class TaskHub:
             async with self as client:
                 done = await client._get_stub().PurgeInstances(request)
         except TaskHubUnavailableError:
-            return False  # What a hub answers that cannot do it is not specified.
+            return False  # No specification says what a hub answers that cannot do it.
         return done.deletedInstanceCount > 0
 
     async def clean_entities(self, token: str | None) -> tuple[int, str | None]:
         """Delete some of the empty entities; return their number, and the next token (None at the end).
 
-        On Azure Storage it takes what 5 s allow. The SDK's own call goes on until the end of all entities,
-        however long that takes.
+        On Azure Storage one call stops after 5 s. The SDK's own call goes on to the last entity, however long
+        that takes.
         """
         request = pb.CleanEntityStorageRequest(
             removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token_message(token)

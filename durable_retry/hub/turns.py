@@ -1,7 +1,7 @@
 """Steps that orchestrations share: activities that must happen, and driving `rules.retry.loop`.
 
-An activity of our own side that must happen is called again while it fails, within a bound. `operation` and
-`outbox` read answers of attempts and ask for a probe alike.
+An activity that must happen, and that only our own side can make fail, is called again while it fails, within
+a bound. `operation` and `outbox` read the answers of attempts and request probes in the same way.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -53,11 +53,11 @@ type Turns[T] = Generator[task.Task[Any], Any, T]
 _FIRST_WAIT_SECONDS: Final = 2
 _LONGEST_WAIT_SECONDS: Final = 300
 MOST_ASKED: Final = 3
-"""So often the same is asked for, each time after upkeep has seen that the answer before was lost."""
+"""A call is made this often at most; again only after upkeep saw that the answer before was lost."""
 
 EARLY_BY: Final = timedelta(seconds=1)
 """By how much a timer may fire early: Azure Storage cuts the time for which a message is hidden to whole
-seconds. A timer that asks for so much more cannot fire early."""
+seconds. A timer that is set later by this cannot fire early."""
 # Early timers in a row that are waited out: clocks that disagree must not make a wait endless.
 _MAX_EARLY: Final = 3
 # 2 s doubled eight times is above the longest wait; more would only grow the number.
@@ -69,11 +69,11 @@ _ERROR_CHARS: Final = 200
 class Signals:
     """External events by name: each is awaited from its first use on, and taken one by one.
 
-    The SDK keeps what comes before it is awaited, also when the orchestration continues as new. What has come
-    and was not taken by then is lost.
+    The SDK keeps an event until it is awaited, also when the orchestration continues as new. An awaited event
+    that has come by then and was not taken is lost.
 
     Attributes:
-        asked_at: When the latest that was asked for was first asked for, aware UTC.
+        asked_at: When the latest call of `answers` first asked, aware UTC.
     """
 
     asked_at: datetime
@@ -99,30 +99,30 @@ class Signals:
     def answer(
         self, ask: Callable[[], task.Task[Any]], *, stopped_by: str | None = None
     ) -> Turns[task.Task[Any] | None]:
-        """As `answers`, of one thing."""
+        """Make one call, as `answers`."""
         (answered,) = yield from self.answers([ask], stopped_by=stopped_by)
         return answered
 
     def answers(
         self, asks: Sequence[Callable[[], task.Task[Any]]], *, stopped_by: str | None = None
     ) -> Turns[list[task.Task[Any] | None]]:
-        """Ask for some things, and return the task that answered each: the first that did, if it can be.
+        """Make calls side by side, and return for each the task that answered: the first that succeeded.
 
-        Upkeep sends a nudge where it sees that an answer was lost (`features.standstill.stuck`); then that is
-        asked for again. What was asked for before is waited for all the same: it may be late and not lost.
-        A nudge that speaks of an earlier question has come late, or twice.
+        Upkeep sends a nudge where it sees that an answer was lost (`features.standstill.stuck`); then that
+        call is made again. The first call is still waited for: its answer may be late and not lost. A nudge
+        about an earlier call has come late, or twice, and is ignored.
 
         Args:
-            stopped_by: An event that ends the wait, once something was asked for again.
+            stopped_by: An event that ends the wait, once a call was made again.
 
         Returns:
-            None for what was asked for `MOST_ASKED` times without an answer, or when the wait was ended.
+            None for a call that was made `MOST_ASKED` times without an answer, or when the wait was ended.
         """
         asked, events = [[ask()] for ask in asks], [NUDGE_EVENT]
         asked_at = self.asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
         while waiting := [tasks for tasks in asked if _answer_of(tasks) is None]:
-            may_come = (each for tasks in waiting for each in tasks if not each.is_complete)
-            yield task.when_any([*may_come, *(self.awaited(name) for name in events)])
+            pending = (called for tasks in waiting for called in tasks if not called.is_complete)
+            yield task.when_any([*pending, *(self.awaited(name) for name in events)])
             if len(events) > 1 and self.has_come(events[-1]):
                 break
             if not self.has_come(NUDGE_EVENT) or not is_lost(self.take(NUDGE_EVENT), asked_at):
@@ -137,9 +137,9 @@ class Signals:
 
 
 def _answer_of(tasks: Sequence[task.Task[Any]]) -> task.Task[Any] | None:
-    """Return the task that answered; one that failed counts when nothing else can answer any more."""
-    answered = (each for each in tasks if each.is_complete and not each.is_failed)
-    return next(answered, tasks[-1] if all(each.is_complete for each in tasks) else None)
+    """Return the task that answered; one that failed counts once all are complete."""
+    succeeded = (called for called in tasks if called.is_complete and not called.is_failed)
+    return next(succeeded, tasks[-1] if all(called.is_complete for called in tasks) else None)
 
 
 def is_lost(nudge: Any, asked_at: datetime) -> bool:
@@ -181,8 +181,8 @@ class Alarm:
             if winner in self._timers:
                 if self.until is None or self.is_over or self._early == _MAX_EARLY:
                     return None
-                # No timer fires earlier than `EARLY_BY`. A clock that sees it earlier is behind the one that
-                # set the timer, and must not wait for as long as the two differ.
+                # A timer fires at most `EARLY_BY` early. One that seems earlier was set by a machine whose
+                # clock is ahead of this one: the wait must not grow by the whole difference.
                 fires_at = min(self.until, self._now + EARLY_BY) + EARLY_BY
                 self._timers, self._early = [self._signals.ctx.create_timer(fires_at)], self._early + 1
             elif winner is awaited[NUDGE_EVENT]:
@@ -198,7 +198,7 @@ class Alarm:
 
 
 def pause(signals: Signals, seconds: timedelta, *ends: str) -> Turns[None]:
-    """Wait for so long, for one of the events, or for a nudge: what follows bears to come early."""
+    """Wait for a time, for one of the events, or for a nudge: what follows may also run early."""
     awaited = [signals.awaited(name) for name in (NUDGE_EVENT, *ends)]
     yield task.when_any([signals.ctx.create_timer(seconds), *awaited])
     if signals.has_come(NUDGE_EVENT):
@@ -206,24 +206,24 @@ def pause(signals: Signals, seconds: timedelta, *ends: str) -> Turns[None]:
 
 
 class OwnFailureError(Exception):
-    """Our own side failed so often, or for so long, that it is not asked again; the text says what and why.
+    """Our own side failed so often, or for so long, that it is not tried again; the text says what and why.
 
-    An orchestration that lets it out fails: upkeep starts it anew, or keeps its dead letter
+    An orchestration that does not catch it fails: upkeep starts it anew, or stores its dead letter
     (`upkeep.failures`).
     """
 
 
 type OwnWait = Callable[[int, str], Turns[None]]
-"""Waits after so many failures in a row, from 1, of which the last one's error is given.
+"""Waits after a failure: takes the number of failures in a row, from 1, and the last one's error.
 
-Raises `OwnFailureError` where that is enough.
+Raises `OwnFailureError` when there were too many.
 """
 
 
 def wait_out(
     signals: Signals, what: str, failures: int, error: str, *, ends: Sequence[str] = ()
 ) -> Turns[None]:
-    """Wait after a failure of our own side, as an `OwnWait` for nobody in particular.
+    """Wait after a failure of our own side: the `OwnWait` that shows nothing in a status.
 
     Args:
         what: What is tried, as the subject of a sentence.
@@ -249,11 +249,11 @@ def call_until_success(
 
     Args:
         activity: One of `base.names` that is idempotent and raises for passing trouble only.
-        wait: Ends the repetition, and shows it; None for `MAX_OWN_FAILURES` that nobody sees.
-        is_answer: Whether what came is its answer, which names no activity. Azure Storage sends the messages
-            of a turn before it stores the turn's history. When that fails and the turn, run again after the
-            deadline, asks for a dead letter in place of an attempt, the attempt's answer comes under the dead
-            letter's number.
+        wait: Waits after a failure, shows it, and gives up at last; None is `wait_out`, which shows nothing.
+        is_answer: Whether a result is of this activity; results name none. Azure Storage sends the messages
+            of a turn before it stores the turn's history. When storing fails, the turn runs again and may
+            call another activity under the same number: a dead letter in place of an attempt, when the
+            deadline passed. Then the attempt's result comes for the dead letter.
 
     Raises:
         OwnFailureError: It failed too often.
@@ -279,10 +279,10 @@ def _error_of(called: task.Task[Any] | None) -> str:
 
 def keep_dead_letter(signals: Signals, entry: dict[str, Any], wait: OwnWait | None = None) -> Turns[str]:
     """Have a dead letter stored, and return its id; `wait` and errors as `call_until_success`."""
-    kept: str = yield from call_until_success(
+    dead_letter_id: str = yield from call_until_success(
         signals, DEAD_LETTER, entry, wait=wait, is_answer=lambda answer: isinstance(answer, str)
     )
-    return kept
+    return dead_letter_id
 
 
 def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Blocked:
@@ -332,13 +332,13 @@ def call_entity(
     input_: dict[str, Any],
     is_enough: Callable[[int], bool] = lambda failures: failures >= ENTITY_CALLS,
 ) -> Turns[Any]:
-    """Call an entity again for as long as it fails; its operations bear that.
+    """Call an entity until it answers; its operations may run more than once.
 
-    One that does not answer at all has taken minutes: that counts as `ENTITY_CALLS` failures.
+    A call without an answer has taken minutes: it counts as `ENTITY_CALLS` failures.
 
     Args:
         input_: The same for every call.
-        is_enough: Whether so many failures in a row, from 1, are enough.
+        is_enough: Takes the number of failures in a row, from 1; whether to give up.
 
     Raises:
         TaskFailedError: It did not answer.
@@ -361,11 +361,11 @@ def call_entity(
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks the entities of a dependency.
+    """What an attempt needs to call the entities of a dependency.
 
     Attributes:
-        dependency: The one whose circuit or limiter is asked.
-        waiter: The instance whose wait `SLOT_EVENT` ends; None where none does.
+        dependency: The one whose circuit or limiter is called.
+        waiter: The instance whose wait `SLOT_EVENT` ends; None where that event ends none.
     """
 
     signals: Signals
@@ -374,7 +374,7 @@ class Asking:
     waiter: str | None = None
 
     def is_enough(self, failures: int) -> bool:
-        """Whether the attempt goes on without the answer, also because after a wait it would be too late."""
+        """Whether the attempt goes on without the answer: after one more wait it could be too late."""
         if failures >= ENTITY_CALLS:
             return True
         again_at = self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
@@ -409,7 +409,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
 def followed[Result](
     asking: Asking, follow: Callable[[Result | PermitAnswer | SlotAnswer], Action], answer: Result
 ) -> Turns[Action]:
-    """Move a retry loop on by an answer, and by that of the entity that is to be asked; return what to do."""
+    """Move a retry loop on by an answer, and by the entity's that it asks for then; return what to do."""
     action = follow(answer)
     if isinstance(action, RequestProbe):
         action = follow((yield from request_probe(asking, action)))
@@ -421,7 +421,7 @@ def followed[Result](
 def moved_on(
     asking: Asking, state: RetryState, answer: LapResult, on_its_way: timedelta
 ) -> Turns[tuple[RetryState, Action]]:
-    """Move the retry loop of what asks on, as `followed`; return its state, too."""
+    """Move a retry loop on as `followed`; return its state, too."""
 
     def follow(result: LapResult) -> Action:
         nonlocal state
@@ -436,7 +436,7 @@ def moved_on(
 def give_slot_back(
     ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState, answer: object
 ) -> None:
-    """Give the slot of an attempt back after its answer, whatever that is, and tell those who wait for it."""
+    """Give an attempt's slot back after any answer, and send an event to the instances that wait for it."""
     if admission.slot is not None and admission.slot.lease_id is not None:
         lasted_seconds = answer.duration_ms / 1_000 if isinstance(answer, AttemptOutcome) else None
         slot = replace(admission.slot, lasted_seconds=lasted_seconds, calls=None)
@@ -446,7 +446,7 @@ def give_slot_back(
 
 
 def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:
-    """Tell the limiter and the circuit of a dependency that an attempt which waits will not come."""
+    """Signal to the limiter and the circuit of a dependency that a waiting attempt will not be made."""
     if held.has_place:
         leaving = Leaving(lease_id, is_gone=True, waiter=ctx.instance_id)
         ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())

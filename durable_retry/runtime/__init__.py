@@ -1,1 +1,1 @@
-"""What the process gives: the time, one event loop, imports when they are needed."""
+"""The process: its clock, its event loop, and imports that wait until they are needed."""

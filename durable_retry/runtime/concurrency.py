@@ -1,4 +1,4 @@
-"""What belongs to one event loop, how many things a function does at once, and for how long."""
+"""Values of one event loop, bounded concurrency, and time limits."""
 
 import asyncio
 import logging
@@ -65,9 +65,9 @@ async def settle_all[T, R](
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep the other items back
             return error
 
-    ended = await map_bounded(settled, items, most)
-    errors = [end for end in ended if isinstance(end, Exception)]
-    return [end for end in ended if not isinstance(end, Exception)], errors
+    outcomes = await map_bounded(settled, items, most)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, Exception)], errors
 
 
 async def run_each(steps: Iterable[Callable[[], Awaitable[object]]]) -> None:
@@ -88,11 +88,11 @@ def raise_first(errors: Sequence[Exception]) -> None:
 
 
 QUICK_BYTES: Final = 256 * 1024
-"""So much JSON is read in about 20 ms."""
+"""JSON of this size is parsed in about 20 ms."""
 
 
 async def read_beside[T](read: Callable[[], T], size_bytes: int) -> T:
-    """Return what a function reads from so many bytes; many are read in a thread beside the loop."""
+    """Call a function that parses `size_bytes` bytes; in a thread where they are more than `QUICK_BYTES`."""
     return read() if size_bytes <= QUICK_BYTES else await asyncio.to_thread(read)
 
 
@@ -103,7 +103,7 @@ def time_limit(seconds: float | None, error: type[Exception]) -> AbstractAsyncCo
     """Limit the time of a block; None means no limit.
 
     Raises:
-        Exception: The given one, when the time is up.
+        Exception: `error`, when the time is up.
     """
     return _NO_LIMIT if seconds is None else _Cutoff(seconds, error)
 

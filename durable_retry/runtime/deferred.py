@@ -1,6 +1,6 @@
-"""Modules that are imported when they are first needed: the first request after idle waits for the others.
+"""Modules that are imported when they are first needed, so that a cold start does not wait for them.
 
-What is deferred is named by a text, `package.module:name`, so that no import statement hides in a function.
+A deferred function is named by text, `package.module:name`, so that no import statement hides in a function.
 `tests/unit/test_cold_start.py` imports all of it.
 """
 
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 REFERENCES: Final[set[str]] = set()
-"""What this app imports later, as far as its settings ask for it."""
+"""Everything that this app may import later; its settings decide what that is."""
 
 
 def unimportable() -> str:

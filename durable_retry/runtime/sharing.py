@@ -1,4 +1,4 @@
-"""Answers that are shared for a moment by all who ask."""
+"""Answers that all callers share for a moment."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,25 +49,25 @@ async def shared[T](
     """Return an answer that was made a moment ago, or make it: once for all who ask at the same time.
 
     Args:
-        make: Called when there is none that is fresh; what it raises is not kept.
+        make: Called when no answer is fresh; an error is raised and not shared later.
         seconds: For how long an answer is fresh, or for `factor` times what it took if that is longer, up to
             half a minute.
         older_seconds: When the next answer takes more than a second, the last one is returned, unless it was
             made longer ago than this.
     """
     answers = _shared.get()
-    one = answers.setdefault(key, _Shared())
+    answer = answers.setdefault(key, _Shared())
     while len(answers) > _MOST_SHARED:
         del answers[next(iter(answers))]
     now = clock.monotonic_seconds()
-    if one.making is None and now >= one.fresh_until:
-        one.making = asyncio.create_task(one.make(make, seconds, factor))
-        # What fails when nobody waits any more is made anew for whoever asks next.
-        one.making.add_done_callback(lambda task: task.cancelled() or task.exception())
-    if (making := one.making) is not None:
-        if now - one.made_at <= older_seconds:
+    if answer.making is None and now >= answer.fresh_until:
+        answer.making = asyncio.create_task(answer.make(make, seconds, factor))
+        # Reads the error, since asyncio logs one that no caller waits for; the next caller tries anew.
+        answer.making.add_done_callback(lambda task: task.cancelled() or task.exception())
+    if (making := answer.making) is not None:
+        if now - answer.made_at <= older_seconds:
             await asyncio.wait({making}, timeout=_PATIENCE_SECONDS)
-        if making.done() or now - one.made_at > older_seconds:
+        if making.done() or now - answer.made_at > older_seconds:
             await asyncio.shield(making)
-    value: T = one.value
+    value: T = answer.value
     return value
