@@ -35,7 +35,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class StartUnanswered:
-    """The task hub did not say whether it took an operation over; a key of the caller's names it."""
+    """The task hub did not say whether it started an operation, whose key the caller chose."""
 
     operation: OperationInput
 
@@ -150,7 +150,7 @@ class CircuitChanged:
 
     Attributes:
         reason: For a person.
-        by: As in `Breaker`.
+        by: Who or what changed it, as in `Breaker`.
         opened_at: When the outage began that goes on or is over: the circuit let every call through until
             then. None where there was none.
         opened_because: Why it began, for a person.

@@ -94,7 +94,7 @@ AUTOMATIC: Final = "circuit"
 """`changed_by` of moves that nobody made by hand."""
 FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
 """States that let every call through."""
-_OF_NOBODY: Final = frozenset({CircuitState.CLOSED, CircuitState.HALF_OPEN})
+_IDLE_STATES: Final = frozenset({CircuitState.CLOSED, CircuitState.HALF_OPEN})
 _NO_CALLS = SlidingWindow.over(CircuitSettings().window_seconds)
 _NO_TRAIL = AuditTrail()
 _NO_REPORTERS = Reporters()
@@ -159,8 +159,8 @@ class Breaker(JsonShape):
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
     limit_key: str | None = None  # whose circuit it is; None of the dependency itself
-    # The limit keys whose own circuits were not free, see `is_free`, the latest change last, as far as they
-    # are kept; None while none has one, as far as known.
+    # Limit keys whose own circuits were not free, see `is_free`: the latest, in the order of their changes.
+    # None while no limit key is known to have a circuit.
     keys: tuple[str, ...] | None = None
     key_changes: KeyChanges | None = None  # of their circuits; None while none has changed
     freeze: Freeze | None = None  # holds every dependency; kept for a moment when it is over
@@ -208,7 +208,7 @@ class Breaker(JsonShape):
         return replace(self, keys=latest_keys(keys), key_changes=changes)
 
     def with_freeze(self, freeze: Freeze, received_at: datetime) -> "Breaker":
-        """Return the circuit after the signal `freeze`. What was said before the latest word is ignored."""
+        """Return the circuit after the signal `freeze`. One that is older than the latest is ignored."""
         current = advanced(self, received_at)
         if current.freeze is not None and not current.freeze.is_before(freeze):
             return current
@@ -221,10 +221,10 @@ class Breaker(JsonShape):
         return self.freeze is not None and self.freeze.ended_at(now) is None
 
     def is_idle(self, now: datetime) -> bool:
-        """Whether nobody uses it: what waits for it would have asked again."""
+        """Whether no operation uses it: one that waits for it would have asked again."""
         current = advanced(self, now)
         is_quiet = self.clock is None or self.clock < now - IDLE_AFTER
-        return is_quiet and current.state in _OF_NOBODY and not current.is_throttled(now)
+        return is_quiet and current.state in _IDLE_STATES and not current.is_throttled(now)
 
     def is_free(self, now: datetime) -> bool:
         """Whether neither the circuit nor a pause holds calls up."""
@@ -271,7 +271,7 @@ def opened(
 ) -> Breaker:
     """Begin a break: the first one, or a longer one after a failed probe.
 
-    Where the credential is refused that is the reason, whatever else is.
+    A refused credential takes the place of any other reason.
     """
     if unauthorized_by is not None:
         reason = f"the credential is refused ({unauthorized_by})"
@@ -337,7 +337,7 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
             if breaker.keys is None:
                 breaker = replace(moved(breaker, CircuitMove.EXPIRE, now, reason=reason), retry_at=held_until)
             else:
-                # Operations with a limit key probe the circuit of their key, and maybe nobody this one.
+                # Operations with a limit key probe the circuit of their key, so this one may get no probe.
                 free = freed(breaker, CircuitMove.CLOSE, now, reason=reason)
                 breaker = replace(free, reopened_at=held_until)
         case CircuitState.DISABLED if breaker.expires_at is not None and breaker.expires_at <= now:

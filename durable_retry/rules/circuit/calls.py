@@ -56,7 +56,7 @@ class SlidingWindow(JsonShape):
         return self._with_buckets([(self._bucket_number(at), counts)])
 
     def merge(self, other: "SlidingWindow", at: datetime) -> "SlidingWindow":
-        """Add the counts of another window at an instant; what is later by the other's clock counts as then.
+        """Add the counts of another window at an instant; its later buckets count as of that instant.
 
         Windows of another width (the settings changed while a report was sent) have other buckets: then all
         their counts go to the bucket of `at`.
@@ -99,9 +99,9 @@ class SlidingWindow(JsonShape):
     def _bucket_number(self, at: datetime) -> int:
         return to_ms(at) // self.bucket_ms
 
-    def _with_buckets(self, more: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
+    def _with_buckets(self, added: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
         by_number = dict(self.buckets)
-        for number, counts in more:
+        for number, counts in added:
             by_number[number] = by_number.get(number, Counts()) + counts
         return SlidingWindow(self.bucket_ms, tuple(sorted(by_number.items())))
 
@@ -116,9 +116,9 @@ def _sum_of_counts(all_counts: Iterable[Counts]) -> Counts:
 _SERVER_ERRORS: Final = 500
 _NOT_IMPLEMENTED: Final = 501
 """The 5xx that blames the request."""
-_OF_TROUBLE: Final = frozenset({408, 425, 460, 499})
-"""The 4xx that speak of time and of lost connections."""
-_OF_CREDENTIALS: Final = frozenset({401, 403, 407})
+_CONNECTION_STATUSES: Final = frozenset({408, 425, 460, 499})
+"""The 4xx that report a timeout or a lost connection."""
+_CREDENTIAL_STATUSES: Final = frozenset({401, 403, 407})
 
 
 class CallHealth(StrEnum):
@@ -140,13 +140,13 @@ def call_health(
     """Return how a call counts, by its category; None is a success.
 
     A dependency that rejects a request is healthy; one that fails is not, also where it says that a retry
-    does not help. Throttling is an instruction and not a failure: it pauses
-    the circuit and changes no ratio. A transient or ambiguous outcome is a failure when it was a timeout, a
-    broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
+    does not help. Throttling is an instruction and not a failure: it pauses the circuit and changes no ratio.
+    A transient or ambiguous outcome is a failure when it was a timeout, a broken connection (no status code)
+    or a server error; a 4xx that says "not now" is an answer.
 
     Args:
-        of_key: Whether it counts for the circuit of a limit key, which few calls may pass: there each refused
-            credential is a refusal of the key's, and so many in a row open it.
+        of_key: Whether it counts for the circuit of a limit key. Few calls may pass that, so every refused
+            credential counts, and `unauthorized_calls` of them in a row open it.
         is_ruled: Whether `classify` gives it its category: what is transient there is a failure here.
     """
     match category:
@@ -159,15 +159,15 @@ def call_health(
         case None | Category.MALFORMED | Category.UNAUTHORIZED | Category.NOT_FOUND | Category.BUSINESS_RULE:
             return CallHealth.SUCCESS
         case Category.TRANSIENT | Category.AMBIGUOUS:
-            return _health_by_status(status_code, _OF_CREDENTIALS if of_key else frozenset())
+            return _health_by_status(status_code, _CREDENTIAL_STATUSES if of_key else frozenset())
         case Category.THROTTLED | Category.CIRCUIT_OPEN | Category.DEADLINE_EXCEEDED:
             return CallHealth.SILENT
         case _ as never:
             assert_never(never)
 
 
-def _health_by_status(status_code: int | None, more: frozenset[int]) -> CallHealth:
-    if status_code is None or status_code >= _SERVER_ERRORS or status_code in _OF_TROUBLE | more:
+def _health_by_status(status_code: int | None, failing: frozenset[int]) -> CallHealth:
+    if status_code is None or status_code >= _SERVER_ERRORS or status_code in _CONNECTION_STATUSES | failing:
         return CallHealth.FAILURE
     return CallHealth.SUCCESS
 

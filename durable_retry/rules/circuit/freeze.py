@@ -17,10 +17,10 @@ from durable_retry.base.text import deterministic_fraction, time_text
 
 @dataclass(frozen=True, slots=True)
 class Freeze(JsonShape):
-    """Signal `freeze`: what was last said about a freeze."""
+    """Signal `freeze`: the latest state of a freeze."""
 
     since: MsInstant  # when somebody asked for it, aware UTC; names it
-    at: MsInstant  # when this was said
+    at: MsInstant  # when it got this state
     by: str
     reason: str
     until: MsInstant | None = None  # when it ends by itself; None for never
@@ -30,11 +30,11 @@ class Freeze(JsonShape):
     share: float | None = None
 
     def then(self, now: datetime, **changes: Any) -> Self:
-        """Return what is said of it now, later than before whatever the clocks say."""
+        """Return its next state, which is later than this one whatever the clocks say."""
         return replace(self, at=max(now, self.at + timedelta(milliseconds=1)), **changes)
 
     def is_before(self, other: Self) -> bool:
-        """Whether the other was said later of the same freeze, or is of a later one."""
+        """Whether the other is a later state of the same freeze, or a later freeze."""
         return (self.since, self.at) < (other.since, other.at)
 
     def ended_at(self, now: datetime) -> datetime | None:
@@ -51,7 +51,7 @@ class Freeze(JsonShape):
         return deterministic_fraction("thaw", operation_id, self.since.isoformat())
 
     def part_of(self, waiting: int) -> int:
-        """Return how many of those that wait it lets go."""
+        """Return how many of so many waiting operations it lets go."""
         return ceil(waiting * (self.share or 0.0))
 
     @property

@@ -1,4 +1,4 @@
-"""What the circuit of a dependency knows of those of its limit keys."""
+"""What the circuit of a dependency stores about the circuits of its limit keys."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ KEPT_KEYS_BYTES: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class KeyChange(JsonShape):
-    """Signal `key_changed` to the circuit of a dependency: that of a limit key must be read anew.
+    """Signal `key_changed` to the circuit of a dependency: the circuit of a limit key must be read anew.
 
     Attributes:
         is_free: Whether it is closed, and no pause goes on.

@@ -38,12 +38,12 @@ GATHER = timedelta(milliseconds=100)
 KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
 KNOWN_PART: Final = 0.5
-"""A worker with attempts in its share of a limit reports within this part of the window: the others share out
-among themselves what it has once it was silent for all of it."""
+"""A worker with attempts in its share of a limit reports within this part of the window: once it was silent
+for a whole window, the others divide its share among themselves."""
 ANNOUNCED: Final = timedelta(seconds=2)
-"""A new worker that has reported so lately need not do so again: who asked then has a copy that shows it."""
+"""A new worker that has reported this lately need not do so again: the next copies of the circuit show it."""
 INTERVAL = timedelta(seconds=1)
-"""Failures and retries, and all else near a trip, are held back no longer."""
+"""Failures and retries are held back for this long at most; near a trip everything is."""
 
 FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
 """Maximum age of a snapshot once a failure was reported that it does not contain yet; else it is valid for a
@@ -226,7 +226,7 @@ class ReportBuffer:
     def asks_again(self, at: datetime) -> None:
         """Count a retry that the budget told to ask again."""
         self.here = replace(self.here, asking_again=self.here.asking_again + 1)
-        # A copy shows when it was heard last: one more report would put off when it is counted for a second.
+        # Its first second counts from the latest report that a copy shows: another report would prolong it.
         is_announced = self.last_report_at is not None and at < self.last_report_at + ANNOUNCED
         if self.taken_as_newcomer(at) is not None and not is_announced:
             self.announce(at)
@@ -254,7 +254,7 @@ class ReportBuffer:
     ) -> None:
         """Count a call that ended, under the epoch of its permit.
 
-        The failure is reported when it counts as failed.
+        `failure` is reported when the call counts as failed.
         """
         if health.is_failure and failure is not None:
             self._last_error = failure
@@ -270,9 +270,9 @@ class ReportBuffer:
             )
         if permitted.lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
-            shown = CallHealth.FAILURE if slow and health is CallHealth.SUCCESS else health
-            lease = permitted.lease_id, permitted.epoch, shown, permitted.lease_expires_at
-            self._probes.append(ProbeResult(*lease))
+            counted = CallHealth.FAILURE if slow and health is CallHealth.SUCCESS else health
+            lease_id, ends_at = permitted.lease_id, permitted.lease_expires_at
+            self._probes.append(ProbeResult(lease_id, permitted.epoch, counted, ends_at))
         elif health is not CallHealth.SILENT and permitted.epoch >= self.epoch:
             self._enter_epoch(permitted.epoch)
             self._count_call(at, health, slow=slow)
@@ -283,8 +283,8 @@ class ReportBuffer:
         due, last = self._due_by_counts(), self.last_report_at
         if last is None or not self.holds_share():
             return due
-        known = last + timedelta(seconds=self.settings.window_seconds * KNOWN_PART)
-        return known if due is None else min(due, known)
+        silent_until = last + timedelta(seconds=self.settings.window_seconds * KNOWN_PART)
+        return silent_until if due is None else min(due, silent_until)
 
     def _due_by_counts(self) -> datetime | None:
         if self._oldest_at is None:

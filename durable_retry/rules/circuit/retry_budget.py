@@ -9,22 +9,22 @@ settings allow.
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, and what its own first attempts earned since. So the workers
 together overdraw by less than one token each per copy, and later retries wait for that debt. Where a share is
-used up and tokens are left, a retry asks again: the next copy shows what the others took. It has its turn
-without that where what is left and the least rate pay for it before the next copy, even if every worker takes
-as many. It asks again, too, where its turn depends by more than `SURE_SECONDS` on what they take meanwhile,
-when it may come at the earliest: where one worker has all retries, each would else wait for as many turns as
-there are workers.
+used up and tokens are left, a retry asks again: the next copy shows what the others took. It gets its turn at
+once where the tokens left and the minimum rate pay for it before the next copy, even if every worker takes as
+many. Where the turn could move by more than `SURE_SECONDS` with what the others take, it asks again at the
+earliest possible turn: otherwise, if one worker has all retries, each would wait for as many turns as there
+are workers.
 
 A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
 may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
 one that is new, or was silent, takes a single token, and what its own first attempts earn, until it has been
 counted for a second.
 
-A promise counts on first attempts to go on for ten seconds as in the last ten: after a burst that overdraws
+A promise assumes that first attempts go on for ten seconds as in the last ten: after a burst this overdraws
 by what the burst has earned. It is for an instant, and void two seconds later: after a restart or a break
-all that were promised something ask again. By then their tokens are paid for, and the level has them. The
-token of a retry that will never be made comes back. Nothing is promised for later than `PROMISED_SECONDS`,
-so what is lost with an operation that was terminated is soon paid.
+every retry with a promise asks again. By then its token is paid for, and part of the level. The token of a
+retry that will never be made comes back. Nothing is promised for later than `PROMISED_SECONDS`, so the token
+that is lost with a terminated operation is soon paid for.
 """
 
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ CREDIT_SECONDS = 10.0
 """The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""
 
 PROMISED_SECONDS = 30.0
-"""Nothing is promised for later than this; who would wait for longer asks again after half of it or all."""
+"""Nothing is promised for later than this; a retry that would wait longer asks again by then."""
 PROMISE_LASTS: Final = timedelta(seconds=2)
 """A promise that is over for longer is void."""
 HEARD_SECONDS = 5.0
@@ -130,7 +130,7 @@ def account(
 def supply_per_second(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
     """Return the tokens per second at the rate of first attempts in the last nine to ten seconds.
 
-    Divided by ten: turns that are promised before more of them come must not cost more than they earned.
+    It divides by ten, the larger number: promised turns must not cost more than first attempts have earned.
     """
     first_attempts = budget.firsts.totals(now).calls
     return settings.minimum_per_second + settings.ratio * first_attempts / CREDIT_SECONDS
@@ -250,7 +250,7 @@ def _seconds_to_earn(tokens: float, snapshot: BudgetSnapshot, settings: RetryBud
 
 
 def is_kept(promised_at: datetime | None, now: datetime) -> bool:
-    """Whether a promise is not over; None is none."""
+    """Whether a promise still holds; None is no promise."""
     return promised_at is not None and now <= promised_at + PROMISE_LASTS
 
 

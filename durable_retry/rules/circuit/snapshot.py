@@ -114,7 +114,7 @@ class Frozen:
 
 
 def frozen(snapshot: Snapshot, freeze: Freeze) -> Snapshot:
-    """Return the copy of a circuit that a freeze holds open, so that a call is decided as without one."""
+    """Return the copy of a circuit that a freeze holds open; calls that it lets through are decided below."""
     below = snapshot
     if freeze.share is not None:
         waiting, reopened_at = freeze.part_of(snapshot.waiting), latest(snapshot.reopened_at, freeze.at)
@@ -228,11 +228,11 @@ def permit(
         return learnt
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
-    seen = _Seen.of(snapshot, now, settings, operation_id, here)
+    view = _View.of(snapshot, now, settings, operation_id, here)
     if snapshot.is_valid(now):
-        return seen.answer(waiting=waiting)
+        return view.answer(waiting=waiting)
     # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
-    return seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
+    return view.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
 
 
 def paused(
@@ -266,18 +266,18 @@ def held_by_hand(
     waiting: bool,
     here: TakenHere = NOTHING_TAKEN,
 ) -> Refused | None:
-    """Return what the circuit of a dependency says to an operation that has the circuit of its limit key.
+    """Return the refusal by a dependency's circuit of an operation that has the circuit of its limit key.
 
-    A hold by hand counts for all keys, and the release after it; None without one.
+    A hold by hand, and the release after it, counts for all keys; None without one.
     """
     if snapshot is None:
         return None
-    seen = _Seen.of(snapshot, now, settings, operation_id, here)
-    state = seen.snapshot.state
+    view = _View.of(snapshot, now, settings, operation_id, here)
+    state = view.snapshot.state
     if state is CircuitState.FORCED_OPEN:
-        return seen.forced_open()
+        return view.forced_open()
     is_free = state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
-    answer = seen.released(waiting=waiting) if is_free else None
+    answer = view.released(waiting=waiting) if is_free else None
     return answer if isinstance(answer, Refused) else None
 
 
@@ -292,12 +292,12 @@ def held_by_freeze(
     """Return the refusal while everything is held, whatever the circuit says; None where it is not."""
     if snapshot is None or snapshot.frozen is None:
         return None
-    seen = _Seen.of(snapshot, now, settings, operation_id, here)
-    return seen.forced_open() if seen.snapshot.frozen is not None else None
+    view = _View.of(snapshot, now, settings, operation_id, here)
+    return view.forced_open() if view.snapshot.frozen is not None else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _View:
     """One operation's view of one snapshot."""
 
     snapshot: Snapshot
@@ -309,7 +309,7 @@ class _Seen:
     @classmethod
     def of(
         cls, snapshot: Snapshot, now: datetime, settings: CircuitSettings, operation_id: str, here: TakenHere
-    ) -> "_Seen":
+    ) -> "_View":
         """Return the view; where a freeze lets the operation through, of the circuit without that."""
         frozen = snapshot.frozen
         if frozen is not None and frozen.freeze.lets_through(operation_id, now):

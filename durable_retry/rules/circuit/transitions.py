@@ -88,13 +88,13 @@ def _with_error(breaker: Breaker, error: str, now: datetime) -> Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Gone(JsonShape):
-    """Signal `gone`: an operation that the circuit held up will not come."""
+    """Signal `gone`: an operation that the circuit held up will make no attempt."""
 
     was_waiting: bool = False  # whether it counts as waiting
     was_promised: bool = False  # whether the retry budget took a token for it
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
-        """Return the circuit after it; a token comes back as far as there is debt."""
+        """Return the circuit after it; its token comes back as far as the budget is in debt."""
         breaker = advanced(breaker, received_at)
         tokens = breaker.budget.tokens
         if self.was_promised and tokens < 0:
@@ -131,8 +131,8 @@ def _after_probe(
     unauthorized_by: str | None,
 ) -> Breaker:
     # A probe counts under its lease alone: after it expired, another operation may be probing.
-    had = (probe.lease_id, probe.lease_expires_at)
-    ended = [lease for lease in breaker.leases if (lease.lease_id, lease.expires_at) == had]
+    reported = (probe.lease_id, probe.lease_expires_at)
+    ended = [lease for lease in breaker.leases if (lease.lease_id, lease.expires_at) == reported]
     if breaker.state is not CircuitState.HALF_OPEN or probe.epoch != breaker.epoch or not ended:
         return breaker
     breaker = breaker.without_leases(ended)
@@ -254,7 +254,7 @@ def _refusal_of_calls(
     breaker: Breaker, operation_id: str, now: datetime, settings: CircuitSettings
 ) -> Refused | None:
     if breaker.freeze is not None and not breaker.freeze.lets_through(operation_id, now):
-        # The worker that had not read of it yet answers the next time.
+        # By then the worker has read of the freeze, and refuses by itself.
         refusal = refused(operation_id, now + RECHECK, breaker.waiting, breaker.freeze.why)
         return replace(refusal, frozen=True, stops_deadline=breaker.freeze.stops_deadline)
     if breaker.state is CircuitState.FORCED_OPEN:
@@ -301,9 +301,9 @@ class ManualAction(JsonShape):
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the circuit after it, with the record of it. One that arrives twice is applied once.
 
-        A message that a later one overtook is recorded and changes nothing: the latest word of a person
-        counts. Later is what the clocks of those who act say; where they differ by more than messages are
-        late, the arrival decides.
+        A message that a later one overtook is recorded and changes nothing: the latest action of a person
+        counts. Which one is later is decided by the clocks of the senders; where those differ by more than
+        messages are late, by the arrival.
         """
         keys = breaker.keys if self.by_key is None else breaker.keys or ()
         breaker = replace(breaker, limit_key=self.limit_key, keys=keys)

@@ -31,12 +31,12 @@ class AdmissionState(JsonShape):
     circuit_key: str | None = None  # the limit key whose circuit refused or postponed it; None for none
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
     slot: Slot | None = None
-    # Until when that is lent at least; None where none was asked for.
+    # Until when the slot is lent at least; None where none was requested.
     slot_ends_at: datetime | None = None
     turn_at: datetime | None = None  # its latest start that the limiter counted; None when it had none
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
-    limits: Mapping[str, Any] | None = None  # by which it waits for that; None where it does not
+    limits: Mapping[str, Any] | None = None  # the limits by which it waits for a slot; None where it does not
     # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: int | None = None
     # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
@@ -46,7 +46,7 @@ class AdmissionState(JsonShape):
 
     @property
     def is_probe(self) -> bool:
-        """Whether its attempt tries for everybody that waits: as the circuit's probe, or let past it."""
+        """Whether its attempt tests the dependency for all that wait: as a probe, or past the circuit."""
         return self.is_canary is True or (self.permit is not None and self.permit.lease_id is not None)
 
     @property
@@ -65,12 +65,12 @@ class AdmissionState(JsonShape):
         return self.waiting or self.promised_at is not None
 
     def with_nothing_held(self) -> "AdmissionState":
-        """Return what is left when it does not come for now: since when it is due, and that it waits."""
+        """Return what is left when no attempt is made for now: since when it is due, and that it waits."""
         return replace(self, ahead=None, turn_at=None, promised_at=None)
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        """What an attempt passes that others ask, each a few words."""
+    def bypassed(self) -> tuple[str, ...]:
+        """The circuit or the limiter that the attempt skips, and why, each a few words."""
         passes = (
             (self.is_canary, PAST_THE_CIRCUIT),
             (self.permit is not None and self.permit.fail_open, WITHOUT_THE_CIRCUIT),
@@ -127,7 +127,7 @@ class AdmissionState(JsonShape):
         if turn_seconds is None:
             return self
         turn_at = now + timedelta(seconds=turn_seconds)
-        # Where all answers are that late, each turn would be over before it is heard of.
+        # Where all answers come that late, each turn would be over before it is known.
         has_missed_one = self.turn_at is not None and not is_valid(turn_at, now)
         return replace(self, turn_at=now if has_missed_one else turn_at)
 
@@ -136,14 +136,14 @@ class AdmissionState(JsonShape):
         return replace(self, permit=None, slot=None, slot_ends_at=None)
 
     def at_begin(self, now: datetime, attempt_seconds: float) -> "AdmissionState":
-        """Return what it has of it when the attempt begins, which may have been queued since.
+        """Return what is valid when the attempt begins, which may have been queued since.
 
-        A lease that would end before the attempt is none: another one may go in its place.
+        A lease that ends before the attempt does is void: another attempt may use its place.
         """
         probe_ends_at = None if self.permit is None else self.permit.lease_expires_at
         slot_ends_at = None if self.slot is None or self.slot.lease_id is None else self.slot_ends_at
-        ends_at = [each for each in (probe_ends_at, slot_ends_at) if each is not None]
-        is_lent = all(now + timedelta(seconds=attempt_seconds) <= each for each in ends_at)
+        lease_ends = [end for end in (probe_ends_at, slot_ends_at) if end is not None]
+        is_lent = all(now + timedelta(seconds=attempt_seconds) <= end for end in lease_ends)
         return self if is_lent else self.without_lease()
 
 

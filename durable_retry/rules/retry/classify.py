@@ -42,7 +42,7 @@ _BY_STATUS: Final[Mapping[int, Category]] = {
 """Answers that are not what `_by_class` says of their class."""
 
 _CALLER_LEFT: Final = frozenset({460, 499})
-"""The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the one that asked it."""
+"""The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the connection to its caller."""
 
 _LOWEST_ERROR: Final = 400
 
@@ -81,7 +81,7 @@ _BY_EXCEPTION: Final[Mapping[str, Classification]] = {
     "ProxyError": _NEVER_SENT,
     # No connection was free here: our own shortage.
     "PoolTimeout": Classification(Category.TRANSIENT, Sent.NO, counted=False),
-    # No credential to send: what gives it does not answer, or refuses the app.
+    # No credential to send: its issuer does not answer, or refuses the app.
     "SignInError": Classification(Category.TRANSIENT, Sent.NO, counted=False),
     "CredentialRefusedError": Classification(Category.UNAUTHORIZED, Sent.NO, counted=False),
     # The request itself cannot be sent, now or later.
@@ -140,7 +140,7 @@ def _hinted(category: Category, status_code: int) -> Category:
 
 
 def is_of_credential(category: Category | None, status_code: int, *, is_ruled: bool) -> bool:
-    """Whether an answer says that whoever asks is not known; 403 says that only where `classify` does."""
+    """Whether an answer refuses the credential itself; 403 does that only where `classify` says so."""
     return category is Category.UNAUTHORIZED and (is_ruled or status_code in _UNKNOWN_CALLER)
 
 

@@ -53,7 +53,7 @@ class Retryable(Protocol):
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
 
 REASON_ERROR_CHARS: Final = 160
-"""The error behind a wait has no more in its reason."""
+"""Characters of an error in the reason of a wait."""
 
 _SOON: Final = timedelta(milliseconds=1)
 
@@ -155,9 +155,9 @@ def retry_after_constraint(
 
 
 def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
-    """Return when a blocked attempt asks again whose instant has passed by this clock, not by the worker's.
+    """Return when a blocked attempt asks again, if its instant has passed by this clock, not by the worker's.
 
-    At most the last useful start before the deadline: a difference of clocks must not end the operation.
+    That is not after the last useful start: a difference of clocks must not end the operation.
     """
     if operation.deadline_at is None:
         return now + RECHECK
@@ -167,8 +167,8 @@ def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
 def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) -> DelayConstraint:
     """Return this operation's place in the release after the circuit lets calls through again.
 
-    Those who wait are spread over the time after that instant, so that they do not come as one herd. A place
-    behind the deadline is moved forward. A break that ended while the refusal was on its way still spreads.
+    Waiting operations are spread over the time after that instant, also if it passed while the refusal was on
+    its way, so that they do not return all at once. A place after the deadline is moved forward.
     """
     reopens_at = max(refused.base, now + _SOON)
     if refused.base <= now:

@@ -10,8 +10,8 @@
 
 A `DelayConstraint` is one thing that delays the next attempt. Three rules about the deadline: an attempt that
 is due now may start while any time is left. A wait is only worth it when the attempt after it has at least
-the time to connect: it ends by `latest_start`, or does not begin. An operation that nobody could try before
-its deadline is tried once after it: what was accepted is not given up for an outage of our own side.
+the time to connect: it ends by `latest_start`, or does not begin. An operation that could not be tried before
+its deadline is tried once after it, so that an outage of our own side does not end it.
 """
 
 from dataclasses import dataclass, replace
@@ -80,7 +80,7 @@ _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
 
 LATE_AFTER: Final = timedelta(seconds=15)
-"""Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
+"""Timers are up to 2 s late, more while a host is idle. A longer delay is the fault of our own side."""
 
 
 def is_owed(history: History) -> bool:
@@ -119,8 +119,8 @@ def after_attempt(
 ) -> Decision:
     """Decide what follows an attempt that was due at `due_at`, None for at once.
 
-    An outcome that is not counted never left our side, or its credential was refused. Of the refusals of one
-    operation while the circuit lets attempts through there is a bound: others may succeed.
+    An outcome that is not counted never left our side, or its credential was refused. An operation ends after
+    `MAX_OWN_FAILURES` refusals of its credential, unless they were probes: other operations may succeed.
     """
     match outcome.category:
         case None:
@@ -161,8 +161,8 @@ def _after_uncounted(
 ) -> Wait | DeadLetter:
     """Decide what follows an attempt that is made again under its number.
 
-    What is missing, or may still answer, is waited for however often it was not there; until the answer can
-    come no more at the longest.
+    There is no bound on the waits for a missing handler or dependency. The wait for an earlier execution of
+    the attempt ends when no answer can come from it any more.
     """
     why = _failure_text(outcome)
     if outcome.refuses_credential:
@@ -269,7 +269,7 @@ def _retry_or_give_up(
         *retry_after_constraint(applied.policy, outcome, now),
     ]
     failed = f"attempt {outcome.number} failed: {_failure_text(outcome)}"
-    if is_over(operation.deadline_at, outcome.started_at):  # It was owed.
+    if is_over(operation.deadline_at, outcome.started_at):  # The attempt was owed.
         failed = f"nothing here worked on the operation before its deadline; {failed}"
     return _wait_or_give_up(operation, constraints, now, failed, kind=kind_after(outcome.category))
 

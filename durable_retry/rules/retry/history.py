@@ -164,7 +164,8 @@ class AttemptOutcome(JsonShape):
     error: str | None = None  # exception or answer as one line for a person; never a secret; None for success
     # The wait that the dependency or the handler asked for; None when it did not.
     retry_hint: RetryHint | None = None
-    # How long that pauses the dependency, where its operations may wait so long for nothing else; else None.
+    # How long the hint pauses the whole dependency, where that is longer than its policy lets one operation
+    # wait; else None.
     pause_seconds: float | None = None
     # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
     result: Any = None
@@ -208,7 +209,7 @@ class AttemptOutcome(JsonShape):
 
     @property
     def is_own_failure(self) -> bool:
-        """Whether it failed by our own side, in a way of which only so many in a row are borne."""
+        """Whether it failed by our own side, in a way that ends the operation after many in a row."""
         return not (self.counted or self.missing or self.may_answer_until)
 
     @property
@@ -300,7 +301,7 @@ class History(JsonShape):
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.
     step_failures: int | None = None
-    # Attempts before somebody let it go on that had none or no time left: they use up nothing; None for none.
+    # Attempts before somebody let the exhausted operation go on: the policy does not count them; else None.
     forgiven: int | None = None
     # Whether an attempt so far ended without a clear refusal, so that the dependency may have acted; None for
     # not.
@@ -310,7 +311,7 @@ class History(JsonShape):
 
     # More of the latest attempt's failure.
     failure: FailureDetail | None = None
-    # Why the latest success that was not committed was not; None where none was refused.
+    # Why the latest success that could not be committed was refused; None for none.
     conflict: Conflict | None = None
 
     def evidence(self) -> dict[str, Any]:
@@ -325,7 +326,7 @@ class History(JsonShape):
 
     @property
     def is_next_blocked(self) -> bool:
-        """Whether the next attempt was due, and something else than the one before it has put it off."""
+        """Whether the next attempt was put off by something else than the pause after the last one."""
         return any(wait.before_attempt == self.next_attempt for wait in self.waits)
 
     def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
@@ -358,8 +359,8 @@ class History(JsonShape):
         """Add an attempt that failed by our own side.
 
         Args:
-            is_bounded: False for what makes the next wait longer only.
-            is_spared: Whether it uses nothing of the bound up, nor makes a wait longer.
+            is_bounded: Whether it counts for the bound; otherwise it only makes the next wait longer.
+            is_spared: Whether it neither counts for the bound nor makes a wait longer.
         """
         own_failures = self.own_failures + 1
         if is_spared:

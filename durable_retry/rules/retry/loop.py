@@ -54,8 +54,8 @@ TRANSPORT_SECONDS: Final = 15.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
 
 _QUEUES_GROW: Final = 2
-"""A lease has room for so many times as long as the attempt was on its way when it was blocked: it is queued
-once more before it begins. One that begins later asks again (`AdmissionState.at_begin`)."""
+"""A lease gets this many times the time for which the attempt was queued before it was blocked, since it is
+queued once more. An attempt that begins later asks again (`AdmissionState.at_begin`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class NeedsProbe(JsonShape):
 
 
 type Blocked = Refused | NeedsProbe | BudgetPostponed | NeedsSlot
-"""What blocks an attempt; none is counted."""
+"""What blocks an attempt; a blocked attempt is not counted."""
 
 
 def lease_seconds_of(operation: Retryable, margin_seconds: float, on_its_way: timedelta) -> float:
@@ -234,11 +234,11 @@ type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 def _uncounted(
     state: RetryState, action: Action, now: datetime, outcome: AttemptOutcome | None = None
 ) -> AdmissionState:
-    """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
+    """Return what an uncounted attempt keeps: its token of the retry budget, its first due time, markers."""
     admission = state.admission
     unsent = None if outcome is None else outcome.unsent
-    slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
-    # The budget of what is missing was not asked for one.
+    markers = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
+    # Where the handler or dependency is missing, the retry budget was not asked for a token.
     has_asked = admission.promised_at is not None or outcome is None or not outcome.missing
     is_retry = has_asked and state.history.next_attempt > 1
     return AdmissionState(
@@ -246,15 +246,12 @@ def _uncounted(
         promised_at=(action.until if isinstance(action, Wait) else now) if is_retry else None,
         circuit_key=admission.circuit_key,
         slot_since=admission.slot_since,
-        unsent=slots,
+        unsent=markers,
     )
 
 
 def _is_counted_waiting(admission: AdmissionState) -> bool:
-    """Whether the circuit goes on to count the operation after its attempt: a probe releases nobody.
-
-    Nor does a canary.
-    """
+    """Whether the circuit still counts the operation as waiting: a probe or a canary was not released."""
     return admission.waiting and admission.is_probe
 
 
@@ -275,7 +272,7 @@ def after(
     """
     if step_at is None:
         moved, action = _after(operation, state, result, now, on_its_way)
-        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)  # of a step nothing is left then
+        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)  # then no step is blocked any more
         return moved if has_ended else replace(moved, step=state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
     # An operation or an event of the outbox: both are dataclasses.
@@ -301,7 +298,7 @@ def after_conflict(
     )
     history = replace(state.history, attempts=tuple(before), attempt_count=last.number - 1, conflict=conflict)
     moved, action = after(operation, replace(state, history=history), failed, now)
-    return moved, cast("Decision", action)  # It follows an outcome.
+    return moved, cast("Decision", action)  # After an outcome it is one.
 
 
 def _after(
@@ -311,16 +308,16 @@ def _after(
         case AttemptOutcome():
             is_probe = state.admission.is_probe or (state.step is not None and state.step.admission.is_probe)
             decision = after_attempt(operation, state.history, result, now, state.due_at, is_probe=is_probe)
-            shown = _with_late_turn(decision, result, now)
-            history = record(_with_late_start(state, result), result, shown, is_probe=is_probe)
-            history = _with_its_way(history, state, result)
+            recorded = _with_late_turn(decision, result, now)
+            history = record(_with_late_start(state, result), result, recorded, is_probe=is_probe)
+            history = _with_bypassed(history, state, result)
             if result.may_have_acted(operation.handler):
                 history = history.with_unclear_end()
-            left = AdmissionState(waiting=_is_counted_waiting(state.admission))
+            admission = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
-                left = _uncounted(state, decision, now, result)
+                admission = _uncounted(state, decision, now, result)
                 history = _with_wait(history, decision, now)
-            return _state_with_decision(history, left, decision)
+            return _state_with_decision(history, admission, decision)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
             history = _with_wait(state.history.with_own_failure().with_unclear_end(), decision, now)
@@ -349,37 +346,37 @@ def _after(
 
 
 def before_turn(state: RetryState, now: datetime) -> Wait | None:
-    """Return the wait of an attempt that comes before its turn: somebody woke it; None when it may go."""
+    """Return the wait of an attempt that was woken before its turn; None when it may start."""
     admissions = (state.admission, *(() if state.step is None else (state.step.admission,)))
     door = timedelta(seconds=DOOR_SECONDS)
-    limit = [turn_at - door for admission in admissions if (turn_at := admission.turn_at) is not None]
-    budget = [promised_at for admission in admissions if (promised_at := admission.promised_at) is not None]
-    at = max((*limit, *budget), default=now)
-    if at <= now + _A_LITTLE_EARLY:
+    slots = [turn_at - door for admission in admissions if (turn_at := admission.turn_at) is not None]
+    tokens = [promised_at for admission in admissions if (promised_at := admission.promised_at) is not None]
+    at = max((*slots, *tokens), default=now)
+    if at <= now + _EARLY_TOLERANCE:
         return None
-    kind = WaitKind.RETRY_BUDGET if at in budget else WaitKind.LIMIT
+    kind = WaitKind.RETRY_BUDGET if at in tokens else WaitKind.LIMIT
     return Wait(at, (at - now).total_seconds(), (_HAS_ITS_TURN,), kind)
 
 
 _HAS_ITS_TURN: Final = "it has its turn then"
-_A_LITTLE_EARLY: Final = timedelta(seconds=0.5)
+_EARLY_TOLERANCE: Final = timedelta(seconds=0.5)
 
 
-def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
+def _with_bypassed(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
     if not outcome.counted:
         return history
-    at_step = () if state.step is None else state.step.admission.ways
-    for reason in dict.fromkeys((*state.admission.ways, *at_step)):
+    at_step = () if state.step is None else state.step.admission.bypassed
+    for reason in dict.fromkeys((*state.admission.bypassed, *at_step)):
         history = history.with_first_reason(reason)
     return history
 
 
 SHOWN_LATE_AFTER: Final = timedelta(seconds=2)
-"""Timers of a busy host are up to 2 s late; what comes later than that has waited for our own side."""
+"""Timers of a busy host are up to 2 s late; a longer delay is one of our own side."""
 
 
 def _with_late_turn(decision: Decision, outcome: AttemptOutcome, now: datetime) -> Decision:
-    """Return a decision with how long after the end of its attempt it was made, if our own side was late."""
+    """Return a decision; where our own side was late, its first reason says how long after its attempt."""
     late = now - end_of(outcome)
     if not isinstance(decision, Wait) or late <= SHOWN_LATE_AFTER:
         return decision
@@ -402,13 +399,17 @@ def _with_late_start(state: RetryState, outcome: AttemptOutcome) -> History:
 
 
 def _due_at(state: RetryState) -> datetime | None:
-    """Say since when the next attempt is late; what was late before its pause counts, unless it is shown."""
+    """Return when the next attempt was due: the end of the last one, plus its pause.
+
+    Where the decision about that pause came late, the attempt shows it (`_with_late_turn`); then the pause
+    counts from the decision.
+    """
     history = state.history
     if state.due_at is None or not history.attempts or history.is_next_blocked:
         return state.due_at
-    before = history.attempts[-1]
-    promised = end_of(before) + timedelta(seconds=before.next_delay_seconds or 0)
-    return promised if state.due_at - promised <= SHOWN_LATE_AFTER else state.due_at
+    last = history.attempts[-1]
+    planned_at = end_of(last) + timedelta(seconds=last.next_delay_seconds or 0)
+    return planned_at if state.due_at - planned_at <= SHOWN_LATE_AFTER else state.due_at
 
 
 def _nothing_worked(late: timedelta) -> str:
@@ -444,7 +445,7 @@ def _state_with_decision(
 
 
 def _with_wait(history: History, decision: Decision, now: datetime) -> History:
-    """Return the history with a wait that no attempt says; what follows a counted one, the attempt does."""
+    """Return the history with a wait that no attempt records; a counted attempt records the wait after it."""
     if not isinstance(decision, Wait):
         return history
     return history.with_wait(

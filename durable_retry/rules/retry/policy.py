@@ -170,7 +170,7 @@ def policy_from(settings: Mapping[str, Any], base: RetryPolicy | None = None) ->
 
 
 def _preset(name: PresetName, base: RetryPolicy) -> RetryPolicy:
-    """Return a preset; none says what becomes of an operation in the end."""
+    """Return a preset, which leaves to `base` what becomes of an exhausted operation."""
     policy = PRESETS[name].policy
     return replace(policy, on_exhausted=base.on_exhausted, hold_seconds=base.hold_seconds)
 
@@ -202,7 +202,7 @@ def overridden(
     dependency allows; so only keys that are written out can exceed a limit (see `override_problems`).
 
     Args:
-        present: The operation's; None for one that comes, which has the dependency's.
+        present: The operation's present policy; None for a new operation, which starts from `limits`.
     """
     preset: PresetName | None = settings.get("preset")
     base = present or limits
@@ -299,15 +299,15 @@ MARGIN_SECONDS: Final = 10.0
 def fitted_timeouts(written: Mapping[str, float], firm: Iterable[str]) -> Timeouts:
     """Return the timeouts with defaults filled in; those that are not firm shrink to fit the others.
 
-    Firm are the keys of the dependency's own table.
+    The keys of the dependency's own table are firm.
     """
-    # A default that nobody wrote must not contradict what somebody did write.
-    full, kept = Timeouts(**written), frozenset(firm)
+    # A default must not contradict what the dependency's table says.
+    full, firm_keys = Timeouts(**written), frozenset(firm)
     attempt = full.attempt_seconds
-    if "attempt_seconds" not in kept and full.deadline_seconds > 0:
+    if "attempt_seconds" not in firm_keys and full.deadline_seconds > 0:
         attempt = min(attempt, full.deadline_seconds)
     connect = full.connect_seconds
-    if "connect_seconds" not in kept:
+    if "connect_seconds" not in firm_keys:
         connect = min(connect, attempt)
     return replace(full, attempt_seconds=attempt, connect_seconds=connect)
 

@@ -157,7 +157,7 @@ class _Reading:
 
     @cached_property
     def answered_at(self) -> datetime:
-        """When it was answered, by the clock by which it names instants; by ours where it does not say so."""
+        """When it was answered, by the dependency's clock; by ours where it has no readable `Date`."""
         return parse_http_date(self.headers.get("date", "")) or self._now
 
     def longest(self, name: str, shown: str, read: Callable[[str], float | None]) -> float | None:
@@ -180,7 +180,7 @@ class _Reading:
         self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
 
     def is_used_up(self, remaining: float | None, limit: float | None) -> bool:
-        """Whether nothing is left; -1 of anything, or any of 0, is how some say that there is no limit."""
+        """Whether nothing is left; some write -1 remaining, or a limit of 0, where there is no limit."""
         if remaining is None or remaining < 0 or limit == 0:
             return self.is_throttled
         return remaining < 1
@@ -220,7 +220,7 @@ _SECONDS_OF: Final = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 
 
 def _values_of(text: str) -> list[str]:
-    """Return the values of a field that came more than once; the comma of a date parts none."""
+    """Return the values of a field that came more than once; the comma inside of a date does not split it."""
     values: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if values and _WEEKDAY.fullmatch(values[-1]):

@@ -63,5 +63,5 @@ def ruled_answer(
 
 def ruled_name(names: Iterable[str], rules: Rules) -> Category | None:
     """Return what the rules say of the first of some names that they have; None where they have none."""
-    found = (rules[name] for name in names if name in rules)
-    return next((category for category in found if isinstance(category, Category)), None)
+    values = (rules[name] for name in names if name in rules)
+    return next((category for category in values if isinstance(category, Category)), None)
