@@ -155,7 +155,7 @@ class ConfigError(InvalidInputError):
         lines: The line of the file for each of the problems.
     """
 
-    most_listed = 10_000  # the app's own file: who repairs it sees all of it
+    most_listed = 10_000  # all of them, in practice: the file is the app's own
     file_name: str = "dependencies.toml"
     lines: tuple[int, ...] = ()
 
@@ -172,8 +172,8 @@ class Config:
     earlier_names: Mapping[str, Dependency] = field(init=False)  # dependencies by their `was`
 
     def __post_init__(self) -> None:
-        named = {earlier: each for each in self.dependencies.values() for earlier in each.was}
-        object.__setattr__(self, "earlier_names", named)
+        by_earlier = {name: present for present in self.dependencies.values() for name in present.was}
+        object.__setattr__(self, "earlier_names", by_earlier)
 
 
 def parse_config(
@@ -183,7 +183,7 @@ def parse_config(
     function_timeout_seconds: float | None = None,
     file_name: str = ConfigError.file_name,
 ) -> Config:
-    """Read the TOML of the file, with app settings for `${NAME}`; ConfigError lists every mistake."""
+    """Read the file's text, with app settings in place of `${NAME}`; ConfigError lists every mistake."""
     reader = _Reader(settings, function_timeout_seconds)
     dependencies = reader.read(text)
     refuse_config(reader.problems, text, file_name)
@@ -214,11 +214,11 @@ class _Table:
 
 
 def _merged(defaults: _Table, own: _Table, key: str) -> Any:
-    """Return a table with the keys that either writes, its own first; any other value as it writes it.
+    """Return a table with the keys of both, where the dependency's own win; any other value is its own.
 
-    A dependency with a credential of its own takes the header's name alone from `auth` of the defaults.
+    A dependency with a credential of its own takes only the header's name from `auth` of the defaults.
     """
-    values = [each.written[key] for each in (defaults, own) if key in each.written]
+    values = [table.written[key] for table in (defaults, own) if key in table.written]
     if key == "auth" and len(values) > 1 and values[1].keys() - {"header"}:
         values[0] = {name: value for name, value in values[0].items() if name == "header"}
     if all(isinstance(value, Mapping) for value in values):
@@ -299,8 +299,8 @@ class _Reader:
             return _Table({}, frozenset(dependency_table().model_fields))
         # Validated again without the broken keys, so that one mistake hides no other.
         known = defaults_table().model_fields.keys() - broken
-        kept = {key: value for key, value in table.items() if key in known}
-        return _Table(validated(defaults_table(), kept).written(), broken)
+        sound = {key: value for key, value in table.items() if key in known}
+        return _Table(validated(defaults_table(), sound).written(), broken)
 
     def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
         tables = {key: _merged(defaults, own, key) for key in defaults_table().model_fields}
@@ -369,9 +369,9 @@ class _Reader:
         return any(pointer_of(*place, header) in self.expansion.touched for place in places)
 
     def _is_secret(self, name: str, header: str, masking: Masking) -> bool:
-        """Return whether a header is a credential: its name is masked, or is that of a key from a setting.
+        """Return whether a header is a credential: by a masked name, or a key's name and a setting as value.
 
-        Other values from settings, such as a tenant's name, are none: what a dependency says of them is used.
+        Other values from settings, such as a tenant's name, are not masked: answers may quote them.
         """
         is_key = header.lower().endswith(_ENDS_OF_KEYS) and self._is_of_app(name, header)
         return is_key or masking.hides(header)
@@ -393,7 +393,7 @@ def _rule_of(name: str, rule: str | Mapping[str, Any]) -> Category | AnswerRule:
 
 
 def _with_lower_scheme(url: str) -> str:
-    # Whoever looks at a base URL may compare: a scheme in capitals is the same (RFC 3986, section 3.1).
+    # So that code may compare base URLs: a scheme in capitals is the same one (RFC 3986, section 3.1).
     scheme, separator, rest = url.partition("://")
     return f"{scheme.lower()}{separator}{rest}"
 

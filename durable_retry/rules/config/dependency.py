@@ -142,7 +142,7 @@ class Dependency:
         name: The key in `dependencies.toml`.
         base_url: http or https, without a slash at the end; every path is below it. "" means that it takes no
             requests: the app's own functions call it.
-        headers: Sent with every request; those are secret whose names say so.
+        headers: Sent with every request; secret ones are masked.
         fixed_headers: Those that a request of a caller does not replace: secret, or from an app setting.
         auth: Sent with every request; None when there is none.
         timeouts: Time limits; an operation may bring its own deadline.
@@ -154,13 +154,13 @@ class Dependency:
             precedence over the built-in table.
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
-        priority: That of operations which bring none.
-        was: Its earlier names: what waits or is dead under them goes on here.
-        of_features: What its table has of features, by their names: the keys of each, by its model. Clients
-            see the keys among the others.
-        bounds: Those of them that bound its attempts; None where nothing does.
-        needs_admission: Whether an attempt asks more before it starts than whether everything is held: the
-            circuit or the retry budget is on, or something bounds it.
+        priority: The priority of operations that have none of their own.
+        was: Its earlier names: operations that wait, and dead letters, under one of them go on here.
+        of_features: Its keys of features, by the features' names, each by its feature's model. Clients see
+            these keys among the others.
+        bounds: The keys of a feature that bound its attempts; None where nothing does.
+        needs_admission: Whether an attempt needs more than a look at a freeze of everything before it starts:
+            the circuit or the retry budget is on, or something bounds it.
         reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
             the key.
     """
@@ -187,7 +187,7 @@ class Dependency:
 
     def __post_init__(self) -> None:
         keys = self.of_features.values()
-        bounds = next((each for each in keys if isinstance(each, Bounds) and each.is_on), None)
+        bounds = next((model for model in keys if isinstance(model, Bounds) and model.is_on), None)
         object.__setattr__(self, "bounds", bounds)
         needs = self.circuit.enabled or self.retry_budget.ratio > 0 or bounds is not None
         object.__setattr__(self, "needs_admission", needs)
@@ -200,10 +200,10 @@ class Dependency:
         keys = self.of_features.get(feature)
         return keys if isinstance(keys, model) else model()
 
-    def with_more(self, **given: Any) -> "Dependency":
-        """Return it with more of its keys of features; what no feature has is left out.
+    def with_more(self, **added: Any) -> "Dependency":
+        """Return it with more of its keys of features; a key that no feature has is left out.
 
-        Items stand behind those of its lists, other values in place of its own.
+        Items are added at the end of its lists; other values replace its own.
 
         Raises:
             InvalidInputError: An item or a value cannot be there.
@@ -213,7 +213,7 @@ class Dependency:
             keys = dict(self.keys_of(feature, model))
             more = {
                 name: [*keys[name], *value] if isinstance(keys[name], list) else value
-                for name, value in given.items()
+                for name, value in added.items()
                 if name in keys
             }
             if more:
@@ -234,7 +234,7 @@ class UnknownTargetError(InvalidInputError):
 
 
 class HandlerTarget(Protocol):
-    """A function of the app that operations run, as far as all but who runs it ask."""
+    """A function of the app that operations run, without what only its execution needs."""
 
     @property
     def dependency(self) -> str:
@@ -297,7 +297,7 @@ _FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_]\w*(\.\w[\w-]*)*", re
 
 
 _ADDRESS: Final = re.compile(r"(\w+://[\w-]+|[\w-]+[.:][\w-]+)([.:][\w-]+)*(/[\w./-]*)?")
-"""What is shown in a message: a host, and not a secret that stands in its place."""
+"""What an error message may quote: a host, and not a secret that was written in its place."""
 
 
 def _base_url_problem(url: str) -> str | None:

@@ -49,7 +49,7 @@ def failure_group(
 
 
 NAME_CHARS: Final = 300
-"""Characters of each of its names that an index row has of a dead letter."""
+"""Characters to which an index row cuts each name of a dead letter."""
 
 FACETS: Final = ("reason", "category", "dependency", "group")
 """Names of the values by which a dead letter can be found, besides status and time."""
@@ -59,8 +59,8 @@ MAX_NOTES: Final = 100
 type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
 
 MAX_MESSAGE_CHARS: Final = 100_000
-"""A storage queue carries at most 64 KiB; other sources more, and a table row holds 1 MiB. What is longer is
-cut, `message_chars` says so, and it is not replayed as it is."""
+"""A storage queue carries at most 64 KiB; other sources more, and a table row holds 1 MiB. A longer message
+is cut, which `message_chars` shows, and can only be replayed with an edited body."""
 
 
 class Status(StrEnum):
@@ -184,11 +184,11 @@ class KeptDeadLetter(JsonShape):
 
     @property
     def is_unclear(self) -> bool:
-        """Whether nobody knows whether an attempt of it happened."""
+        """Whether it is unknown if one of its attempts took effect."""
         if self.category is Category.DEADLINE_EXCEEDED:
             # Its deadline came before the end of an attempt was known.
             return (self.operation or {}).get("acted_before") is True
-        # One that succeeded has happened, and could not be committed.
+        # An attempt that succeeded did take effect; only its commit failed.
         has_succeeded = bool(self.attempts) and self.attempts[-1].get("category") is None
         return self.category is Category.AMBIGUOUS and self.operation is not None and not has_succeeded
 
@@ -199,7 +199,7 @@ class KeptDeadLetter(JsonShape):
 
     @property
     def names(self) -> dict[str, str]:
-        """What a search looks for it by, without what it has not."""
+        """The texts by which a search finds it, without those that it lacks."""
         names = ("key", "operation_id", "correlation_id", "detail", "app_version", *TURN_NAMES)
         return {name: text for name in names if (text := getattr(self, name))}
 
@@ -275,8 +275,8 @@ class Deliveries:
     """The deliveries of a message before it was given up."""
 
     count: int
-    first_at: datetime | None = None  # None where nobody knows it any more
-    last_at: datetime | None = None  # as before
+    first_at: datetime | None = None  # None where it is not known any more
+    last_at: datetime | None = None  # as `first_at`
 
     def __str__(self) -> str:
         first = "" if self.first_at is None else f", the first at {to_rfc3339(self.first_at)}"
@@ -323,19 +323,19 @@ def unreadable_record(
 ) -> KeptDeadLetter:
     """Return what is shown of a dead letter whose document cannot be read.
 
-    The rest is as its row has it beside the document, if it has.
+    The status and the like come from the columns of its row beside the document, where these can be read.
     """
     made_at = read_or(lambda: from_rfc3339(created_at), lambda _: from_ms(0))
-    readable = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
+    reason = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
     detail = f"This dead letter cannot be read: {why}"
     return KeptDeadLetter(
         id=dead_letter_id,
         key="",
         source="",
         category=Category.MALFORMED,
-        reason=readable,
+        reason=reason,
         detail=detail,
-        group=failure_group(category="", reason=readable, error=detail),
+        group=failure_group(category="", reason=reason, error=detail),
         created_at=made_at,
         first_failed_at=made_at,
         status=read_or(lambda: Status(status), lambda _: Status.OPEN),

@@ -1,4 +1,4 @@
-"""The end of an operation: the commit of its success, and what those that wait for it get.
+"""The end of an operation: the commit of its success, and its report to a batch, saga or call that waits.
 
 Also the end of an operation whose input cannot be read: what its document shows, and what completes the
 record of its key.
@@ -25,16 +25,16 @@ _DAY_SECONDS: Final = 86_400.0
 
 def unreadable_document(
     operation_id: str,
-    given: Any,
+    input_: Any,
     now: datetime,
     *,
     dead_letter_id: str,
     detail: str,
     reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED,
 ) -> dict[str, Any]:
-    """Return the status document of an operation whose input cannot be read, of the fields that are text."""
-    written = written_operation(given)
-    begun = isinstance(given, Mapping) and "history" in given
+    """Return the status document of an operation whose input cannot be read, by its members that are text."""
+    written = written_operation(input_)
+    begun = isinstance(input_, Mapping) and "history" in input_
     return ListedOperation(
         operation_id=operation_id,
         key=_text_member(written, "key") or "",
@@ -61,23 +61,23 @@ def unreadable_document(
     ).to_json()
 
 
-def written_operation(given: Any) -> Mapping[str, Any]:
+def written_operation(input_: Any) -> Mapping[str, Any]:
     """Return the operation in the input of an orchestration as it is written; empty when there is none."""
-    operation = given.get("operation") if isinstance(given, Mapping) else None
+    operation = input_.get("operation") if isinstance(input_, Mapping) else None
     return operation if isinstance(operation, Mapping) else {}
 
 
-def written_run(given: Any, created_at: datetime) -> int:
-    """Return the run number in the input of an orchestration; where it has none, by when it was started."""
-    run = written_operation(given).get("run")
+def written_run(input_: Any, created_at: datetime) -> int:
+    """Return the run number in the input of an orchestration; without one, the number of its start time."""
+    run = written_operation(input_).get("run")
     return run if isinstance(run, int) else run_number(created_at)
 
 
-def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
+def unreadable_completion(input_: Any, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
     """Return what completes the key's record of an operation whose input cannot be read."""
-    written = written_operation(given)
+    written = written_operation(input_)
     return KeyCompletion(
-        run=written_run(given, from_rfc3339(document["created_at"])),
+        run=written_run(input_, from_rfc3339(document["created_at"])),
         fingerprint=_text_member(written, "fingerprint") or "",
         document=document,
         now=now,
@@ -93,19 +93,19 @@ def _text_member(written: Mapping[str, Any], name: str) -> str | None:
 _ERROR_CHARS: Final = 300
 
 MAX_VALUES_CHARS: Final = 16_384
-"""The most that all parts of one result take as JSON: they travel with the saga that needs them."""
+"""Characters of all parts of one result as JSON, at most: the saga that needs them carries them."""
 
 VALUES: Final = "values"
 """Member of the result of an answer that was cut: the parts that a saga wants, by JSON pointer."""
 
 MASKED: Final = "masked"
-"""Member of a result: JSON pointers to where a credential of the dependency stood, which is not stored."""
+"""Member of a result: JSON pointers to the places of credentials of the dependency, which are not stored."""
 
 RECOVERED_ATTEMPTS: Final = 5
-"""A success with so many attempts was in trouble, which people may want to know that it is over."""
+"""A success after so many attempts was in trouble: people may want to know that this is over."""
 
 SENT_ONCE: Final = "sent_once"
-"""Member of a result until it is committed: its handler sent, outside of a step, what is not sent again."""
+"""Member of a result until it is committed: its handler must not run again, as it sent outside of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,15 +156,15 @@ class Completion(JsonShape):
 def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
     """Return what pointers point at in a result; what is missing, or too large with the others, is left out.
 
-    The member `VALUES` of a result stands for what a cut took away. What holds a mask is left out too: nobody
-    may take it for the value.
+    The member `VALUES` of a result has what was cut away. A part with a mask is left out too: the mask could
+    be taken for the value.
     """
-    taken = result.get(VALUES, {}) if isinstance(result, Mapping) else {}
+    cut_away = result.get(VALUES, {}) if isinstance(result, Mapping) else {}
     values: dict[str, Any] = {}
     for pointer in pointers:
         if is_masked_at(result, pointer):
             continue
-        for value in [taken[pointer]] if pointer in taken else pointed_at(result, pointer):
+        for value in [cut_away[pointer]] if pointer in cut_away else pointed_at(result, pointer):
             if len(json.dumps({**values, pointer: value})) <= MAX_VALUES_CHARS:
                 values[pointer] = value
     return values
@@ -207,4 +207,4 @@ class Committed(JsonShape):
     # The run under whose name it was committed: another start of the same life may have come first.
     run_id: str
     rejected: str | None = None  # why the writes can never be made; None when they are
-    conflict: Conflict | None = None  # a row that is not as a write wants it; None where all are
+    conflict: Conflict | None = None  # a row that is not as a write expects it; None where all are

@@ -1,4 +1,4 @@
-"""What carries a submission: the headers of its request, and an envelope around its body.
+"""What comes with the body of a submission: the headers of its request, and an envelope around it.
 
     headers = SubmissionHeaders.read(request.headers)         # over HTTP, once
     envelope = headers.envelope_of(document)                  # a bare body, CloudEvents or Event Grid
@@ -163,11 +163,11 @@ class SubmissionHeaders:
 
 
 def _text_in(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header that carries any text, in UTF-8: hosts give its bytes as Latin-1, or decode them."""
+    """Return a header whose value is UTF-8: some hosts give its bytes as Latin-1, others decode them."""
     text = headers.get(name)
     try:
         return None if text is None else text.encode("latin-1").decode()
-    except UnicodeError:  # it is decoded, or in no UTF-8
+    except UnicodeError:  # it was decoded before, or is not UTF-8
         return text
 
 

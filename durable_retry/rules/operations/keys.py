@@ -4,14 +4,14 @@ Two submissions under one key are compared by their fingerprint, a hash of the r
 it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
 
 The orchestration instance of an operation is the record of its key, for as long as its history is kept. Where
-the key's time outlives that, the record of a caller's key answers, which an entity keeps.
+the key must answer for longer, an entity keeps a record of a caller's key, which answers then.
 
     complete(record, ...)   the end of a run --> the record that answers without the history
     expire(record, ...)     none, when its time is over; see `removes_itself`
 
-Two starts of a key can both be let through where starts are not atomic. Each run has a number, made of the
-instant at which it was accepted, and what it must do once it writes down first, under the name of the
-operation and with its number. So the two meet what the other has written, see `Life`.
+Where starts are not atomic, two starts of a key can both succeed. Each run has a number, made of the instant
+at which it was accepted. Before a run does what must be done once, it writes a marker with its number under
+the operation's name. So each of the two finds the other's marker, see `Life`.
 """
 
 import json
@@ -62,8 +62,8 @@ def canonical_json(value: Any) -> str:
     text = _sorted_text(value)
     if _END_OF_WHOLE.search(text) is None:
         return text
-    # JSON has one kind of number, so 5 and 5.0 are the same request. Numbers stand outside of quotes, and the
-    # text has no control characters, which can stand for what is escaped inside of them.
+    # JSON has one kind of number, so 5 and 5.0 are the same request. Numbers are outside of quotes. The text
+    # has no control characters, so these can replace the escapes inside of quotes.
     parts = text.replace(r"\\", "\1").replace(r"\"", "\2").split('"')
     parts[::2] = _MINUS_ZERO.sub("0", _END_OF_WHOLE.sub("", "\n".join(parts[::2]))).split("\n")
     return '"'.join(parts).replace("\2", r"\"").replace("\1", r"\\")
@@ -108,7 +108,7 @@ def envelope_key(envelope: EnvelopeName) -> ScopedKey:
 
 
 def source_scope(source: str, place: str) -> str:
-    """Return the scope of the ids of a source, in whose place, such as a queue, they are unique."""
+    """Return the scope of a source's ids: they are unique in one place of it, such as a queue."""
     return f"source:{source}/{place}"
 
 
@@ -176,22 +176,22 @@ def run_of(run_id: str) -> int:
 
 
 SAME_LIFE: Final = timedelta(minutes=10)
-"""Two starts of one key that were accepted within so long of each other, and within the time for which the
-key answers, are of one life: far longer than clocks differ, and than a start is under way."""
+"""Two starts of one key that were accepted within this, and within the time for which the key answers, are of
+one life. It is far longer than clocks differ, and than a start takes."""
 
 
 def apart_ms(ttl_seconds: float) -> int:
-    """Return how many milliseconds the starts of two lives of a key are apart at least."""
+    """Return the least number of milliseconds between the starts of two lives of a key."""
     return int(1000 * min(SAME_LIFE.total_seconds(), ttl_seconds))
 
 
 class Met(Enum):
     SAME = auto()
-    """Its own, or that of another start of the same life: what is done is done."""
+    """Its own marker, or that of another start of the same life: what that one did is done."""
     EARLIER = auto()
-    """That of a life that is over: it counts no more."""
+    """The marker of a life that is over, which counts no more."""
     LATER = auto()
-    """That of a later life, so that this run is over."""
+    """The marker of a later life, so this run is over."""
 
 
 class OvertakenError(Exception):
@@ -203,14 +203,14 @@ class OvertakenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life(JsonShape):
-    """One run of an operation, as far as it meets the traces of others."""
+    """One run of an operation, to be compared with the runs whose markers it finds."""
 
-    owner: str  # `OperationInput.owner`: a replay is another one's life
+    owner: str  # `OperationInput.owner`: a replay is a life of its own
     run: int  # its number, see `operation.run_number`
     apart_ms: int  # see `apart_ms`
 
     def meet(self, run: int, owner: str | None = None) -> Met:
-        """Return what the trace of a run of this number is to this one; `owner` None is the same owner."""
+        """Return what the marker of the run of a number means to this one; `owner` None is the same owner."""
         if owner in {None, self.owner} and abs(run - self.run) < self.apart_ms:
             return Met.SAME
         return Met.EARLIER if run < self.run else Met.LATER
@@ -255,7 +255,7 @@ def is_live(record: KeyRecord | None, now: datetime) -> bool:
 
 
 def complete(record: KeyRecord | None, completion: KeyCompletion) -> KeyRecord:
-    """Return the record with the end of a run; the one that is there for that run or a later one stays."""
+    """Return the record with the end of a run; a record of that run or a later one stays as it is."""
     if record is not None and completion.run <= record.run:
         return record
     return KeyRecord(

@@ -67,9 +67,9 @@ def deadline_of(begins_at: datetime, deadline_seconds: float) -> datetime | None
 
 
 def run_number(accepted_at: datetime, after: int = 0) -> int:
-    """Return the number of the run of an operation that was accepted then, above that of an earlier run.
+    """Return the number of a run that was accepted at an instant; above `after`, that of an earlier run.
 
-    Milliseconds since 1970. A clock, not a counter: it grows also when nothing is left of earlier runs.
+    Milliseconds since 1970, and not a counter: it grows also when no record is left of earlier runs.
     """
     return max(after + 1, to_ms(accepted_at))
 
@@ -83,7 +83,7 @@ def _is_long(lasted: timedelta, ttl_seconds: float) -> bool:
 
 
 def _may_outlive(ttl_seconds: float, history_for: timedelta | None) -> bool:
-    """Whether a key's time may outlive the history also of a run that is not long."""
+    """Whether a key may have to answer without the history, also after a run that is not long."""
     if history_for is None:
         return False
     return not _is_long(history_for - timedelta(seconds=ttl_seconds), ttl_seconds)
@@ -117,7 +117,7 @@ class OperationInput(JsonShape):
     # The orchestration that waits for its end, a batch or a saga; None when none does.
     reports_to: str | None = None
     undoes: str | None = None  # the saga whose step it compensates; None when it is no compensation
-    trace: TraceContext | None = None  # where in a trace it was submitted; None when nobody traces it
+    trace: TraceContext | None = None  # where in a trace it was submitted; None without a trace
     # Sent to the dependency in place of `key`, by an edited replay; else None.
     downstream_key: str | None = None
     # The run whose remembered steps this one continues; None means its own.
@@ -128,18 +128,18 @@ class OperationInput(JsonShape):
     wanted: tuple[str, ...] | None = None
     # When it begins, where that is later than it was accepted; None for at once.
     start_at: datetime | None = None
-    # By the names of features, what they made of their members; None where it uses none.
+    # By the names of features, what each keeps of its members of the body; None where it uses no feature.
     parts: Mapping[str, Mapping[str, Any]] | None = None
     # Who goes first where operations wait; None is `normal`.
     priority: Priority | None = None
-    # It shares the dependency's limits with those of this key, a customer's; None for those without one.
+    # Whose share of the dependency's limits it uses, such as a customer's; None for those without a key.
     limit_key: str | None = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
     acted_before: bool | None = None
-    # Whether nobody but the app knows its key, so that no record of it is kept; None for not.
+    # Whether the app generated its key, so that nobody can send it again and no record is kept; None for not.
     key_is_generated: bool | None = None
-    # Whether its end completes the record of its key, whose time may outlive the history; None for only if it
-    # lasts long.
+    # Whether its end completes the record of its key, which may have to answer without the history; None
+    # means only if the run is long.
     keeps_record: bool | None = None
     # Why an earlier success was not committed, as an attempt gets it; None where none was refused.
     conflict: Annotated[Conflict | None, NOT_STORED] = None
@@ -160,7 +160,7 @@ class OperationInput(JsonShape):
 
     @property
     def owner(self) -> str:
-        """Names whose attempts they are: the operation and, for a replay, the dead letter behind a dot."""
+        """The owner of its attempts: the operation and, for a replay, the dead letter behind a dot."""
         return self.operation_id if self.replay_of is None else f"{self.operation_id}.{self.replay_of}"
 
     @property
@@ -170,7 +170,7 @@ class OperationInput(JsonShape):
 
     @property
     def life(self) -> Life:
-        """This run, as far as it meets the traces of others."""
+        """This run, to be compared with the runs whose markers it finds."""
         return Life(owner=self.owner, run=self.run, apart_ms=apart_ms(self.ttl_seconds))
 
     def _part(self, feature: str, member: str) -> str | None:
@@ -204,7 +204,7 @@ class OperationInput(JsonShape):
 
     @property
     def begins_at_once(self) -> bool:
-        """Whether nothing can hold it up before it asks for its first attempt."""
+        """Whether nothing can delay its first attempt but the admission of that."""
         return self.start_at is None and (self.parts or {}).keys() <= _beginning_at_once()
 
     def parts_to_commit(self, *, is_recovered: bool = False) -> Mapping[str, Mapping[str, Any]]:
@@ -234,11 +234,11 @@ class OperationInput(JsonShape):
         """Return the operation as attempts get it: without what is committed after them."""
         if _committing().isdisjoint(self.parts or ()):
             return self
-        kept = {name: part for name, part in (self.parts or {}).items() if name not in _committing()}
-        return replace(self, parts=kept or None)
+        parts = {name: part for name, part in (self.parts or {}).items() if name not in _committing()}
+        return replace(self, parts=parts or None)
 
     def in_run(self, run: int) -> Self:
-        """Return the operation as a start of the same life that has this run number."""
+        """Return the operation with the run number of another start of the same life."""
         return self if run == self.run else replace(self, run=run)
 
     def to_attempt(
@@ -250,10 +250,10 @@ class OperationInput(JsonShape):
         conflict: Conflict | None = None,
         forgiven: int | None = None,
     ) -> Self:
-        """Return what an attempt makes; one that is owed after the deadline has its whole time.
+        """Return the operation for an attempt; one that is owed after the deadline has its whole time.
 
         Args:
-            forgiven: So many attempts do not count for its policy; None for none.
+            forgiven: The number of attempts that its policy does not count; None for none.
         """
         operation = replace(self, acted_before=True, conflict=conflict) if acted_before else self
         if forgiven is not None:
@@ -297,7 +297,7 @@ def _committing() -> frozenset[str]:
 
 
 CONTENT_BYTES: Final = 4096
-"""A request or an input above about so many bytes of JSON is not copied into the input of every attempt."""
+"""A request or an input with more bytes of JSON than about this is not copied into every attempt's input."""
 
 
 def start_input(operation: OperationInput, start_id: str) -> dict[str, Any]:
@@ -310,8 +310,8 @@ def start_input(operation: OperationInput, start_id: str) -> dict[str, Any]:
         start_id: Unique to this start.
     """
     content = operation.request or operation.input
-    given = {"operation": operation.to_json(), "start_id": start_id}
-    return given | {"input_id": start_id} if is_longer_than(content, CONTENT_BYTES) else given
+    input_ = {"operation": operation.to_json(), "start_id": start_id}
+    return input_ | {"input_id": start_id} if is_longer_than(content, CONTENT_BYTES) else input_
 
 
 def operation_from(
@@ -369,11 +369,12 @@ def operation_from(
 def fingerprint_of(operation: Mapping[str, Any]) -> str:
     """Return what makes two submissions under one key the same, of an operation's JSON form.
 
-    Where all of the content counts it is made here, since few keys are sent again and it would be half of the
-    work of a large submission. Whoever changes the content or the dependency of an operation keeps it before.
+    Where all of the content counts, the hash is made here and not at each submission: few keys are sent
+    again, and it is half of the work of a large submission. Code that changes the content or the dependency
+    of an operation must store the fingerprint before.
     """
-    if (known := operation.get("fingerprint")) is not None:
-        return str(known)
+    if (stored := operation.get("fingerprint")) is not None:
+        return str(stored)
     if (handler := operation.get("handler")) is not None:
         return fingerprint(f"handler {handler}", operation.get("input"))
     return fingerprint(f"dependency {operation.get('dependency')}", operation.get("request"))
@@ -437,11 +438,11 @@ def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]
 def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON form of an operation with the values of credential headers masked.
 
-    It has the fingerprint, which nobody can make of what is masked.
+    It has the fingerprint, which cannot be made from masked values.
     """
-    kept = {**operation, "fingerprint": fingerprint_of(operation)}
+    form = {**operation, "fingerprint": fingerprint_of(operation)}
     # A handler has no headers.
-    return kept if kept.get("request") is None else kept | {"request": _without_values(kept["request"])}
+    return form if form.get("request") is None else form | {"request": _without_values(form["request"])}
 
 
 def _without_values(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,7 +468,7 @@ class AttemptCall(JsonShape):
     NOT_COPIED: ClassVar = ("operation",)
 
     operation: Mapping[str, Any] | None = None  # the JSON form of an `OperationInput`
-    operation_id: str | None = None  # with the id of the input alone
+    operation_id: str | None = None  # in place of `operation`, with `input_id`
     input_id: str | None = None
     attempt: int  # from 1
     admission: AdmissionState = field(default_factory=AdmissionState)

@@ -174,13 +174,13 @@ class Members:
         since: datetime,  # noqa: ARG002
         attempt: int | None,  # noqa: ARG002
     ) -> Mapping[str, Any] | None:
-        """Return what the replay of an operation keeps of which nobody knows whether it happened.
+        """Return what the replay of an operation keeps if it is not known whether an attempt took effect.
 
-        Asked where its dependency has keys of the feature; None leaves it to `part_of_replay`.
+        Called where its dependency has keys of the feature; None leaves it to `part_of_replay`.
 
         Args:
             since: When its latest attempt had ended.
-            attempt: The number of that; None where it is not known.
+            attempt: The number of that attempt; None where it is not known.
         """
         return None
 
@@ -225,7 +225,7 @@ def members_by_feature() -> Mapping[str, Members]:
 
 
 def members_at(dependency: Dependency) -> Iterator[tuple[str, Members]]:
-    """Yield what each feature adds of which a dependency has keys, by the feature's name."""
+    """Yield the members of each feature that a dependency has keys of, with the feature's name."""
     known = members_by_feature()
     yield from ((name, known[name]) for name in dependency.of_features if name in known)
 
@@ -238,15 +238,15 @@ def unmet_keys(dependency: Dependency, targets: Targets) -> Iterator[Problem]:
 
 def split_members(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Mapping[str, Any]]]:
     """Return a body without the members of features, and those that it has of each, by the feature's name."""
-    given: dict[str, Mapping[str, Any]] = {
+    by_feature: dict[str, Mapping[str, Any]] = {
         name: {key: document[key] for key in members.names if key in document}
         for name, members in members_by_feature().items()
         if not members.names.isdisjoint(document)
     }
-    if not given:
-        return document, given
-    taken = {key for own in given.values() for key in own}
-    return {key: value for key, value in document.items() if key not in taken}, given
+    if not by_feature:
+        return document, by_feature
+    taken = {key for members in by_feature.values() for key in members}
+    return {key: value for key, value in document.items() if key not in taken}, by_feature
 
 
 class OperationRequest(Strict):
@@ -316,17 +316,17 @@ class OperationRequest(Strict):
 def parse_operation(document: Any) -> OperationRequest:
     """Validate the body of an operation; InvalidInputError with every mistake and its JSON pointer.
 
-    The body was read by `documents.read_checked`, or is known to be as fit.
+    The body was read by `documents.read_checked`, or has passed the same checks.
     """
-    own, given = split_members(document) if isinstance(document, dict) else (document, {})
+    own, by_feature = split_members(document) if isinstance(document, dict) else (document, {})
     # Reported together with the problems of the fields, so that a caller repairs everything at once.
-    problems = _shape_problems(document, given)
+    problems = _shape_problems(document, by_feature)
     read, request = dict[str, Strict](), None
     try:
         request = validated(OperationRequest, own)
     except InvalidInputError as error:
         problems += error.problems
-    for name, members in given.items():
+    for name, members in by_feature.items():
         try:
             read[name] = validated(members_by_feature()[name].model, members)
         except InvalidInputError as error:
@@ -337,15 +337,15 @@ def parse_operation(document: Any) -> OperationRequest:
     return request
 
 
-def _shape_problems(document: Any, given: Iterable[str]) -> list[Problem]:
+def _shape_problems(document: Any, features: Iterable[str]) -> list[Problem]:
     """Check what several members say together, such as that the body has exactly one of its two forms.
 
     Args:
-        given: The features of which it has members.
+        features: The names of the features that it has members of.
     """
     if not isinstance(document, dict):
         return []
-    of_features = (each for name in given for each in members_by_feature()[name].problems(document))
+    of_features = (problem for name in features for problem in members_by_feature()[name].problems(document))
     return [
         *_form_problems(document),
         *_start_problems(document),
@@ -359,15 +359,15 @@ def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
-    given = {name for name in ("dependency", "request", "handler") if document.get(name) is not None}
-    if "handler" in given:
+    present = {name for name in ("dependency", "request", "handler") if document.get(name) is not None}
+    if "handler" in present:
         return [
             Problem(f"/{name}", "cannot stand beside handler: an operation has one of the two forms")
-            for name in sorted(given - {"handler"})
+            for name in sorted(present - {"handler"})
         ]
-    if not given:
+    if not present:
         return [Problem("", "needs dependency and request, or handler and input")]
-    problems = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - given)]
+    problems = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - present)]
     if "input" in document:
         problems.append(Problem("/input", "belongs to a handler"))
     return problems

@@ -237,11 +237,11 @@ _NAMES: Final = (
     "limit_key",
     "debounce_key",
 )
-"""They are in the custom status for lists and summaries, which read no inputs."""
+"""Members of the custom status for lists and summaries, which read no inputs."""
 _SETTLED: Final = frozenset(_NAMES) - {"priority"}
-"""They never change, and may be cut there."""
+"""Those that never change, and may be cut in the custom status."""
 _NAME_CHARS: Final = 30
-"""What is left of a name in the end: one of 255 emoji takes 6 KB, since other than ASCII is escaped."""
+"""Characters to which a name is cut as a last resort: 255 emoji take 6 KB, since all but ASCII is escaped."""
 
 STEPS_RUN: Final = "steps_run"
 """Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
@@ -295,8 +295,8 @@ class OperationStatus:
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status document without its result, or its changing part, the same where it fits.
 
-    Otherwise errors, details, reasons and event types are cut, then the events left out, and in the end the
-    names cut: the document of the operation shows all of them.
+    Otherwise errors, details, reasons and event types are cut, then events are left out, and at last the
+    names are cut. The document of the operation shows all of them.
     """
     whole = dict(status)
     if size_bytes(whole) <= MAX_BYTES:
@@ -312,12 +312,12 @@ def size_bytes(document: Any) -> int:
 
 
 def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -> dict[str, Any]:
-    shown = {name: _cut_texts(value, chars, reasons) for name, value in status.items()}
-    if "events" in shown:
-        shown["events"] = shown["events"][:events]
-    for name in shown.keys() & {"actions", "waits"}:
-        shown[name] = shown[name][-max(1, reasons) :]
-    return shown
+    cut = {name: _cut_texts(value, chars, reasons) for name, value in status.items()}
+    if "events" in cut:
+        cut["events"] = cut["events"][:events]
+    for name in cut.keys() & {"actions", "waits"}:
+        cut[name] = cut[name][-max(1, reasons) :]
+    return cut
 
 
 def _cut_names(status: dict[str, Any]) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def _cut_texts(value: Any, chars: int, reasons: int, name: str = "") -> Any:
 
 
 def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status document that was stored; ValueError where nobody can read it as one."""
+    """Return a status document that was stored; ValueError where it cannot be read as one."""
     OperationDocument.read(document)
     return document
 
@@ -369,7 +369,8 @@ def running_document(
     """Return the status document of an unfinished operation.
 
     Args:
-        moving: What it showed last; None before that, which one that begins at once does after its attempt.
+        moving: Its last custom status; None before it has one. An operation that begins at once sets none
+            during its first attempt.
         begun_at: When its first turn was; None before that.
     """
     runs = begun_at is not None and operation.begins_at_once

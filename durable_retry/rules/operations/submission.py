@@ -1,8 +1,8 @@
-"""A submission: its body, named by its key, and resolved.
+"""A submission: its body is parsed, named by a key, and resolved by the dependency's settings.
 
     operation = read_operation(envelope, naming, targets(), source="http", now=now)
 
-Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. Between `parse` and `resolve` a
+HTTP, message sources, batches, sagas, calls and alerts all do this. Between `parse` and `resolve` a
 submission for the queue is named anew. A replay keeps its key and policy, and uses `check_target`.
 """
 
@@ -24,14 +24,14 @@ DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """What may name a submission, and its order, beside what is in its body."""
+    """Names and order keys of a submission that are not in its body."""
 
     own: ScopedKey  # the name that its source gives it, such as a message id, or one that was generated
     is_new: bool = False  # whether `own` was generated just now, so that nothing can have used it
     key: str | None = None  # the caller's, of the header Idempotency-Key; None without one
     # JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
     fields: tuple[str, ...] = ()
-    order_key: str | None = None  # its source's, which a body without one gets; None where that gives none
+    order_key: str | None = None  # its source's, for a body without one; None where the source has none
 
     def with_order_key(self, payload: Any) -> Any:
         """Return a body with the order key of its source, unless it has one."""

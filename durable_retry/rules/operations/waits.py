@@ -87,7 +87,7 @@ class Pause(PauseOptions):
 
 
 class ResumeOptions(_Steering):
-    """What of one operation or many is changed before they go on; null leaves it."""
+    """Changes to one operation or many before they go on; null changes nothing."""
 
     retry: RetryOverride | None = Field(
         default=None, description="Changes to its policy, within what the dependency allows."
@@ -117,11 +117,11 @@ class ResumeOptions(_Steering):
             deadline_seconds=self.deadline_seconds,
             priority=self.priority,
         )
-        known = override_problems(limits, present)
+        earlier = override_problems(limits, present)
         problems = [
             problem
             for problem in override_problems(limits, change.policy(present))
-            if problem not in known or problem.pointer.removeprefix("/retry/") in written
+            if problem not in earlier or problem.pointer.removeprefix("/retry/") in written
         ]
         if problems:
             raise InvalidInputError(problems)
@@ -139,12 +139,12 @@ class Resume(ResumeOptions):
 
 
 _SHOWN_WAITS: Final = 10
-"""A schedule has up to a thousand, and a custom status little room."""
+"""A schedule has up to a thousand waits, and a custom status little room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(JsonShape):
-    """What changes of an operation while it is paused; None leaves what it has.
+    """A change of an operation while it is paused; None leaves a member as it is.
 
     Attributes:
         retry: Keys of a `retry` table, as they were written.
@@ -159,7 +159,7 @@ class Change(JsonShape):
 
     @classmethod
     def of(cls, request: Any) -> Self | None:
-        """Read the data of an external event; None where it has no change that anybody can read."""
+        """Read the data of an external event; None where it has no readable change."""
         try:
             change = cls.from_json(request["change"])
             return replace(change, retry=change.retry and validated(RetryOverride, change.retry).written())
@@ -182,7 +182,7 @@ class Change(JsonShape):
         return replace(operation, timeouts=timeouts).with_time_from(now)
 
     def told(self, operation: OperationInput) -> dict[str, Any]:
-        """Return what an operation has of what changes, for a person."""
+        """Return the present values of what changes, for a person."""
         shown: dict[str, Any] = {}
         if self.retry is not None:
             policy = RetryOverride.model_construct(**operation.policy.to_json()).model_dump(
@@ -203,8 +203,8 @@ def _brief(value: Any) -> Any:
 
 def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:
     """Return every wait of a stored status document, oldest first; the first reason of each says why."""
-    held = (PastWait.from_json(wait) for wait in document.get("waits", ()))
-    return tuple(sorted((*held, *_pauses_of(document)), key=lambda wait: wait.began_at))
+    stored = (PastWait.from_json(wait) for wait in document.get("waits", ()))
+    return tuple(sorted((*stored, *_pauses_of(document)), key=lambda wait: wait.began_at))
 
 
 def _pauses_of(document: Mapping[str, Any]) -> Iterator[PastWait]:
@@ -227,7 +227,7 @@ def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datet
     failing = failing_text(outcome_text(attempt.status_code, error))
     why = f"{fails} {failing}, since {time_text(since)}"
     if kind is WaitKind.THROTTLE:
-        # Whether the dependency is still paused it cannot say: somebody may have ended that by hand.
+        # The dependency itself may not be paused any more: somebody may have ended that by hand.
         why = f"{fails} {failing}, this operation waits until {time_text(until)}"
     return PastWait(
         before_attempt=attempt.number + 1,
