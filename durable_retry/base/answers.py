@@ -1,12 +1,12 @@
-"""What the API answers with (docs/decisions/http-framework.md), also where what is stored cannot be read.
+"""Documents that the API answers with (docs/decisions/http-framework.md), also for unreadable records.
 
-What cannot be read is damaged, of a version to come, or put there by somebody else:
+A record that cannot be read is damaged, of a later version, or put there by somebody else:
 
     record = read_or(lambda: Alert.from_json_text(row["alert"]), lambda reason: stand_in(row, reason))
 
 Nothing that comes from storage or from the task hub is sure to be ours: a failed instance's output is plain
-text, and anybody may write a custom status or a row. Whoever reads many of them reads each by `read_or`, so
-that one which cannot be read is shown as what is known of it, with the reason, and hides no other.
+text, and anybody may write a custom status or a row. Code that reads many of them reads each by `read_or`:
+one that cannot be read is shown as far as it is known, with the reason, and does not hide the others.
 """
 
 import json
@@ -28,7 +28,7 @@ CAUSES: Final = (
     TypeError,
     ValueError,  # also of JSON, of pydantic and of UTF-8
 )
-"""What reading a document can raise that is not what it should be."""
+"""What reading a document can raise when it is not as it should be."""
 
 _REASON_CHARS: Final = 300
 
@@ -50,7 +50,7 @@ def marked(reason: str) -> dict[str, str]:
 
 
 def read_or[T, S](read: Callable[[], T], stand_in: Callable[[str], S]) -> T | S:
-    """Return what is read; what stands for it where it cannot be read.
+    """Return what `read` returns, or a stand-in where that cannot be read.
 
     `read` reads what is in memory already: an error of storage is not its own. `stand_in` takes the reason,
     one line for a person.
@@ -113,7 +113,7 @@ class Answer(BaseModel):
 
 
 _names_in_both: Final[dict[tuple[type, type], tuple[str, ...]]] = {}
-"""The attributes of a class that an answer shows, by both: most of what it takes is to look for them."""
+"""By an answer's class and a source's, the names that both have: to find them takes most of the time."""
 
 
 class ProblemDocument(Answer):

@@ -25,8 +25,8 @@ _FEWEST_CUT_CHARS: Final = 4
 """Fewer characters at the end of a cut text say nothing of a credential."""
 
 _SOUGHT_CHARS: Final = 24
-"""So many of a credential are sought by one pattern, the rest by one character after another: a pattern of
-2,000 characters takes seconds to compile."""
+"""Characters that one pattern searches for; the rest is compared one by one, since a pattern of 2,000
+characters takes seconds to compile."""
 
 _MOST_CHARS_OF_FORM: Final = 48
 """The longest form of one character, such as `&amp;amp;amp;#x0000002f;`."""

@@ -1,13 +1,13 @@
-"""JSON documents of strangers: what reading one costs is bounded by its length.
+"""JSON documents of strangers: the cost of reading one is bounded by its length.
 
-    read_checked(body, check)   what callers and senders submit: strict, and every mistake is named
-    read_answer(text)           what a dependency answers: it is read as far as it can be
-    json_problems(document)     what is no text any more: made of values, or patched
+    read_checked(body, check)   for what callers and senders submit: strict, and every mistake is named
+    read_answer(text)           for what a dependency answers: tolerant
+    json_problems(document)     for what is no text any more: made of values, or patched
 
-The text itself shows whether it can be deep, or hold what cannot be passed on; the parser notes what only it
-sees, members that are repeated and numbers that it rounds. Most documents are done with that: a walk through
-all values, which finds the places of mistakes, follows only where there is a sign of one. It keeps one path
-and names at most 20 places, however many there are.
+The text itself shows whether it can be deep, or hold what cannot be passed on. The parser notes what only it
+sees: members that are repeated, and numbers that it rounds. That is enough for most documents. Only a sign of
+a mistake leads to a walk through all values, which finds its place. The walk keeps one path and names at most
+20 places, however many there are.
 """
 
 import json
@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 from durable_retry.base.validation import InvalidInputError, Problem, pointer_of, with_more
 
 MAX_DEPTH: Final = 48
-"""Levels of a document that is taken over: objects and lists inside of one another, itself the first.
+"""Levels of a document that is accepted: objects and lists inside of one another, itself the first.
 
 The Functions host reads at most 64 levels of a message to an activity, an orchestrator or an entity, and of
 what they return: Newtonsoft's default, and measured with host 4.1037. Ours put up to 7 levels around a
@@ -34,10 +34,10 @@ document (tests/replay/test_message_depth.py); twice as many are kept for them, 
 """
 
 MOST_DIGITS: Final = 300
-"""Digits of an integer that is taken over: Newtonsoft, by which the host reads JSON, takes 380 characters."""
+"""Digits of an integer that is accepted: Newtonsoft, by which the host reads JSON, takes 380 characters."""
 
 MOST_NAMED: Final = 20
-"""Places that are named in a document which is unfit to be passed on."""
+"""Places of mistakes that are named in a document."""
 
 _TOO_LARGE: Final = 10**MOST_DIGITS
 _STRIDE: Final = 30
@@ -180,10 +180,11 @@ def _decoded(body: bytes) -> str:
 
 
 def _plain_document(text: str) -> Any:
-    """Return the document of a text that is the one which is written of it; None of another text.
+    """Return a text's document, if writing the document gives the same text; None otherwise.
 
-    In half the time. A member that is repeated, or a number that no float holds, would be written in another
-    way. White space says nothing; nor do zeros, of which some write more: rounding changes other digits, too.
+    This takes half the time of `_parsed`. A repeated member, or a number that no float holds, is written in
+    another way. White space is ignored, and zeros, of which some programs write more: rounding changes other
+    digits, too.
     """
     try:
         body = text.encode()
@@ -310,7 +311,7 @@ def _may_hold_many_digits(text: str) -> bool:
 def _may_be_deep(text: str, levels: int) -> bool:
     """Whether a text nests deeper, or is no JSON; False is sure.
 
-    In a fifth of the time that its parsing takes: innermost pairs of brackets are taken away, level by level.
+    It removes the innermost pairs of brackets, level by level: a fifth of the time of parsing.
     """
     if text.count("{") + text.count("[") <= levels:
         return False
@@ -330,7 +331,7 @@ def _brackets_of(text: bytes) -> bytes:
     """Return the brackets of a JSON text that stand outside of its strings, all of them as square ones."""
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # Most strings have none: two marks side by side end and begin nothing that counts.
+    # Most strings hold no bracket: their two quotes are now side by side, and can go.
     marked = text.translate(_AS_SQUARE, _BESIDE_BRACKETS).replace(b'""', b"")
     return b"".join(marked.split(b'"')[::2])
 
@@ -366,9 +367,9 @@ def _is_deep(document: Any, levels: int) -> bool:
 
 
 def _is_plainly_fit(document: Any) -> bool:
-    """Whether nothing is wrong with the values of a document; False when only a look at each can tell.
+    """Whether nothing is wrong with the values of a document; False when each must be checked to tell.
 
-    Its text shows that in a tenth of the time: what is no JSON cannot be written or encoded.
+    Writing it as text shows that in a tenth of the time: what is no JSON cannot be written or encoded.
     """
     try:
         text = json.dumps(document, ensure_ascii=False, allow_nan=False)
@@ -423,7 +424,7 @@ def _members_of(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def is_longer_than(document: Any, most_bytes: int) -> bool:
-    """Whether the text of a document has more than about so many bytes; it looks at no more of it."""
+    """Whether the text of a document has more than about so many bytes; stops once it has."""
     left, pending = most_bytes - _SHORT, [document]
     while pending and left >= 0:
         value = pending.pop()
@@ -439,7 +440,7 @@ def is_longer_than(document: Any, most_bytes: int) -> bool:
 
 
 _SHORT: Final = 4
-"""Bytes of a number, and of what stands around a text, a name or an item."""
+"""Bytes of a number, and of the signs around a text, a name or an item."""
 
 
 def number_problem(number: float) -> str | None:
@@ -471,7 +472,7 @@ def _has_utf8_form(text: str) -> bool:
 
 
 def part_problems(document: Any, most_bytes: int) -> list[Problem]:
-    """List what makes a part of a document unfit to stand alone: its size, or what `json_problems` lists."""
+    """List what makes a part unfit as a document by itself: its size, or what `json_problems` lists."""
     text = _shortest_text(document)
     if _size_of(text) > most_bytes:
         return [_too_large(most_bytes)]

@@ -1,4 +1,4 @@
-"""Refusals and failures that more than one layer meets; those of the rules are beside what raises them.
+"""Refusals and failures that more than one layer raises or handles; those of the rules are in their modules.
 
 What is wrong with an input is an `base.validation.InvalidInputError`.
 
@@ -33,7 +33,7 @@ class NothingToReplayError(LookupError):
 
 
 class UnreadableDeadLetterError(Exception):
-    """Nobody can read the dead letter, so nothing is done to it."""
+    """The dead letter cannot be read, so it is not changed."""
 
 
 class ContendedError(Exception):

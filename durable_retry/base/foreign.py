@@ -31,7 +31,7 @@ _TEXT_CHARS: Final = 10_000
 
 
 def look[T](read: Callable[[], T], otherwise: T) -> T:
-    """Return what a look gives, and `otherwise` where the look itself raises, whatever that is.
+    """Return what `read` returns, or `otherwise` when it raises anything.
 
     Args:
         read: Must not await: a cancellation would be swallowed.
@@ -87,14 +87,14 @@ _HOLD_CODES: Final = ("grpc_status_code", "code", "error_code", "status_code", "
 
 
 def _codes_of(error: Any) -> list[str]:
-    found = [
+    values = [
         look(lambda: error.response["Error"]["Code"], None),
         *(look(partial(getattr, error, name), None) for name in _HOLD_CODES),
         *look(lambda: list(error._error_labels), []),  # noqa: SLF001 - pymongo has no list of them elsewhere
         # A reply of Redis begins with its code.
         next((word for word in text_of(error).split(" ")[:1] if word.isupper()), None),
     ]
-    codes = (look(partial(_code_text, code), "") for code in found)
+    codes = (look(partial(_code_text, code), "") for code in values)
     return list(dict.fromkeys(code for code in codes if _CODE.fullmatch(code)))
 
 
@@ -125,7 +125,7 @@ def plain_json(value: Any, pointer: str = "") -> Any:
 
 
 def json_form(value: Any, pointer: str) -> tuple[Any, list[Problem]]:
-    """Return a value as JSON, and what is another thing there, unless a type says how to read it back.
+    """Return a value as JSON, and the parts that JSON changes, unless a type says how to read them back.
 
     Raises:
         InvalidInputError: It has no JSON form, or none that can be sent.
@@ -146,13 +146,13 @@ def json_form(value: Any, pointer: str) -> tuple[Any, list[Problem]]:
 
 
 def _exact_copy(value: Any) -> Any:
-    """Return a copy of what is plain JSON; None when only a look at each value can tell."""
+    """Return a copy of what is plain JSON; None when each value must be checked to tell."""
     copy = json.loads(json.dumps(value, allow_nan=False))
     return copy if copy == value else None
 
 
 def _problems_in(value: Any) -> tuple[list[Problem], list[Problem]]:
-    """Return what can never be JSON, and what is another thing as JSON."""
+    """Return what can never be JSON, and what JSON changes."""
     refused: list[Problem] = []
     changes: list[Problem] = []
     pending: list[tuple[tuple[str | int, ...], Any, bool]] = [((), value, False)]

@@ -125,7 +125,7 @@ def from_ms(milliseconds: int) -> datetime:
 
 
 DIGITS: Final = 17
-"""How many an instant has in a key. Rows sort by their keys, in rising order, so a list with the newest first
+"""Digits of an instant in a key. Rows sort by their keys, in rising order, so a list with the newest first
 has falling digits."""
 
 _END_US: Final = 10**DIGITS
@@ -246,8 +246,8 @@ class JsonShape(_Stored):
 class JsonRow(_Stored):
     """Base of dataclasses that are stored as lists of their values, without the names.
 
-    A row that is shorter leaves the last members to their defaults. None is left out at the end of a row, and
-    null before a value.
+    In a shorter row the last members have their defaults. None at the end of a row is left out, and null
+    before another value.
     """
 
     __slots__ = ()

@@ -186,7 +186,7 @@ class Masking:
 
 
 _CONTAINERS: Final = (dict, list, Mapping)
-"""The first are quick to tell."""
+"""`dict` and `list` are checked faster than `Mapping`."""
 _IN_QUERY: Final = ("query",)
 
 MASKED: Final = Masking()
@@ -242,5 +242,5 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _own_masks(kept: Any, shown: Any) -> int:
-    """Return how often the mask stands in what was received itself, of which nothing is masked."""
+    """Return how often the mask stands in the received text itself, if nothing of that is masked."""
     return kept.count(MASK) if isinstance(kept, str) and kept == shown else 0

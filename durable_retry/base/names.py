@@ -42,7 +42,7 @@ RESET: Final = "reset"
 """Operations of the entity `call_limiter`."""
 
 FORGET: Final = "forget"
-"""What an entity tells itself later."""
+"""An operation that an entity signals to itself, for later."""
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
@@ -55,10 +55,10 @@ SLOT_EVENT: Final = "slot_free"
 slot of a limiter."""
 
 NUDGE_EVENT: Final = "nudge"
-"""Event that upkeep sends to what stands still: it lets it look whether something was lost."""
+"""Event that upkeep sends to an instance that stands still, to check whether something was lost."""
 
 DUE_AT: Final = "due_at"
-"""In the custom status of what waits, but an operation: when its next turn is due."""
+"""Member of the custom status of a waiting instance, other than an operation: when its next turn is due."""
 
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""
@@ -71,7 +71,7 @@ QUEUE_SOURCE: Final = "queue"
 """Source of operations from the storage queue; part of the scope of their keys."""
 
 QUEUE_PREFIX: Final = "queue:"
-"""Sets the names of queues, where something is sent, apart from those of dependencies."""
+"""Begins the name of a queue as a destination, so that it differs from any dependency's name."""
 
 
 class Category(StrEnum):

@@ -34,7 +34,7 @@ KNOWN_SECRETS: Final = (
 """Names that are masked everywhere; capitals, `_`, `-` and the like do not count."""
 
 _LAST_WORDS: Final = frozenset(["pwd", "pin", "otp", "totp", "jwt", "cvv", "cvc", "csc", "pan", "sig"])
-"""Words that are a secret's name alone and behind others (`card_pin`), but not as a part of a word."""
+"""Words that name a secret by themselves or behind others (`card_pin`), but not inside of a word."""
 
 _REPEATED: Final = frozenset(
     ["confirm", "confirmed", "confirmation", "again", "repeat", "repeated", "verify", "hash", "value"]
@@ -136,7 +136,7 @@ _PART: Final = re.compile(
 _XML: Final = re.compile(r"\s*(?:<|&lt;)")
 
 _MOST_OPEN: Final = 16
-"""Elements without an end, for each of which the text is searched to its end; what follows more is masked."""
+"""Elements without an end: each costs a search to the end of the text. After so many the rest is masked."""
 
 _USER: Final = re.compile(r"""(?<=://)[^\s/?#<>"\\]+@""")
 """User and password in an address."""
@@ -215,7 +215,7 @@ def _end_of_element(text: str, bracket: str, name: str, at: int) -> int:
 
 
 def _end_of_open_element(text: str, at: int) -> int:
-    """Return the end of a text in XML, which is cut, and the end of the line in another one."""
+    """Return the end of the text if it is XML, which was cut; of any other text the end of the line."""
     line_end = -1 if _XML.match(text) else text.find("\n", at)
     return len(text) if line_end < 0 else line_end
 

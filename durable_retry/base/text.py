@@ -22,7 +22,7 @@ def kept_text(content: bytes) -> str:
 
 
 def kept_bytes(text: str) -> bytes:
-    """Undo `kept_text`; of what a person wrote there the characters that have no UTF-8 are replaced."""
+    """Undo `kept_text`; characters without a UTF-8 form, which a person may have written, are replaced."""
     if not text.startswith(DATA_PREFIX):
         return text.encode("utf-8", "replace")
     try:
@@ -67,7 +67,7 @@ def cut_text(text: str, limit: int) -> str:
 def time_text(instant: datetime) -> str:
     """Return an instant to stand in a sentence, such as `2026-11-21T21:56:03Z`.
 
-    Views show it in the zone of their reader. A time that is left would be another one when it is read.
+    Views show it in the zone of their reader. A remaining time would be wrong by the time that it is read.
     """
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 

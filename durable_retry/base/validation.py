@@ -58,14 +58,14 @@ class MoreProblems(Problem):
 
 
 MOST_LISTED: Final = 100
-"""Problems of one document that are listed: nobody reads more."""
+"""Problems of one document that are listed; more would not be read."""
 
 _MOST_CHARS: Final = 1_000
 """A pointer is made of names that a stranger chooses, and a detail may cite them."""
 
 
 def with_more(problems: Sequence[Problem], count: int) -> list[Problem]:
-    """Return problems with one that stands for others, of which there may be none."""
+    """Return problems, with one that stands for `count` others, if there are any."""
     words = "1 more mistake is" if count == 1 else f"{count} more mistakes are"
     return [*problems, MoreProblems("", f"{words} not listed", count)] if count else [*problems]
 
@@ -164,7 +164,7 @@ def table_of(cls: type[Any]) -> type[Strict]:
 
 def _table_in(hint: Any) -> Any:
     """Return the type of a member of a table, with a table in place of a dataclass that may be absent."""
-    inner = [each for each in get_args(hint) if isinstance(each, type) and is_dataclass(each)]
+    inner = [option for option in get_args(hint) if isinstance(option, type) and is_dataclass(option)]
     return table_of(inner[0]) | None if inner else hint
 
 
@@ -211,7 +211,7 @@ _MOST_KEYS: Final = 1_000
 
 
 def _surplus_keys(document: Any) -> str | None:
-    """Return that an object has far more keys than any model: to name each would help nobody."""
+    """Return that an object has far more keys than any model: to name all would not help."""
     if not isinstance(document, dict) or len(document) <= _MOST_KEYS:
         return None
     return f"has {len(document)} keys; it takes few, see the API's description"
@@ -254,7 +254,7 @@ _MOST_GUESSED_CHARS: Final = 64
 
 def did_you_mean(name: str, names: list[str]) -> str:
     """Return `; did you mean "retry"?` for the nearest known name, or "" when none is near."""
-    # The cost of a comparison grows with the square of the lengths; nobody misspells a text that long.
+    # The cost of a comparison grows with the square of the lengths; a longer text is no misspelt key.
     near = get_close_matches(name, names, n=1) if len(name) <= _MOST_GUESSED_CHARS else []
     return f'; did you mean "{near[0]}"?' if near else ""
 

@@ -4,7 +4,7 @@ A cache holds the last snapshot of the circuit entity and the reports that were 
 one event loop and is never changed across an await, so it needs no lock for its state; one lock makes
 concurrent callers share a single read of the entity. Its `CircuitReporter` sends the reports.
 
-When the entity cannot be read the cache keeps to the last hold that it read until that ends, then fails open:
+When the entity cannot be read, a hold that was read before is valid until its end. Then the cache fails open:
 attempts go on without the circuit and are counted.
 """
 
@@ -227,7 +227,7 @@ class CircuitCache:
         probe = admission.permit
         if probe is None or (self.pause(operation_id, now) or self.freeze(operation_id, now)) is None:
             return probe
-        # The circuit granted it before the pause was reported, or everything was held.
+        # The circuit granted it before the pause was reported, or before the freeze.
         self._give_back(probe, now)
         return None
 
@@ -235,12 +235,12 @@ class CircuitCache:
         self.buffer.ended(CallHealth.SILENT, now, probe, duration_seconds=0.0)
 
     def at_begin(self, admission: AdmissionState, attempt_seconds: float) -> AdmissionState:
-        """Return what an attempt that begins now has of its admission; a late probe is given back."""
+        """Return what is valid of the admission of an attempt that begins now; a late probe is given back."""
         now = self.now()
-        begun = admission.at_begin(now, attempt_seconds)
-        if admission.permit is not None and begun.permit is None:
+        valid = admission.at_begin(now, attempt_seconds)
+        if admission.permit is not None and valid.permit is None:
             self._give_back(admission.permit, now)
-        return begun
+        return valid
 
     def pause(self, operation_id: str, now: datetime) -> Refused | None:
         """Return the refusal by a pause that the dependency asked for, whatever else the circuit says."""
@@ -335,7 +335,7 @@ _caches: Final = LoopOwned[_Caches](dict)
 def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
     """Return the running loop's circuit of a dependency; created on first use.
 
-    That of a limit key where the dependency has one for each.
+    It is the circuit of the limit key where the dependency has one for each key.
     """
     settings = AdmissionSettings(
         dependency.name, dependency.circuit, dependency.retry_budget, dependency.bounds
@@ -348,8 +348,8 @@ def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = Non
         caches[hub, dependency.name] = cache
     if limit_key is None or not dependency.circuit.is_by_key:
         return cache
-    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(hook("key_circuits"))
-    return of_key(hub, cache, limit_key)
+    key_circuit: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(hook("key_circuits"))
+    return key_circuit(hub, cache, limit_key)
 
 
 async def enter_circuit(
@@ -389,9 +389,9 @@ async def refusal_of(
 
 
 async def permit_of(hub: TaskHub, dependency: Dependency, operation_id: str, limit_key: str | None) -> Permit:
-    """Return whether the circuit would let a call go now, which is not counted.
+    """Return whether the circuit would let a call go now; the call is not counted.
 
-    Where every dependency is held it says what it would without that: such a call follows what began before.
+    A freeze of every dependency does not refuse it: such a call continues what began before the freeze.
     """
     if not dependency.circuit.enabled:
         return Permitted(0)
@@ -406,6 +406,6 @@ async def permit_of(hub: TaskHub, dependency: Dependency, operation_id: str, lim
 
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
-    for copy in _caches.take().values():
-        for circuit in (copy, *(each for each, _ in copy.keys.values())):
-            circuit.reporting.close()
+    for circuit in _caches.take().values():
+        for cache in (circuit, *(key_circuit for key_circuit, _ in circuit.keys.values())):
+            cache.reporting.close()

@@ -29,11 +29,11 @@ class CircuitDocuments:
     """How circuits are shown.
 
     Attributes:
-        page: A page of a list of them.
-        listed: One in such a list.
-        whole: One by itself.
-        in_list: Returns what a document in a list has besides its circuit; takes the dependency.
-        by_itself: The same of one by itself; takes the task hub, too.
+        page: A page of a list of circuits.
+        listed: A circuit in such a list.
+        whole: A circuit by itself.
+        in_list: Returns the members of a listed document beside its circuit; takes the dependency.
+        by_itself: The same for a document by itself; takes the task hub, too.
     """
 
     page: type[Page[Any]] = Page[CircuitDocument]
@@ -46,7 +46,8 @@ class CircuitDocuments:
 @cache
 def documents() -> CircuitDocuments:
     """Return how circuits are shown, by a feature or without one."""
-    return next((imported(each.circuits) for each in features() if each.circuits), CircuitDocuments())
+    added = (imported(feature.circuits) for feature in features() if feature.circuits)
+    return next(added, CircuitDocuments())
 
 
 async def every_circuit(hub: TaskHub) -> list[CircuitDocument]:
@@ -57,10 +58,10 @@ async def every_circuit(hub: TaskHub) -> list[CircuitDocument]:
 
 async def refusing_dependencies(hub: TaskHub) -> tuple[str, ...]:
     """Return the dependencies that refuse the app's own credential, which keeps their circuits open."""
-    known = dependencies().dependencies
-    asked = [name for name, each in sorted(known.items()) if each.circuit.opens_without_credential]
-    read = await asyncio.gather(*(CircuitEntity(hub, name).readable() for name in asked))
-    return tuple(name for name, (breaker, _) in zip(asked, read, strict=True) if breaker.unauthorized_by)
+    configured = sorted(dependencies().dependencies.items())
+    names = [name for name, dependency in configured if dependency.circuit.opens_without_credential]
+    read = await asyncio.gather(*(CircuitEntity(hub, name).readable() for name in names))
+    return tuple(name for name, (breaker, _) in zip(names, read, strict=True) if breaker.unauthorized_by)
 
 
 async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> CircuitDocument:
@@ -70,8 +71,8 @@ async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) ->
     breaker, unreadable = await circuit.readable()
     more = await documents().by_itself(hub, dependency)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    of_keys = await _of_keys(hub, dependency, breaker, view.why)
-    return documents().whole(**dict(view) | of_keys | {"limit_key": limit_key} | more)
+    key_members = await _key_members(hub, dependency, breaker, view.why)
+    return documents().whole(**dict(view) | key_members | {"limit_key": limit_key} | more)
 
 
 def required_dependency(name: str, limit_key: str | None = None) -> Dependency:
@@ -94,26 +95,26 @@ async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> CircuitDocume
     now = clock.now()
     more = documents().in_list(dependency)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    return documents().listed(**dict(view) | await _of_keys(hub, dependency, breaker, view.why) | more)
+    return documents().listed(**dict(view) | await _key_members(hub, dependency, breaker, view.why) | more)
 
 
-async def _of_keys(
+async def _key_members(
     hub: TaskHub, dependency: Dependency, breaker: Breaker, own_why: str | None
 ) -> dict[str, Any]:
-    """Return what the document of a circuit says of limit keys whose calls a circuit or a pause holds up."""
+    """Return the members of a circuit's document about limit keys whose calls are held up."""
     now = clock.now()
     keys = tuple(
-        KeyFigures.taken_from(view_of(dependency.name, each, now, dependency.circuit))
-        for each in await held_keys(hub, dependency, breaker)
+        KeyFigures.taken_from(view_of(dependency.name, held, now, dependency.circuit))
+        for held in await held_keys(hub, dependency, breaker)
     )
     why = "; ".join(filter(None, (own_why, why_of_keys(keys))))
     return {"limit_keys": keys or None, "why": why or None}
 
 
 async def held_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> list[Breaker]:
-    """Return the circuits of limit keys that hold calls up, of those that the dependency's own lists."""
+    """Return the circuits that hold calls up, for the limit keys that the dependency's own circuit lists."""
     limit_keys = (breaker.keys or ()) if dependency.circuit.is_by_key else ()
-    keys = [CircuitEntity(hub, dependency.name, limit_key) for limit_key in limit_keys]
-    read = await asyncio.gather(*(circuit.readable() for circuit in keys))
+    circuits = [CircuitEntity(hub, dependency.name, limit_key) for limit_key in limit_keys]
+    read = await asyncio.gather(*(circuit.readable() for circuit in circuits))
     now = clock.now()
-    return [each for each, _ in read if each.limit_key is not None and not each.is_free(now)]
+    return [held for held, _ in read if held.limit_key is not None and not held.is_free(now)]

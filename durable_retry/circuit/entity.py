@@ -94,7 +94,7 @@ class CircuitEntity:
         await self.hub.signal_entity(self.id, MANUAL_CONTROL, action.to_json())
 
     async def freeze(self, freeze: Freeze) -> None:
-        """Signal what was said about the freeze of every dependency."""
+        """Signal the latest state of the freeze of every dependency."""
         await self.hub.signal_entity(self.id, FREEZE, freeze.to_json())
 
     async def forget(self) -> None:
@@ -216,19 +216,19 @@ BETWEEN_PASSES: Final = timedelta(seconds=1)
 
 
 async def calling_page(hub: TaskHub, position: str | None) -> tuple[list[OrchestrationState], str | None]:
-    """Read one page of running instances: operations, then what calls dependencies besides.
+    """Read one page of running instances: operations, then others that call dependencies.
 
-    With it where the next page begins; None after the last one.
+    Return it with the position of the next page; None after the last one.
     """
     running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
-    others = (each.prefix for each in orchestrations().values() if each.calls_dependencies)
+    others = (declared.prefix for declared in orchestrations().values() if declared.calls_dependencies)
     return await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
 
 
 def circuits_waited_for(instance: OrchestrationState, since_before: datetime) -> tuple[str, ...]:
     """Return the dependencies for whose circuits an instance has waited since before an instant.
 
-    None where its custom status cannot be read: its own timer wakes it.
+    Empty where its custom status cannot be read: then its own timer wakes it.
     """
     status = json_object(instance.customStatus.value) or {}
     is_operation = instance.instanceId.startswith(ID_PREFIX)
