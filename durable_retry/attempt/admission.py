@@ -77,7 +77,7 @@ async def _reported_outcome(
 async def report_to_circuit(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
 ) -> float | None:
-    """Report an attempt to its circuit; return for how many seconds it pauses that, None for not."""
+    """Report an attempt to its circuit; return for how many seconds it pauses the circuit, None for not."""
     settings = circuit.settings
     pause = pause_requested_by(outcome, policy, settings.circuit)
     await circuit.leave(
@@ -112,15 +112,15 @@ def failure_of(outcome: AttemptOutcome) -> str | None:
 
 def pause_asked_by(outcome: AttemptOutcome, pause_seconds: float, limit_key: str | None = None) -> str:
     """Return what asked for a pause and for how long, for a person: `429 (Retry-After 1800 s)`."""
-    asked = "its handler" if outcome.status_code is None else str(outcome.status_code)
-    asked = "its rate limit" if outcome.category is None else asked
+    source = "its handler" if outcome.status_code is None else str(outcome.status_code)
+    source = "its rate limit" if outcome.category is None else source
     if limit_key is not None:
-        asked = f"{asked} for {limit_key}"
+        source = f"{source} for {limit_key}"
     hint = outcome.retry_hint
     if hint is None:
-        return asked
-    kept = f", kept for {seconds_text(pause_seconds)}" if pause_seconds < hint.delay_seconds else ""
-    return f"{asked} ({hint.source} {seconds_text(hint.delay_seconds)}{kept})"
+        return source
+    cut = f", kept for {seconds_text(pause_seconds)}" if pause_seconds < hint.delay_seconds else ""
+    return f"{source} ({hint.source} {seconds_text(hint.delay_seconds)}{cut})"
 
 
 def pause_requested_by(

@@ -89,7 +89,7 @@ async def attempt_operation(
 
 
 async def called_operation(hub: TaskHub, call: AttemptCall) -> OperationInput:
-    """Return the operation of an attempt, as it is made."""
+    """Return the operation of an attempt, changed as the attempt needs it."""
     if call.operation is None:
         sent = await read_large(hub, call.operation_id or "", call.input_id or "")
     else:
@@ -138,9 +138,9 @@ async def read_large(hub: TaskHub, operation_id: str, input_id: str) -> Operatio
         input_id: As `start_input` has it. Two starts that raced on Azure Storage can leave the input of one
             in the instance and run the other.
     """
-    found = _read.get((operation_id, input_id))
-    if found is not None:
-        return found
+    cached = _read.get((operation_id, input_id))
+    if cached is not None:
+        return cached
     instance = await hub.read_instance(operation_id)
     if instance is None or instance.input.get("input_id") != input_id:
         raise OperationElsewhereError(operation_id)
@@ -181,13 +181,13 @@ async def make_attempt(
     """Make one attempt without asking for admission.
 
     Args:
-        hub: Where a handler's steps ask for admission to other dependencies; None for those that ask nobody.
-        step: What an earlier request of such a step has reached; None for nothing.
+        hub: Admits a handler's steps to other dependencies; None where they need no admission.
+        step: The admission that such a step reached in an earlier request; None for none.
         unsent: Earlier executions of this attempt that sent nothing.
     """
-    ended = partial(AttemptEnded, was_held=was_held)
+    fact_of = partial(AttemptEnded, was_held=was_held)
     make = partial(_make_planned, hub, step, unsent)
-    return await observed(operation, number, partial(_make_attempt, operation, number, make), ended)
+    return await observed(operation, number, partial(_make_attempt, operation, number, make), fact_of)
 
 
 async def _make_attempt(
@@ -268,9 +268,9 @@ async def at_most_once(
         )
     if marked is None:
         # The time that our own storage took must not count against the dependency.
-        begun = replace(plan, limit=start_clock(plan.operation))
-        outcome = too_late(begun) or await make(begun)
-        await note_outcome(begun, outcome)
+        started = replace(plan, limit=start_clock(plan.operation))
+        outcome = too_late(started) or await make(started)
+        await note_outcome(started, outcome)
         return outcome if outcome.counted else replace(outcome, unsent=execution)
     return outcome_of_marked(plan, marked)
 
@@ -281,7 +281,7 @@ SENT_BEFORE: Final = "an earlier execution of this attempt may have taken effect
 def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
     """Return the outcome of an attempt that an earlier execution made, as far as that is known.
 
-    It shows nothing more of the dependency: that execution reported what it saw.
+    It reports nothing to the circuit: the earlier execution did that.
     """
     if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
         until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"

@@ -62,12 +62,12 @@ _MESSAGES: Final = ("detail", "message", "error_description", "title", "error")
 
 
 def message_in(body: str) -> str:
-    """Return what a refusal in JSON tells a person, at its top or in its object `error`; any other whole."""
+    """Return the message for a person in a refusal's JSON, or in its object `error`; else the whole body."""
     document = json_object(body) or {}
-    told = (
+    texts = (
         place.get(name)
         for place in (document.get("error"), document)
         if isinstance(place, dict)
         for name in _MESSAGES
     )
-    return next((text for text in told if isinstance(text, str) and text.strip()), body)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), body)

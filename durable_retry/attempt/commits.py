@@ -5,14 +5,14 @@
     a handler's own rows       with the handler's modes
     rows of features           inserted, such as those of events, see `plugins.Plugin.commit`
 
-A marker says before which run commits, see `markers.take_commit`. One that was let through
-may be overtaken right after, and for that is the fence. It is inserted, since an operation has one run as a
-rule. When it exists, it is read, and replaced in the version that was read: of two runs of one key the lower
-never commits behind the higher, however late it comes. A commit without a handler's rows has a partition of
-its own for each run, and no fence.
+Before that, a marker says which run commits, see `markers.take_commit`. A later run may overtake it right
+after; the fence is for this case. It is inserted, since an operation has one run as a rule. When it exists,
+it is read, and replaced only in the version that was read: of two runs of one key the lower one never commits
+after the higher, however late it comes. A commit without a handler's rows has a partition of its own for each
+run, and no fence.
 
-An `update` of a handler is made in the version of the row that was read here, and found as the handler wants
-it. Where it is not so, nothing is committed (`ConflictError`).
+An `update` of a handler is made only in the version of the row that was read here, and only if that is as the
+handler expects. Otherwise nothing is committed (`ConflictError`).
 
 A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
 in the table `Commits`. A commit to which no feature adds rows is in a list of `CommitIndex`, by which
@@ -77,7 +77,7 @@ class OldEntry:
 async def list_older(
     kind: str, created_before: datetime, limit: int, shard: int, run_of_id: Callable[[str], str] = str
 ) -> list[OldEntry]:
-    """Return entries of a list, such as `COMMITTED`, of before an instant, of one shard.
+    """Return entries from one shard of a list, such as `COMMITTED`, that are older than an instant.
 
     `run_of_id` returns the run of an entry's id.
     """
@@ -100,17 +100,17 @@ async def drop_entries(entries: Iterable[OldEntry]) -> None:
 
 
 def _is_conditional(write: Mapping[str, Any]) -> bool:
-    """Whether a write, in its JSON form, is made only where its row is as it wants it."""
+    """Whether a write, in its JSON form, is made only where its row is as it expects."""
     return bool(write["mode"] == "update")
 
 
 def sent_once(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the member of a result by which a conflict of its commit does not run the handler again."""
+    """Return the member of a result with which a conflict of its commit does not run the handler again."""
     return {SENT_ONCE: True} if any(map(_is_conditional, result.get("writes", ()))) else {}
 
 
 class ConflictError(Exception):
-    """A row is not as the handler wants it for its `update`."""
+    """A row is not as the handler expects it for its `update`."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(str(conflict))
@@ -122,8 +122,8 @@ async def commit_success(run_id: str, success: Success, now: datetime) -> None:
 
     Raises:
         StorageRefusedError: Storage refuses what the handler writes, and would refuse it again.
-        ConflictError: A row is not as the handler wants it; nothing is committed.
-        ContendedError: Others keep changing a row that it updates.
+        ConflictError: A row is not as the handler expects it; nothing is committed.
+        ContendedError: Other processes keep changing a row that it updates.
         ValueError: It has events, and the app has no feature that sends them.
     """
     location = CommitLocation.from_json(success.writes[0]) if success.writes else own_location(run_id)
@@ -179,13 +179,13 @@ async def _transact_commit(
             refusal = error
         if await _is_committed(run_id, location):
             return
-        seen, seen_rows = await _read_fence(run_id, location), await _read_updated(updates)
-        # Neither moved, so another row of the handler's own was in the way and would be again.
-        if (seen, seen_rows) == (fence, rows):
+        now_fence, now_rows = await _read_fence(run_id, location), await _read_updated(updates)
+        # Neither changed, so another row of the handler's own was in the way and would be again.
+        if (now_fence, now_rows) == (fence, rows):
             raise refusal
-        if seen is not None and int(seen.row["run"]) > run_of(run_id):
-            raise OvertakenError(int(seen.row["run"]), run_of(run_id))
-        fence, rows = seen, seen_rows
+        if now_fence is not None and int(now_fence.row["run"]) > run_of(run_id):
+            raise OvertakenError(int(now_fence.row["run"]), run_of(run_id))
+        fence, rows = now_fence, now_rows
     raise ContendedError(f"{location.table} {location.partition_key}")
 
 
@@ -197,20 +197,20 @@ async def _read_updated(updates: Iterable[Mapping[str, Any]]) -> list[tables.Ver
 
 
 def _conflict_of(update: Mapping[str, Any], stored: tables.Versioned | None) -> Conflict | None:
-    """Return why a row cannot be updated; None where it is as the handler wants it."""
+    """Return why a row cannot be updated; None where it is as the handler expects."""
     detail: str | None
     if stored is None:
         detail = "there is no such row"
     elif update.get("etag") not in (None, stored.etag):
         detail = "it was changed since it was read"
     else:
-        found = {name: stored.row.get(name) for name in update.get("only_if", ())}
+        values = {name: stored.row.get(name) for name in update.get("only_if", ())}
         # A long number has its type beside it.
-        found = {name: getattr(value, "value", value) for name, value in found.items()}
+        values = {name: getattr(value, "value", value) for name, value in values.items()}
         differing = (
-            f"{name} is {found[name]!r:.80}, not {wanted!r:.80}"
-            for name, wanted in update.get("only_if", {}).items()
-            if not is_same_json(found[name], wanted)
+            f"{name} is {values[name]!r:.80}, not {expected!r:.80}"
+            for name, expected in update.get("only_if", {}).items()
+            if not is_same_json(values[name], expected)
         )
         detail = next(differing, None)
     if detail is None:

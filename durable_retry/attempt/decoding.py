@@ -1,9 +1,8 @@
-"""Decoding of compressed answers, in pieces: no answer is worth more memory than a piece has.
+"""Decoding of compressed answers, in pieces, so that decoding an answer takes no more memory than a piece.
 
-A dependency is asked for none. One that compresses all the same is read where it did so once, with gzip or
-deflate. Codings inside one another multiply what each of them can hide: 263 bytes of gzip in gzip in gzip
-are gigabytes. They are refused, and others that Python cannot decode with a bound, as a body that cannot be
-read; the answer's status counts.
+Requests ask for plain answers. A compressed one is decoded all the same, if that was done once, with gzip or
+deflate. Codings inside one another are refused: 263 bytes of gzip in gzip in gzip can be gigabytes. So are
+codings that Python cannot decode with a bound. Such a body counts as unreadable; the answer's status counts.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ async def decoded(parts: AsyncIterator[bytes], codings: list[str]) -> AsyncItera
             if left_bytes < 0:
                 raise httpx.DecodingError(f"the decoded body has more than {MOST_BYTES} bytes")
             yield piece
-            # Others get their turn, and the time of the attempt can end.
+            # Other tasks may run here, and the attempt's time limit may end it.
             await asyncio.sleep(0)
     if not inflater.is_whole:
         raise httpx.DecodingError("the body ends before its coding does")
@@ -75,7 +74,7 @@ class _Inflater:
 
     def pieces_of(self, part: bytes) -> Iterator[bytes]:
         """Yield what is in a part."""
-        if self._inflate is None and (part := self._begun(part)) == b"":
+        if self._inflate is None and (part := self._first_part(part)) == b"":
             return
         is_full = False
         while part or is_full:  # the inflater holds back what is over a full piece
@@ -89,7 +88,7 @@ class _Inflater:
             if piece:
                 yield piece
 
-    def _begun(self, part: bytes) -> bytes:
+    def _first_part(self, part: bytes) -> bytes:
         """Return the first part, once it shows the header."""
         self._begin += part
         if len(self._begin) < _HEADER_BYTES:

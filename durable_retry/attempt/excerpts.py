@@ -1,6 +1,6 @@
 """What is kept of answers and of errors: no credential of the dependency's, and not more than fits.
 
-A credential is taken out before anything is cut. One that the reading cut is taken out as far as it is there.
+A credential is taken out before anything is cut. The rest of one that was cut in reading is taken out, too.
 """
 
 import base64
@@ -19,27 +19,27 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED, VALUES, values_at
 
 ERROR_CHARS: Final = 300
-"""The line of an error in a status document has no more."""
+"""Characters of an error's line in a status document."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CacheEntry:
     """The credentials of one dependency; another object of the same name is another configuration."""
 
     made_for: Dependency
     credentials: Credentials
 
 
-_known: Final[dict[str, _Known]] = {}
+_cache: Final[dict[str, _CacheEntry]] = {}
 
 
 def credentials_of(dependency: Dependency) -> Credentials:
     """Return what authenticates the app at a dependency, and the headers that are secret."""
     # Made once: every attempt uses them several times.
-    known = _known.get(dependency.name)
-    if known is None or known.made_for is not dependency:
+    cached = _cache.get(dependency.name)
+    if cached is None or cached.made_for is not dependency:
         hide_tokens(dependency, ())
-    return _known[dependency.name].credentials
+    return _cache[dependency.name].credentials
 
 
 def hide_tokens(dependency: Dependency, tokens: Iterable[Secret]) -> None:
@@ -48,7 +48,7 @@ def hide_tokens(dependency: Dependency, tokens: Iterable[Secret]) -> None:
     secrets += [*dependency.webhook.secrets, *tokens]
     if dependency.auth is not None and dependency.auth.value is not None:
         secrets.append(dependency.auth.value)
-    _known[dependency.name] = _Known(dependency, Credentials(secret.reveal() for secret in secrets))
+    _cache[dependency.name] = _CacheEntry(dependency, Credentials(secret.reveal() for secret in secrets))
 
 
 # Only headers that help a person are stored: others may hold cookies and tokens.
@@ -100,10 +100,10 @@ def kept_result(
     document = _json_of(answer, credentials) if pointers or not is_cut else {}
     if not is_cut and (document or not answer.body):
         return _with_head(document, head, credentials)
-    kept = _with_head(_body_of(answer, credentials, limit_bytes), head, credentials)
+    result = _with_head(_body_of(answer, credentials, limit_bytes), head, credentials)
     if not document or answer.is_cut:
-        return kept
-    return kept | {VALUES: values_at(_with_head(document, head, credentials), pointers)}
+        return result
+    return result | {VALUES: values_at(_with_head(document, head, credentials), pointers)}
 
 
 def _head_of(answer: BoundedResponse) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
 
 
 def error_text(body: str, dependency: Dependency) -> str:
-    """Return the beginning of what a refusal says as one line, for a person; "" when it says nothing."""
+    """Return the beginning of a refusal's message as one line, for a person; "" when there is none."""
     return _one_line(safe_text(message_in(body), dependency))[:_LINE_CHARS]
 
 
@@ -185,7 +185,7 @@ _LINE_CHARS: Final = 200
 
 
 def _one_line(masked: str) -> str:
-    # What is masked already: a header's value ends with its line.
+    # Only after masking: a header's value ends with its line.
     return " ".join(masked.split())
 
 

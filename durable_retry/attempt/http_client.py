@@ -39,7 +39,7 @@ _BASE_URLS_KEPT: Final = 256
 _LAST_LOOK_SECONDS: Final = 0.01
 """A pass of the event loop, in which it reads its sockets."""
 
-# Requests that say so when their body is empty (RFC 9110, section 8.6).
+# Methods of requests with a Content-Length also when their body is empty (RFC 9110, section 8.6).
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -148,15 +148,15 @@ class CredentialRefusedError(SignInError):
 
 def _pooled_client(dependency: Dependency) -> _Pooled:
     pool = _pools.get()
-    known = pool.get(dependency.name)
-    if known is None or known.made_for is not dependency:
+    pooled = pool.get(dependency.name)
+    if pooled is None or pooled.made_for is not dependency:
         transport = TracedTransport(_transports(dependency))
         client = make_client(dependency, transport)
         raw = ((name.decode(), value.decode()) for name, value in client.headers.raw)
         headers = {name.lower(): (name, value) for name, value in raw}
-        known = _Pooled(dependency, transport, headers, client.timeout.as_dict())
-        pool[dependency.name] = known
-    return known
+        pooled = _Pooled(dependency, transport, headers, client.timeout.as_dict())
+        pool[dependency.name] = pooled
+    return pooled
 
 
 def transport_of(dependency: Dependency) -> httpx.AsyncBaseTransport:
@@ -182,7 +182,7 @@ def target_url(dependency: Dependency, path: str) -> httpx.URL:
 
 
 _PLAIN_PATH: Final = re.compile(r"(?:[\w~-][\w.~-]*+/?){0,128}", re.ASCII)
-"""Without a segment that climbs, and with nothing to encode or to decode: nobody reads it in another way."""
+"""Without a segment that climbs, and with nothing to encode or to decode: every server reads it alike."""
 
 
 def _plain_url(base: httpx.URL, path: str) -> httpx.URL:
@@ -219,13 +219,13 @@ async def send(
     """Send a request and read its answer, all of it within `seconds`.
 
     Args:
-        seconds: For everything: a free connection, connecting, sending, waiting and reading. Of a refusal it
-            ends the reading: the status says enough.
+        seconds: For everything: a free connection, connecting, sending, waiting and reading. A refusal whose
+            body is cut off by it is returned: the status says enough.
         limit_bytes: The most of the body that is read.
         progress: Updated as the request goes on, also when this raises.
         limit_text: The time for everything, with what sets it, for a person.
-        url: Where it goes in place of the request's path; whoever gives it has checked that the credential of
-            the dependency may go there.
+        url: Where it goes in place of the request's path; the caller has checked that the dependency's
+            credential may go there.
 
     Raises:
         EscapedBaseUrlError: The path leads elsewhere; nothing was sent.
@@ -350,7 +350,7 @@ def make_client(
     credentials. What a proxy may see: `http_pool`.
 
     Args:
-        seconds_left: Until whoever uses it is cut off.
+        seconds_left: Returns the seconds until the handler that uses it is cut off.
     """
 
     async def stay_below_base_url(request: httpx.Request) -> None:
@@ -409,7 +409,7 @@ class _Client(httpx.AsyncClient):
 
 
 class _UnreadableResponse(httpx.Response):
-    """An answer with its status, whose body raises when somebody asks for it."""
+    """An answer with its status, whose body raises when it is read."""
 
     def __init__(self, response: httpx.Response, error: httpx.RequestError) -> None:
         super().__init__(
@@ -458,7 +458,7 @@ def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iter
 
 def _configured_headers(dependency: Dependency) -> httpx.Headers:
     # The one place where secrets become text.
-    headers = httpx.Headers({"Accept-Encoding": "identity"})  # what is not packed needs no unpacking
+    headers = httpx.Headers({"Accept-Encoding": "identity"})  # no answer needs to be decoded
     for name, value in dependency.headers.items():
         headers[name] = value.reveal() if isinstance(value, Secret) else value
     if dependency.auth is not None and dependency.auth.value is not None:
@@ -467,7 +467,7 @@ def _configured_headers(dependency: Dependency) -> httpx.Headers:
 
 
 def _tls_of(dependency: Dependency) -> ssl.SSLContext:
-    changes = [imported(each.tls) for each in features_of(dependency.of_features) if each.tls]
+    changes = [imported(feature.tls) for feature in features_of(dependency.of_features) if feature.tls]
     if not changes:
         return _tls_context()
     context = _new_tls()

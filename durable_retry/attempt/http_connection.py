@@ -19,8 +19,8 @@ import httpx
 
 from durable_retry.runtime.concurrency import time_limit
 
-# llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much. So much may also
-# come in a row that is no body: trailers, and extensions of chunks.
+# llhttp has no limit of its own; h11, the parser of httpx's own transport, has this one. It also holds for
+# what comes between two parts of a body: trailers, and extensions of chunks.
 _MAX_HEAD_BYTES: Final = 100 * 1024
 
 # Reading pauses while so much of a body waits for its reader.
@@ -31,7 +31,7 @@ _FINAL_STATUS: Final = 200
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own.
-# NUL parts name and value until both are checked: a colon in a name would move where the value begins.
+# NUL separates name and value until both are checked: a colon in a name would move where the value begins.
 _FIELD: Final = re.compile(_TOKEN.pattern + rb"\x00[^\x00\r\n]*\r\n")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
@@ -152,7 +152,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -4,7 +4,7 @@
 port, and what follows is encrypted from end to end, so it sees no path, header or secret. A dependency with
 http is never sent through a proxy, which would see all of it: `HTTP_PROXY` is ignored.
 
-Only through a proxy httpcore carries the requests: the transport of the pool has no tunnels.
+Requests through a proxy are sent by httpcore, since the pool's own transport has no tunnels.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final, override
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined] # typeshed has one of them on some platforms
@@ -124,7 +125,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for connection in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
+        for connection in (*self._busy, *chain.from_iterable(self._idle.values())):
             connection.close()
         self._idle.clear()
 

@@ -187,15 +187,15 @@ async def attempt_request(
     return await read_beside(partial(outcome_of or outcome_of_answer, plan, answer), len(answer.body))
 
 
-_OF_A_BODY: Final = ("content-", "if-")
-"""What headers of a request begin with that say nothing of a question beside it."""
+_BODY_PREFIXES: Final = ("content-", "if-")
+"""Beginnings of the headers that describe a request's body, or its condition, and so fit no GET."""
 
 
 def asking(operation: OperationInput, path: str = "") -> OperationInput:
     """Return an operation whose request is a GET, with the headers that the present request has."""
     sent = operation.request or {"headers": {}}
     headers = {
-        name: value for name, value in sent["headers"].items() if not name.lower().startswith(_OF_A_BODY)
+        name: value for name, value in sent["headers"].items() if not name.lower().startswith(_BODY_PREFIXES)
     }
     return replace(operation, request={"method": "GET", "path": path, "query": {}, "headers": headers})
 
@@ -214,7 +214,7 @@ def brings_credential(operation: OperationInput, dependency: Dependency) -> bool
 
 
 def _has_credential(dependency: Dependency) -> bool:
-    """Whether requests say who the app is: by a header, or by what a feature sends them over."""
+    """Whether requests authenticate the app: by a header, or by the transport of a feature."""
     is_signed = any(feature.transport for feature in features_of(dependency.of_features))
     return (
         is_signed
@@ -298,13 +298,13 @@ def verdict_on(
         headers: Names in lower case.
         document: Returns its body as JSON; None where it is none.
         unprotected: Whether its request must not be sent twice.
-        coded: What a code beside the status says, over the built-in table of statuses; None where none does.
+        coded: What a code beside the status means; goes before the built-in table of statuses. None for none.
     """
     read = cache(document)
     ruled = ruled_answer(plan.dependency.classify, status_code, headers, read)
-    told = ruled or (None if coded is None else coded.category)
-    hint = parse_retry_after(headers, status_code=status_code, now=clock.now(), ruled=told, document=read)
-    category = told or classify_status(
+    stated = ruled or (None if coded is None else coded.category)
+    hint = parse_retry_after(headers, status_code=status_code, now=clock.now(), ruled=stated, document=read)
+    category = stated or classify_status(
         status_code,
         retry_hint=hint,
         unprotected=unprotected,
@@ -318,7 +318,7 @@ def verdict_on(
 
 
 _DOCUMENT_BYTES: Final = 64 * 1024
-"""Rules look at no longer bodies: what says why a request is refused is short."""
+"""The longest body that rules look at: an explanation of a refusal is short."""
 
 
 def document_of(text: str | None) -> Any:
@@ -349,7 +349,7 @@ _BROKEN_OFF: Final = "the body did not come whole"
 
 def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     """Return what an answer means to an attempt, with what is kept of it."""
-    # Where no rule can say otherwise, a success is one, and its body is read once.
+    # Where no rule can change that, a 2xx is a success, and its body is read once.
     is_success = is_2xx(answer.status_code) and not plan.dependency.classify
     verdict = None if is_success else _verdict_on_answer(plan, answer)
     if verdict is None or verdict.category is None:
@@ -358,7 +358,7 @@ def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         result = kept_result(answer, plan.dependency, limit_bytes, pointers)
         used_up = parse_used_up(answer.headers, now=clock.now())
         return plan.outcome(status_code=answer.status_code, result=result, retry_hint=used_up)
-    # More than is kept, so that a name that is sought has its value.
+    # Twice what is kept, so that a secret name near the end still has its value.
     beginning = answer.body[: 2 * FAILURE_CHARS]
     is_cut = len(beginning) < len(answer.body) or answer.is_cut
     text = body_text(beginning, answer.content_type, is_cut=is_cut)

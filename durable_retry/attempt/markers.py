@@ -1,10 +1,10 @@
 """What must not be done twice: the markers of attempts and of commits.
 
-A run writes a marker down before it does what must not be done twice.
+A run writes a marker before it does what must not be done twice.
 
-    partition   who owns them, `OperationInput.owner`; of a commit the operation
+    partition   their owner, `OperationInput.owner`; of a commit the operation
     row key     number of the attempt, or `commit`
-    run         of the run that wrote it, by which another one knows whose it is, see `keys.Life`
+    run         number of the run that wrote it, to which another run compares its own, see `keys.Life`
 
 A marker of an earlier life is replaced, on condition of the version that was read. One of a later life ends
 the run that meets it.
@@ -17,8 +17,9 @@ Those of attempts are for requests that the dependency does not deduplicate, and
        is made again            as that may come, and is ambiguous then; never sent again
 
 The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
-in every try; what is then read back has the name of this execution. One that cannot read it back sends
-nothing and says so in its answer, so that a later one, in whatever process, may take the marker over.
+in every try; the marker that is then read back has the name of this execution. An execution that cannot read
+it back sends nothing and says so in its answer, so that a later one, in any process, may take over the
+marker.
 
 An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
 execution that inserts the marker may send.
@@ -68,16 +69,16 @@ class Marker:
     ends_at: datetime | None = None
 
 
-def kept_or(mine: Marker, life: Life, known: Marker | None) -> Marker:
-    """Return the marker to store: the one of the same life that is there, or that of this run."""
-    if known is None:
-        return mine
-    match life.meet(known.run, known.owner):
+def kept_or(own: Marker, life: Life, stored: Marker | None) -> Marker:
+    """Return the marker to store: the stored one if it is of the same life, else that of this run."""
+    if stored is None:
+        return own
+    match life.meet(stored.run, stored.owner):
         case Met.SAME:
-            return known
+            return stored
         case Met.EARLIER:
-            return mine
-    raise OvertakenError(known.run, life.run)
+            return own
+    raise OvertakenError(stored.run, life.run)
 
 
 async def insert_marker(
@@ -101,12 +102,12 @@ async def insert_marker(
     keys, execution = keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
     row |= {} if ends_at is None else {"ends_at": to_rfc3339(ends_at)}
-    mine = Marker(life.run, life.owner, execution, ends_at=ends_at)
+    own = Marker(life.run, life.owner, execution, ends_at=ends_at)
 
-    def rule(known: Marker | None) -> Marker:
-        return mine if known is not None and known.execution in unsent else kept_or(mine, life, known)
+    def rule(stored: Marker | None) -> Marker:
+        return own if stored is not None and stored.execution in unsent else kept_or(own, life, stored)
 
-    if not unsent:  # One request, where the change is two.
+    if not unsent:  # One request, where `change_row` takes two.
         with suppress(AzureError):
             if await tables.insert_if_absent(TABLE, keys | row):
                 return None
@@ -130,17 +131,17 @@ def read_marker(owner: str, row: tables.Row) -> Marker:
 
 
 async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
-    """Write down that a run commits; return the run under whose number, which came first in its life."""
+    """Write the marker of a commit; return the run under whose number it is made: the first of its life."""
     keys = {"PartitionKey": operation_id, "RowKey": _COMMIT}
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "owner": life.owner}
-    mine = Marker(life.run, life.owner)
+    own = Marker(life.run, life.owner)
     if await tables.insert_if_absent(TABLE, keys | row):
         return life.run
     taken: Marker = await tables.change_row(
         TABLE,
         keys,
-        partial(kept_or, mine, life),
-        read=lambda found: Marker(int(found["run"]), str(found["owner"])),
+        partial(kept_or, own, life),
+        read=lambda stored: Marker(int(stored["run"]), str(stored["owner"])),
         write=lambda _: row,
     )
     return taken.run

@@ -1,4 +1,4 @@
-"""Large results are stored once: the history, the output and the key's record carry where it is.
+"""Large results are stored once; the history, the output and the key's record name the row instead.
 
     Table `OperationResults<day of the result>t<days that its record lives>`
     PK <that day>t<those days>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
@@ -41,7 +41,7 @@ async def store_apart(
 ) -> Mapping[str, Any]:
     """Return a result as the history carries it: a large one is stored and named in its place. Idempotent.
 
-    What the operation's orchestration reads of it is carried, too.
+    The history also carries the values that the operation's orchestration reads.
     """
     large = {name: result[name] for name in _LARGE if name in result}
     text = json.dumps(large)
@@ -60,7 +60,7 @@ async def store_apart(
 async def with_stored(result: Any) -> Any:
     """Return a result with what was stored apart, as people see it.
 
-    In place of that it has `expired` when the row was removed, and `unreadable` when nobody can read it.
+    In place of that it has `expired` when the row was removed, and `unreadable` when it cannot be read.
     """
     try:
         return await whole_result(result)
@@ -72,7 +72,7 @@ async def whole_result(result: Any) -> Any:
     """Return a result with what was stored apart; with `expired` in place of that when the row was removed.
 
     Raises:
-        ValueError: Nobody can read it, or another of `answers.CAUSES`.
+        ValueError: It cannot be read; or another of `answers.CAUSES`.
     """
     if not isinstance(result, Mapping) or STORED not in result:
         return result
@@ -100,7 +100,7 @@ async def remove_results(now: datetime, kept_for: timedelta) -> int:
 
 
 def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
-    """Whether nobody needs a table of a day that has passed."""
+    """Whether the table of a day that has passed is not needed any more."""
     days = _DAYS.fullmatch(table.removeprefix(TABLE_PREFIX))
     if days is None:
         return False
