@@ -39,8 +39,8 @@ async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     renamed = {} if name == delivery.lane else {"renamed_to": name}
     delivery = delivery.renamed(name) if renamed else delivery
     answer = await deliver_once(hub, delivery, request["place"], request["attempt"])
-    written = answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
-    return written | renamed
+    document = answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
+    return document | renamed
 
 
 async def outbox_give_up(request: dict[str, Any]) -> str:

@@ -41,11 +41,11 @@ class CallLimiter(DurableEntity):
         self._keep(*successors(leave(self._stored_limiter(), Leaving.from_json(request), clock.now())))
 
     def look(self, _message: dict[str, Any]) -> None:
-        """Look after slots that nobody came for."""
+        """Give slots that were offered and not taken to other instances."""
         self._keep(*look(self._stored_limiter(), clock.now()))
 
     def reset(self, _message: dict[str, Any]) -> None:
-        """Forget who waits."""
+        """Forget the instances that wait."""
         self._keep(*reset(self._stored_limiter()))
 
     def _keep(self, limiter: Limiter, called: tuple[str, ...] = ()) -> None:
@@ -53,8 +53,8 @@ class CallLimiter(DurableEntity):
         limiter, look_at = next_look(limiter)
         self.set_state(limiter.to_json())
         if called:
-            given = {"waiters": called, "dependency": self.entity_context.entity_id.key}
-            start_from_entity(self.entity_context, CALL_NEXT, given)
+            input_ = {"waiters": called, "dependency": self.entity_context.entity_id.key}
+            start_from_entity(self.entity_context, CALL_NEXT, input_)
         if look_at is not None:
             self.signal_entity(self.entity_context.entity_id, LOOK, {}, signal_time=look_at)
 

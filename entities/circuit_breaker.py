@@ -69,7 +69,7 @@ class CircuitBreaker(DurableEntity):
         self.set_state(self._stored_breaker().with_key(KeyChange.from_json(message)).to_json())
 
     def forget(self, _message: dict[str, Any]) -> None:
-        """Remove the circuit of a limit key, if nobody uses it."""
+        """Remove the circuit of a limit key, if no operation uses it."""
         breaker = self._stored_breaker()
         if breaker.limit_key is not None and breaker.is_idle(clock.now()):
             self.set_state(None)

@@ -62,8 +62,8 @@ class OrderLane(DurableEntity):
         self._store_lane(before, released(before, place.operation_id, message["dead_letter_id"]))
 
     def _read(self, message: dict[str, Any]) -> tuple[Lane, Place]:
-        read = LaneMessage.from_json(message)
-        return lane_of_state(read.order_key, self.get_state(dict)), Place.of(read)
+        parsed = LaneMessage.from_json(message)
+        return lane_of_state(parsed.order_key, self.get_state(dict)), Place.of(parsed)
 
     def _store_lane(self, before: Lane, lane: Lane, told: Place | None = None) -> None:
         lane = lane.since(before, clock.now())

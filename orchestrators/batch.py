@@ -48,16 +48,16 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]
 def _store_and_start(
     signals: Signals, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
 ) -> Turns[BatchProgress]:
-    ended = [
+    ends = [
         {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
         for completion in completions
         if completion.operation_id in progress.running
     ]
     remaining = progress.without(completion.operation_id for completion in completions)
     start = remaining.startable
-    if not ended and not start:
+    if not ends and not start:
         return remaining
-    request = {"batch_id": batch_id, "ended": ended, "start": start}
+    request = {"batch_id": batch_id, "ended": ends, "start": start}
     answer = yield from call_until_success(signals, BATCH_STEP, request)
     return remaining.with_started(start, dict(answer["running"]))
 

@@ -49,11 +49,11 @@ def in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:
 
 
 def _leave(run: Run, decision: Wait | DeadLetter) -> Turns[Departure]:
-    asked = LeaveCall(call=run.attempt_call().to_json(), is_late=isinstance(decision, DeadLetter)).to_json()
-    called = yield from run.signals.answer(
-        lambda: run.ctx.call_activity(function_name(LEAVE_DEPENDENCY), input=asked), stopped_by=CANCEL_EVENT
+    request = LeaveCall(call=run.attempt_call().to_json(), is_late=isinstance(decision, DeadLetter)).to_json()
+    answer_task = yield from run.signals.answer(
+        lambda: run.ctx.call_activity(function_name(LEAVE_DEPENDENCY), input=request), stopped_by=CANCEL_EVENT
     )
-    answer = run.read_answer(called, _departure_in)
+    answer = run.read_answer(answer_task, _departure_in)
     # If the operation has left in spite of that, the next attempt says so, and this is called again.
     return Departure() if isinstance(answer, WorkerFailed) else answer
 

@@ -96,8 +96,8 @@ class _Course:
         if self.freeze.until is not None:
             until = min(until, self.freeze.until)
         if (yield from self._wait(until, None, THAW_EVENT)) is not None:
-            asked = self.signals.take(THAW_EVENT)
-            thaw = read_or(lambda: Thaw.from_json(asked), lambda _: None)
+            request = self.signals.take(THAW_EVENT)
+            thaw = read_or(lambda: Thaw.from_json(request), lambda _: None)
             # A thaw that was requested during another one must not begin when a circuit stopped that one.
             return self._following(None if thaw is None or thaw.began_at <= self.freeze.at else thaw)
         return {"end": "over"} if self.freeze.ended_at(self.now) else self._following()
@@ -140,8 +140,8 @@ class _Course:
         return {name: part.to_json() for name, part in parts.items() if part is not None}
 
     def _keep(self, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[Seen]:
-        asked = self._following(thaw) | {"crowds": to_documents(crowds)}
-        return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, asked)))
+        request = self._following(thaw) | {"crowds": to_documents(crowds)}
+        return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, request)))
 
     def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[None]:
         """Signal the freeze to the circuits until all show that they have it."""
@@ -153,8 +153,8 @@ class _Course:
 
     def _wait(self, until: datetime, wave: Wave | None, *events: str) -> Turns[str | None]:
         """Wait, and show how far it is."""
-        shown = {} if wave is None else {"wave": wave.to_json()}
-        self.signals.ctx.set_custom_status(shown | {DUE_AT: to_rfc3339(until)})
+        status = {} if wave is None else {"wave": wave.to_json()}
+        self.signals.ctx.set_custom_status(status | {DUE_AT: to_rfc3339(until)})
         return (yield from Alarm(self.signals, until).event(*events))
 
     def _count(self) -> Turns[dict[str, Crowd]]:
@@ -170,14 +170,14 @@ class _Course:
 
     def _wake(self, wave: Wave, crowds: Mapping[str, Crowd]) -> Turns[Wave]:
         """Wake the operations of a wave, in passes as `release_waiting`; return the wave after that."""
-        asked = self._following() | {"crowds": to_documents(crowds), "changed_at": to_rfc3339(self.now)}
+        request = self._following() | {"crowds": to_documents(crowds), "changed_at": to_rfc3339(self.now)}
         for _ in range(PASSES):
             before, position = wave.released, None
             while True:
-                step = asked | {"position": position}
-                done = yield from call_until_success(self.signals, WAKE_FROZEN, step)
-                wave = replace(wave, released=wave.released + done["woken"])
-                if (position := done["following"]) is None:
+                step = request | {"position": position}
+                answer = yield from call_until_success(self.signals, WAKE_FROZEN, step)
+                wave = replace(wave, released=wave.released + answer["woken"])
+                if (position := answer["following"]) is None:
                     break
             if wave.released == before:
                 break

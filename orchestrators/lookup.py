@@ -82,14 +82,14 @@ def _before_attempt(run: Run, unclear: Unclear, settled: AttemptOutcome) -> Deci
 
 def _note_found(run: Run, known_by: str) -> None:
     number = run.state.history.next_attempt
-    looked = PastWait(
+    wait = PastWait(
         before_attempt=number,
         kind=WaitKind.LOOKUP,
         began_at=run.operation.created_at,
         until=run.now,
         delay_reasons=(known_by,),
     )
-    run.state = replace(run.state, history=run.state.history.with_wait(looked))
+    run.state = replace(run.state, history=run.state.history.with_wait(wait))
 
 
 def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
@@ -144,10 +144,10 @@ def _call(run: Run, state: RetryState, attempt: int) -> Turns[AttemptOutcome | W
     run.show(OperationState.RUNNING)
     number = state.history.next_attempt
     call = replace(run.attempt_call(), admission=state.admission, step=None)
-    asked = LookupCall(call=call.to_json(), number=number, attempt=attempt).to_json()
-    called = yield from run.signals.answer(
-        lambda: run.ctx.call_activity(function_name(LOOK_UP), input=asked), stopped_by=CANCEL_EVENT
+    request = LookupCall(call=call.to_json(), number=number, attempt=attempt).to_json()
+    answer_task = yield from run.signals.answer(
+        lambda: run.ctx.call_activity(function_name(LOOK_UP), input=request), stopped_by=CANCEL_EVENT
     )
-    answer = run.read_answer(called, partial(answer_of, attempt=number))
+    answer = run.read_answer(answer_task, partial(answer_of, attempt=number))
     give_slot_back(run.ctx, run.operation.dependency, state.admission, answer)
     return answer

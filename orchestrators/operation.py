@@ -95,10 +95,10 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[d
         document = yield from _end_unreadable(ctx, input_, error)
         _report_end(ctx, written_operation(input_).get("reports_to"), document, None)
         return document
-    ended = yield from _end_whatever_happens(run)
-    if ended is not None:
-        _report_end(ctx, run.operation.reports_to, ended, run.operation.trace)
-    return ended
+    last_document = yield from _end_whatever_happens(run)
+    if last_document is not None:
+        _report_end(ctx, run.operation.reports_to, last_document, run.operation.trace)
+    return last_document
 
 
 def _report_end(
@@ -152,8 +152,8 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
             case Done() as decision:
                 return (yield from _carry_out(run, decision))
             case DeadLetter() as decision:
-                if (ended := (yield from _carry_out(run, decision))) is not None:
-                    return ended
+                if (document := (yield from _carry_out(run, decision))) is not None:
+                    return document
                 run.laps += 1
                 continue  # It was held and goes on, so the same gate is asked again.
             case Withdrawn(shown):
@@ -168,8 +168,8 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
     # until then is not known here, so the category is `ambiguous`. The SDK raises a mismatch of replay and
     # history outside of this generator: that stays a failure.
     try:
-        ended = None if run.has_begun and not run.gates else (yield from _wait_for_start(run))
-        return ended or (yield from _attempt_until_ended(run))
+        document = None if run.has_begun and not run.gates else (yield from _wait_for_start(run))
+        return document or (yield from _attempt_until_ended(run))
     except OwnFailureError:
         raise  # The dead letter cannot be stored now: upkeep finds the failed orchestration and stores one.
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
@@ -279,11 +279,11 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
         if run.now > asked_at:
             run.note_lost_answer(asked_at)
         run.show_running()
-        called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
-        return called
+        answer_task: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
+        return answer_task
 
-    called = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
-    read = run.read_answer(called, lambda data: (attempt_answer_of(data, call.attempt), renamed_in(data)))
+    answer_task = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
+    read = run.read_answer(answer_task, lambda raw: (attempt_answer_of(raw, call.attempt), renamed_in(raw)))
     answer, name = (read, None) if isinstance(read, WorkerFailed) else read
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission, answer)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
@@ -347,8 +347,8 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         detail = f"{acted}: {refusal}"
         letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
         return (yield from _end_as_dead_letter(run, letter))
-    shown = {name: part for follow in _followers() for name, part in follow(run, committed, success).items()}
-    return _finish_operation(run, OperationState.SUCCEEDED, result=result, **shown)
+    notes = {name: part for follow in _followers() for name, part in follow(run, committed, success).items()}
+    return _finish_operation(run, OperationState.SUCCEEDED, result=result, **notes)
 
 
 def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]:
@@ -370,11 +370,11 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
         if run.signals.has_come(CANCEL_EVENT):
             return _end_as_cancelled(run)
         raise OwnFailureError(f"{error}; it says {decision.reason.value}: {decision.detail}") from error
-    shown: dict[str, Any] = {"dead_letter": {"id": dead_letter_id, **why}}
+    notes: dict[str, Any] = {"dead_letter": {"id": dead_letter_id, **why}}
     for feature in features_of(run.operation.parts):
         if feature.failure:
-            shown |= _feature_module(feature.follower).follow_failure(run)
-    return _finish_operation(run, OperationState.DEAD_LETTERED, **shown)
+            notes |= _feature_module(feature.follower).follow_failure(run)
+    return _finish_operation(run, OperationState.DEAD_LETTERED, **notes)
 
 
 def _end_as_cancelled(run: Run) -> dict[str, Any]:

@@ -74,9 +74,9 @@ def _ask(run: Run, *, has_looked: bool = False) -> Turns[Turn | None]:
     message = message_of(run.operation, run=run.operation.run)
     if message is None:
         return Turn(has_turn=True)
-    asked = (replace(message, after=None) if has_looked else message).to_json()
+    request = (replace(message, after=None) if has_looked else message).to_json()
     try:
-        answer = yield from call_entity(run.signals, lane_id(message.order_key), TAKE, asked)
+        answer = yield from call_entity(run.signals, lane_id(message.order_key), TAKE, request)
     except task.TaskFailedError:
         return None
     return Turn.from_json(answer)
@@ -131,12 +131,12 @@ def _look(run: Run) -> Turns[None]:
 
 
 def _call_look(run: Run, request: dict[str, Any]) -> Turns[Any]:
-    called = yield from run.signals.answer(
+    answer_task = yield from run.signals.answer(
         lambda: run.ctx.call_activity(function_name(LOOK_AT_LANE), input=request)
     )
-    if called is None:
+    if answer_task is None:
         raise task.TaskFailedError("the answer was lost", TimeoutError())
-    return called.get_result()
+    return answer_task.get_result()
 
 
 def end(run: Run, document: Mapping[str, Any]) -> None:

@@ -66,13 +66,11 @@ def _after_poll(
 
 def _ask(run: Run, poll: Poll, accepted: Accepted) -> Turns[Polled]:
     run.show(OperationState.RUNNING)
-    asked = PollCall(
+    call = PollCall(
         call=run.attempt_call().to_json(), poll=poll.model_dump(exclude_none=True), place=accepted.place
     )
     wait = partial(run.wait_out, "the poll", heeds_deadline=True)
-    answer = yield from call_until_success(
-        run.signals, POLL, asked.to_json(), wait=wait, is_answer=_is_polled
-    )
+    answer = yield from call_until_success(run.signals, POLL, call.to_json(), wait=wait, is_answer=_is_polled)
     return Polled.from_json(answer)
 
 

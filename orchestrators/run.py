@@ -207,17 +207,17 @@ class Run:
         return decision
 
     def read_answer[Answer](
-        self, called: task.Task[Any] | None, read: Callable[[Any], Answer]
+        self, answer_task: task.Task[Any] | None, read: Callable[[Any], Answer]
     ) -> Answer | WorkerFailed:
         """Read what an activity of an attempt answered, or that its worker failed.
 
         Args:
             called: None where the answer was lost.
         """
-        if called is None:
+        if answer_task is None:
             return WorkerFailed("its answer was lost")
         try:
-            return read(called.get_result())
+            return read(answer_task.get_result())
         except task.TaskFailedError as error:
             # The instance may have another input than this execution, so the next call carries the operation.
             self.input_id = None
@@ -300,12 +300,12 @@ class Run:
         status, is_changed = self.status(state, next_attempt_at=next_attempt_at), self.is_changed
 
         def moving() -> dict[str, Any]:
-            shown = status.moving(**more)
+            parts = status.moving(**more)
             if is_changed:
                 operation = status.operation
-                shown["deadline_at"] = optional_to_rfc3339(operation.deadline_at)
-                shown["priority"] = operation.priority
-            return shown
+                parts["deadline_at"] = optional_to_rfc3339(operation.deadline_at)
+                parts["priority"] = operation.priority
+            return parts
 
         self.is_shown = True
         show_at_end(self.ctx, moving)
@@ -373,8 +373,8 @@ class Run:
         yield from self._wait_until(wait.until, began_at, wait.kind.state, is_for_slot=is_for_slot)
         if wait.stops_deadline and deadline_at is not None:
             # A pause of the operation itself may have moved it for a part of the wait.
-            held = deadline_at + (self.now - began_at)
-            self._move_deadline(max(self.operation.deadline_at or held, held))
+            later = deadline_at + (self.now - began_at)
+            self._move_deadline(max(self.operation.deadline_at or later, later))
         if not self.ctx.is_replaying:
             due_at = self.state.due_at or wait.until
             late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None

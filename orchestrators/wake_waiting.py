@@ -41,13 +41,13 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     step = {name: progress[name] for name in ("changed_at", "position")}
     step |= {"dependency": input_["dependency"]}
     step |= {name: input_["hand"][name] for name in ("limit_key",) if name in input_["hand"]}
-    done = yield from call_until_success(signals, WAKE_WAITING, step)
+    answer = yield from call_until_success(signals, WAKE_WAITING, step)
     progress = progress | {
-        "position": done["following"],
-        "woken": progress["woken"] + done["woken"],
-        "woken_in_pass": progress["woken_in_pass"] + done["woken"],
+        "position": answer["following"],
+        "woken": progress["woken"] + answer["woken"],
+        "woken_in_pass": progress["woken_in_pass"] + answer["woken"],
     }
-    if done["following"] is None:
+    if answer["following"] is None:
         if progress["woken_in_pass"] == 0 or progress["passes"] == PASSES:
             return {"woken": progress["woken"]}
         progress |= {"woken_in_pass": 0, "passes": progress["passes"] + 1}

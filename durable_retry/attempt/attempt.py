@@ -290,8 +290,8 @@ def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
         )
     if marked.outcome is None:
         return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE, is_elsewhere=True)
-    noted = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
-    return in_run_of_plan(noted, marked.run, plan)
+    outcome = replace(AttemptOutcome.from_json(marked.outcome), is_elsewhere=True)
+    return in_run_of_plan(outcome, marked.run, plan)
 
 
 def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:

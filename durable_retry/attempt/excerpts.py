@@ -154,9 +154,9 @@ def _body_of(answer: BoundedResponse, credentials: Credentials, limit_bytes: int
         # Credentials are ASCII, and Latin-1 has a character for every byte.
         safe = credentials.masked(beginning.decode("latin-1"), is_cut=is_cut)
         most = limit_bytes // 4 * 3  # what base64 makes of it fits the limit
-        kept = safe.encode("latin-1", errors="replace")
-        body = DATA_PREFIX + base64.b64encode(kept[:most]).decode()
-        is_whole, is_same = not answer.is_cut and len(kept) <= most, kept == beginning
+        content = safe.encode("latin-1", errors="replace")
+        body = DATA_PREFIX + base64.b64encode(content[:most]).decode()
+        is_whole, is_same = not answer.is_cut and len(content) <= most, content == beginning
         result = {"body": body, "note": "the body is no text in UTF-8 or the declared charset"}
     else:
         safe = credentials.masked(text, is_cut=is_cut)

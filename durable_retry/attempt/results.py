@@ -104,8 +104,8 @@ def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
     days = _DAYS.fullmatch(table.removeprefix(TABLE_PREFIX))
     if days is None:
         return False
-    kept = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
-    return date.fromisoformat(days[1]) + kept + _MARGIN < today
+    keep_for = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
+    return date.fromisoformat(days[1]) + keep_for + _MARGIN < today
 
 
 def _table_of(partition: str) -> str:

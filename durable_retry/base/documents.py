@@ -274,9 +274,9 @@ class _Noted:
         number = float(text)
         if len(text) <= _DIGITS_OF_FLOAT and _LEAST_FLOAT <= abs(number) < inf:
             return number
-        held: float | Rounded = parsed_float(text)
-        self.is_unfit = self.is_unfit or isinstance(held, Rounded)
-        return held
+        parsed: float | Rounded = parsed_float(text)
+        self.is_unfit = self.is_unfit or isinstance(parsed, Rounded)
+        return parsed
 
 
 def parsed_float(text: str) -> Any:
@@ -425,18 +425,18 @@ def _members_of(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 def is_longer_than(document: Any, most_bytes: int) -> bool:
     """Whether the text of a document has more than about so many bytes; stops once it has."""
-    left, pending = most_bytes - _SHORT, [document]
-    while pending and left >= 0:
+    bytes_left, pending = most_bytes - _SHORT, [document]
+    while pending and bytes_left >= 0:
         value = pending.pop()
         if isinstance(value, str):
-            left -= len(value)
+            bytes_left -= len(value)
         elif isinstance(value, dict):
-            left -= sum(map(len, value)) + _SHORT * len(value)
+            bytes_left -= sum(map(len, value)) + _SHORT * len(value)
             pending += value.values()
         elif isinstance(value, list):
-            left -= _SHORT * len(value)
+            bytes_left -= _SHORT * len(value)
             pending += value
-    return left < 0
+    return bytes_left < 0
 
 
 _SHORT: Final = 4

@@ -71,11 +71,11 @@ def _decide(fields: tuple[str, ...], name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(unquote(name))]
     while len(words) > 1 and (words[-1] in _REPEATED or words[-1].isdecimal()):
         words.pop()
-    known, own = _pattern_of(KNOWN_SECRETS), _pattern_of(fields)
+    known_pattern, own_pattern = _pattern_of(KNOWN_SECRETS), _pattern_of(fields)
     return (
         bool(words and words[-1] in _LAST_WORDS)
-        or known.fullmatch("".join(words)) is not None
-        or own.fullmatch(plain_name(name)) is not None
+        or known_pattern.fullmatch("".join(words)) is not None
+        or own_pattern.fullmatch(plain_name(name)) is not None
     )
 
 

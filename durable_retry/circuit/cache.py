@@ -163,9 +163,9 @@ class CircuitCache:
     ) -> Permitted | Blocked:
         probe_permit = self._probe_permit(operation_id, admission, now)
         if probe_permit is None:
-            held = self._budget_postponement(operation_id, attempt, admission, now)
-            if held is not None:
-                return held
+            postponed = self._budget_postponement(operation_id, attempt, admission, now)
+            if postponed is not None:
+                return postponed
         answer = probe_permit or self.circuit_permit(operation_id, now, waiting=admission.waiting)
         if isinstance(answer, Permitted) and self.limits is not None:
             limited = self.limits.admit(answer, admission, now, limit_key)

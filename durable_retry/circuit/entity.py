@@ -251,8 +251,8 @@ async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -
 
 
 def _circuits_of_other(status: Mapping[str, Any], since_before: datetime) -> tuple[str, ...]:
-    held = status.get("held", {})
-    return tuple(name for name, since in held.items() if from_rfc3339(since) < since_before)
+    waiting = status.get("held", {})
+    return tuple(name for name, since in waiting.items() if from_rfc3339(since) < since_before)
 
 
 def _circuit_of_operation(status: Mapping[str, Any], since_before: datetime) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The orchestrators of this engine, and those of what plugs in, with what upkeep knows of their instances."""
+"""The orchestrators of the engine and of its plugins, with what upkeep needs to know of their instances."""
 
 import uuid
 from collections.abc import Mapping

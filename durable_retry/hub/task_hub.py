@@ -336,10 +336,10 @@ class TaskHub:
         request = pb.PurgeInstancesRequest(instanceId=str(entity_id), isOrchestration=False)
         try:
             async with self as client:
-                done = await client._get_stub().PurgeInstances(request)
+                response = await client._get_stub().PurgeInstances(request)
         except TaskHubUnavailableError:
             return False  # No specification says what a hub answers that cannot do it.
-        return done.deletedInstanceCount > 0
+        return response.deletedInstanceCount > 0
 
     async def clean_entities(self, token: str | None) -> tuple[int, str | None]:
         """Delete some of the empty entities; return their number, and the next token (None at the end).
@@ -351,8 +351,8 @@ class TaskHub:
             removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token_message(token)
         )
         async with self as client:
-            done = await client._get_stub().CleanEntityStorage(request)
-        return done.emptyEntitiesRemoved, _next_token(done.continuationToken.value, token)
+            response = await client._get_stub().CleanEntityStorage(request)
+        return response.emptyEntitiesRemoved, _next_token(response.continuationToken.value, token)
 
 
 _ENDED: Final = ENDED_BADLY | {OrchestrationStatus.COMPLETED}

@@ -261,19 +261,19 @@ def call_until_success(
     wait = wait or partial(wait_out, signals, activity)
     failures = 0
     while True:
-        called = yield from signals.answer(
+        answer_task = yield from signals.answer(
             lambda: signals.ctx.call_activity(function_name(activity), input=input_)
         )
-        if called is not None and not called.is_failed and is_answer(called.get_result()):
-            return called.get_result()
+        if answer_task is not None and not answer_task.is_failed and is_answer(answer_task.get_result()):
+            return answer_task.get_result()
         failures += 1
-        yield from wait(failures, _error_of(called))
+        yield from wait(failures, _error_of(answer_task))
 
 
-def _error_of(called: task.Task[Any] | None) -> str:
-    if called is None or not called.is_failed:
+def _error_of(answer_task: task.Task[Any] | None) -> str:
+    if answer_task is None or not answer_task.is_failed:
         return "its answer was lost"
-    details = called.get_exception().details
+    details = answer_task.get_exception().details
     return cut_text(f"{details.error_type.rpartition('.')[2]}: {details.message}", _ERROR_CHARS)
 
 
@@ -345,17 +345,17 @@ def call_entity(
     """
     failures = 0
     while True:
-        called = yield from signals.answer(lambda: signals.ctx.call_entity(entity, operation, input_))
-        if called is None:
+        answer_task = yield from signals.answer(lambda: signals.ctx.call_entity(entity, operation, input_))
+        if answer_task is None:
             failures = max(failures + 1, ENTITY_CALLS)
             if is_enough(failures):
                 raise task.TaskFailedError(f"{entity} does not answer", TimeoutError())
-        elif not called.is_failed:
-            return called.get_result()
+        elif not answer_task.is_failed:
+            return answer_task.get_result()
         else:
             failures += 1
             if is_enough(failures):
-                return called.get_result()  # raises what it failed with
+                return answer_task.get_result()  # raises what it failed with
         yield from pause(signals, wait_after(failures))
 
 

@@ -182,8 +182,8 @@ class Breaker(JsonShape):
         for lease in ended:
             ids.add(lease.lease_id)
             probed = with_ask(probed, lease.lease_id, lease.asked_at, KEPT_PROBES)
-        left = tuple(lease for lease in self.leases if lease.lease_id not in ids)
-        return replace(self, leases=left, probed=probed)
+        remaining = tuple(lease for lease in self.leases if lease.lease_id not in ids)
+        return replace(self, leases=remaining, probed=probed)
 
     @property
     def failing(self) -> str | None:

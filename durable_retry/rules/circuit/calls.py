@@ -79,9 +79,9 @@ class SlidingWindow(JsonShape):
 
     def rows(self, at: datetime) -> list[tuple[datetime, Counts]]:
         """Return the ten buckets up to this instant, oldest first: where each begins, and its counts."""
-        newest, held = self._bucket_number(at), dict(self.buckets)
+        newest, by_number = self._bucket_number(at), dict(self.buckets)
         numbers = range(newest - BUCKETS + 1, newest + 1)
-        return [(from_ms(number * self.bucket_ms), held.get(number, Counts())) for number in numbers]
+        return [(from_ms(number * self.bucket_ms), by_number.get(number, Counts())) for number in numbers]
 
     @property
     def newest_at(self) -> datetime | None:

@@ -328,7 +328,7 @@ _KEYS_NAMED: Final = 5
 
 def _window_view(window: SlidingWindow, at: datetime) -> CallWindow:
     buckets = tuple(
-        CallBucket(begins_at=begins_at, calls=held.calls, failures=held.failures, slow_calls=held.slow)
-        for begins_at, held in window.rows(at)
+        CallBucket(begins_at=begins_at, calls=counts.calls, failures=counts.failures, slow_calls=counts.slow)
+        for begins_at, counts in window.rows(at)
     )
     return CallWindow(bucket_seconds=window.bucket_ms / 1000, buckets=buckets)

@@ -1,4 +1,4 @@
-"""The buffer of what a process reports to a circuit, and what a circuit knows of its reporters.
+"""The buffer of what a process reports to a circuit, and what a circuit stores about its reporters.
 
 Each report is counted once, although it may be delivered twice: `Reporters` remembers which were counted.
 Successes are held back and sent with the next failure, or in batches. A failure is gathered for a second, and
@@ -224,7 +224,7 @@ class ReportBuffer:
         self._note_oldest(at)
 
     def asks_again(self, at: datetime) -> None:
-        """Count a retry that the budget told to ask again."""
+        """Count a retry that must ask the budget again."""
         self.here = replace(self.here, asking_again=self.here.asking_again + 1)
         # Its first second counts from the latest report that a copy shows: another report would prolong it.
         is_announced = self.last_report_at is not None and at < self.last_report_at + ANNOUNCED

@@ -191,7 +191,7 @@ def budget_allows(
         operation_id: The operation's id.
         taken_as_newcomer: Tokens that it took before it was counted for a second; None when it was.
         first_attempts_here: First attempts that it made since the copy.
-        asking_again_here: Retries that it told to ask again since the copy.
+        asking_again_here: Retries of this worker that must ask again, since the copy.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()

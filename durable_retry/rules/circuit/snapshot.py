@@ -135,7 +135,7 @@ class TakenHere:
 
     retries: int = 0  # tokens of the retry budget that it took
     first_attempts: int = 0  # by which it earned more
-    asking_again: int = 0  # retries that it told to ask the budget again
+    asking_again: int = 0  # retries that must ask the budget again
     asked: int = 0  # operations that it sent to ask for a probe
     refused: int = 0  # operations that it refused
     # End of a pause that the dependency asked this worker for, by its own clock; None when there was none.
@@ -318,9 +318,9 @@ class _View:
 
     def answer(self, *, waiting: bool) -> Permit:
         """Return what a valid snapshot says."""
-        hold = self.hold()
-        if hold is not None:
-            return hold
+        refusal = self.hold()
+        if refusal is not None:
+            return refusal
         match self.snapshot.state:
             case CircuitState.CLOSED | CircuitState.DISABLED:
                 return self.released(waiting=waiting)
@@ -347,11 +347,11 @@ class _View:
             return None
         # The operation asks again now and then even if the end is far: a person may close the circuit early.
         is_frozen, reason = self.snapshot.frozen is not None, self.snapshot.reason
-        held = self._refuse_until(
+        refusal = self._refuse_until(
             min(until, self.now + longest), reason if is_frozen else f"the circuit is held open: {reason}"
         )
-        held = replace(held, frozen=True) if is_frozen else held
-        return replace(held, stops_deadline=True) if self.snapshot.holds_deadlines else held
+        refusal = replace(refusal, frozen=True) if is_frozen else refusal
+        return replace(refusal, stops_deadline=True) if self.snapshot.holds_deadlines else refusal
 
     def broken(self) -> Refused | None:
         retry_at = self.snapshot.retry_at or self.now

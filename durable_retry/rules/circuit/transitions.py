@@ -236,9 +236,9 @@ def probe_requested(
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
         if lease.lease_id == request.lease_id:
-            held = replace(lease, asked_at=max(request.at, lease.asked_at or request.at))
-            leases = tuple(held if other is lease else other for other in breaker.leases)
-            return replace(breaker, leases=leases), _permit_of_lease(breaker, held)
+            renewed = replace(lease, asked_at=max(request.at, lease.asked_at or request.at))
+            leases = tuple(renewed if other is lease else other for other in breaker.leases)
+            return replace(breaker, leases=leases), _permit_of_lease(breaker, renewed)
     is_again = is_repeated(breaker.probed, request.lease_id, request.at)
     if is_again or probes_free(breaker, settings) == 0:
         again_at, failure = now + RECHECK, breaker.failing

@@ -90,12 +90,12 @@ def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
         64 hexadecimal digits.
     """
     chosen = list(pointers)
-    seen = (
+    compared = (
         [[pointer, *pointed_at(request, pointer)] for pointer in sorted(chosen)]
         if chosen
         else [["", request]]
     )
-    return sha256(canonical_json([target, seen]).encode()).hexdigest()
+    return sha256(canonical_json([target, compared]).encode()).hexdigest()
 
 
 def envelope_key(envelope: EnvelopeName) -> ScopedKey:

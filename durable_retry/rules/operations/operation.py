@@ -393,13 +393,13 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
 
 
 def _parts_of_request(request: OperationRequest, dependency: Dependency, now: datetime) -> dict[str, Part]:
-    given, configured = request.of_features, dependency.of_features
-    made = {
-        name: members.part_of(given.get(name), request.target, dependency, now)
-        for name, members in (members_by_feature().items() if given or configured else ())
-        if name in given or name in configured
+    members_of_request, configured = request.of_features, dependency.of_features
+    parts = {
+        name: members.part_of(members_of_request.get(name), request.target, dependency, now)
+        for name, members in (members_by_feature().items() if members_of_request or configured else ())
+        if name in members_of_request or name in configured
     }
-    return {name: part for name, part in made.items() if part is not None}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:

@@ -183,18 +183,18 @@ class Change(JsonShape):
 
     def told(self, operation: OperationInput) -> dict[str, Any]:
         """Return the present values of what changes, for a person."""
-        shown: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self.retry is not None:
             policy = RetryOverride.model_construct(**operation.policy.to_json()).model_dump(
                 exclude={"preset"}
             )
             keys = policy if "preset" in self.retry else self.retry
-            shown["retry"] = {key: _brief(policy[key]) for key in keys}
+            values["retry"] = {key: _brief(policy[key]) for key in keys}
         if self.deadline_seconds is not None:
-            shown["deadline_seconds"] = operation.timeouts.deadline_seconds
+            values["deadline_seconds"] = operation.timeouts.deadline_seconds
         if self.priority is not None:
-            shown["priority"] = operation.priority or Priority.NORMAL
-        return shown
+            values["priority"] = operation.priority or Priority.NORMAL
+        return values
 
 
 def _brief(value: Any) -> Any:

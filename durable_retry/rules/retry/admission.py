@@ -107,7 +107,7 @@ class AdmissionState(JsonShape):
         """
         match refusal:
             case Refused():
-                # Whoever is let past the circuit by hand keeps to a pause, and waits for it as others do.
+                # An operation that a person let past the circuit must still wait for the end of a pause.
                 return replace(self._held_up(refusal, comes_at), waiting=True, is_canary=None)
             case BudgetPostponed():
                 promised_at = refusal.until if refusal.reserved else None

@@ -128,8 +128,8 @@ def own_failure_constraint(
     within seconds of an outage.
     """
     wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
-    shown = cut_text(error, REASON_ERROR_CHARS)
-    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {shown}"
+    short_error = cut_text(error, REASON_ERROR_CHARS)
+    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {short_error}"
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
 
 

@@ -234,7 +234,7 @@ def record(
         return history.with_own_failure(is_bounded=outcome.is_own_failure, is_spared=is_spared)
     retry = decision if isinstance(decision, Wait) else None
     counted = history if outcome.step is None else history.with_step_failure()
-    known = () if outcome.known_by is None else (outcome.known_by,)
+    reasons = () if outcome.known_by is None else (outcome.known_by,)
     return counted.with_attempt(
         PastAttempt(
             number=outcome.number,
@@ -244,7 +244,7 @@ def record(
             status_code=outcome.status_code,
             error=None if outcome.error is None else cut_text(outcome.error, _ERROR_CHARS),
             next_delay_seconds=None if retry is None else round(retry.delay_seconds, 3),
-            delay_reasons=known if retry is None else retry.reasons,
+            delay_reasons=reasons if retry is None else retry.reasons,
             app_version=outcome.app_version,
             dependency=outcome.dependency,
         ),

@@ -182,7 +182,7 @@ class RetryState(JsonShape):
         return replace(self, admission=self.admission.with_nothing_held(), step=step)
 
     def needed_slot(self, dependency: str, own: str) -> "NeedsSlot | BlockedStep | None":
-        """Return what waits for a slot of a dependency; None where nothing does.
+        """Return the slot of a dependency that the next attempt, or its step, waits for; None for none.
 
         Args:
             own: The dependency of the call.
@@ -276,10 +276,10 @@ def after(
         return moved if has_ended else replace(moved, step=state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
     # An operation or an event of the outbox: both are dataclasses.
-    called: Retryable = replace(cast("Any", operation), dependency=step_at)
-    moved, action = _after(called, at_step, result, now, on_its_way)
-    held = StepAdmission(step_at, moved.admission)
-    return replace(moved, admission=_uncounted(state, action, now), step=held), action
+    at_dependency: Retryable = replace(cast("Any", operation), dependency=step_at)
+    moved, action = _after(at_dependency, at_step, result, now, on_its_way)
+    blocked_step = StepAdmission(step_at, moved.admission)
+    return replace(moved, admission=_uncounted(state, action, now), step=blocked_step), action
 
 
 def after_conflict(

@@ -364,11 +364,11 @@ def _item_parameters(item: str) -> dict[str, float]:
 
 
 def _hint_in_range(source: str, seconds: float, notes: list[str]) -> RetryHint:
-    noted = list(notes)
+    all_notes = list(notes)
     if isnan(seconds):
-        return RetryHint(0.0, source, (*noted, f"{source} is not a number and counts as 0 s"))
+        return RetryHint(0.0, source, (*all_notes, f"{source} is not a number and counts as 0 s"))
     if seconds < 0:
-        noted.append(f"{source} lies {seconds_text(-seconds)} in the past and counts as 0 s")
+        all_notes.append(f"{source} lies {seconds_text(-seconds)} in the past and counts as 0 s")
     if seconds > MAX_HINT_SECONDS:
-        noted.append(f"{source} asks for more than a year and is cut to {seconds_text(MAX_HINT_SECONDS)}")
-    return RetryHint(min(max(seconds, 0.0), MAX_HINT_SECONDS), source, tuple(noted))
+        all_notes.append(f"{source} asks for more than a year and is cut to {seconds_text(MAX_HINT_SECONDS)}")
+    return RetryHint(min(max(seconds, 0.0), MAX_HINT_SECONDS), source, tuple(all_notes))
