@@ -118,7 +118,7 @@ def register(
         with mistakes.gathered():
             group.read(os.environ)
     for name, text in os.environ.items():
-        # What is off asks for nothing; Azure itself sets WEBSITE_AUTH_ENABLED, mostly to False.
+        # A setting that is off needs no feature; Azure itself sets WEBSITE_AUTH_ENABLED, mostly to False.
         if text.lower() not in {"", "false"} and (absent := why_absent(name)):
             mistakes.add(mistakes.place_of(name), absent)
     load_app(mistakes)
@@ -138,7 +138,7 @@ def register(
 
 
 def subscribe_watchers() -> None:
-    """Subscribe to the facts of the core everybody who watches it."""
+    """Subscribe the plugins to the facts that the core reports."""
     for plugin in plugins():
         plugin.subscribe()
 
@@ -157,7 +157,7 @@ def harden_runtime() -> None:
     os.environ.setdefault(AppSettings.name_of(strict_typing), getattr(AppSettings(), strict_typing))
     # httpx logs whole URLs, and a query can contain confidential data.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # The Durable SDK has a line for each start and each turn; an operation has its own when it ends.
+    # The Durable SDK logs each start and each turn; the app logs one line when an operation ends.
     sdk = logging.getLogger("azure.durable_functions")
     if sdk.level == logging.NOTSET:
         sdk.setLevel(logging.WARNING)
@@ -165,7 +165,7 @@ def harden_runtime() -> None:
 
 
 def _tuple_of_names(names: Any) -> tuple[Any, ...]:
-    # What is no list, such as a lone string, is wrapped: the checks refuse it.
+    # Anything but a list, such as a lone string, is wrapped, so that the checks can refuse it.
     return (
         tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (_NotListed(names),)
     )
@@ -173,7 +173,7 @@ def _tuple_of_names(names: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _NotListed:
-    """In place of a list."""
+    """A value where a list was expected; the error shows it as it was written."""
 
     value: Any
 
@@ -187,12 +187,12 @@ def _usable(chosen: Registration, app: Any, mistakes: Mistakes) -> Registration:
     for problem in problems:
         mistakes.add(mistakes.place_of(problem.pointer), problem.detail)
     wrong = {problem.pointer for problem in problems}
-    given = {field.name: getattr(chosen, field.name) for field in fields(chosen)}
-    return Registration(**{name: value for name, value in given.items() if f"register({name})" not in wrong})
+    names = (field.name for field in fields(chosen) if f"register({field.name})" not in wrong)
+    return Registration(**{name: getattr(chosen, name) for name in names})
 
 
 def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
-    # Also by their types: nothing checks an app's types at run time.
+    # Types are checked, too: nothing else does that at run time.
     if not isinstance(app, func.FunctionRegister):
         yield Problem("register(app)", f"must be a df.DFApp, not {type(app).__name__}")
     if chosen.route_prefix != "" and not _is_of_form(_ROUTE, chosen.route_prefix):
@@ -238,7 +238,7 @@ def _durable_blueprints() -> Iterator[df.Blueprint]:
 
 
 def _durable_package() -> str:
-    """Return what stands before the names of the durable folders: nothing in the repository."""
+    """Return the package of the durable folders with a dot; "" in the repository, where they are on top."""
     inside = f"{__package__}."
     return inside if find_spec(f"{inside}{DURABLE_FOLDERS[0]}") is not None else ""
 

@@ -1,4 +1,4 @@
-"""What handlers are called with, and what they raise and return; of the feature of this name."""
+"""What handlers are called with, and what they raise and return; from the feature `handlers`."""
 
 from durable_retry.features.handlers.values import (
     Call,

@@ -4,8 +4,8 @@ The core imports none of them by name. A feature is a package in `durable_retry.
 distribution has an entry point of the group `durable_retry.plugins`, which names one. Every app has the
 features that its wheel has, and the distributions that are installed where it runs.
 
-Whoever has something to extend asks `plugins()` for it. They are asked in the order of their names, the
-features first, so that a replay asks as its history did. What a plugin adds is named by a text,
+The core calls `plugins()` where they can extend it. They come in the order of their names, features first, so
+that a replay calls them in the order of its history. What a plugin adds is named by a text,
 `package.module:name`, where it costs an import: see `durable_retry.runtime.deferred`.
 """
 
@@ -53,7 +53,7 @@ class Collection:
 
     @property
     def function(self) -> str:
-        """The name of the host's function; that of no route sorts after those of all others."""
+        """The name of the host's function; the one for unmatched requests sorts after all others."""
         word = self.path.removesuffix(REST).replace("-", "_").replace(".", "_")
         return f"api_{word}" if self.routes else "unmatched_request"
 
@@ -66,12 +66,12 @@ class Orchestration:
     prefix: str  # what the ids of its instances begin with
     is_watched: bool = True  # whether upkeep looks whether an instance stands still
     is_restarted: bool = False  # whether upkeep starts an instance again that failed, or was terminated
-    stays_terminated: bool = False  # not one that was terminated: somebody stopped it
-    has_caller: bool = False  # an orchestration that waits for it has started it: nobody else can again
+    stays_terminated: bool = False  # whether `is_restarted` leaves out one that a person terminated
+    has_caller: bool = False  # whether an orchestration starts it and waits: only that can start it again
     is_listed: bool = False  # whether `hub.instance_lists` lists its instances
     # Whether its activities call dependencies; its custom status has in `held` since when circuits hold them.
     calls_dependencies: bool = False
-    is_idle: str = ""  # where a function is that says, of a task hub at present, that no instance runs
+    is_idle: str = ""  # where a function is that takes the task hub and the present: whether no instance runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +110,11 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """What a feature or a distribution adds.
+    """What a feature or a distribution adds; "where X is" means the text `package.module:name` of X.
 
     Attributes:
-        name: Of a feature, that of its folder; of a distribution, a name that no feature has.
-        needs: Of a distribution, the features without which an app is without it, too.
+        name: The name of a feature's folder; for a distribution, a name that no feature has.
+        needs: The features that a distribution needs: an app that lacks one of them ignores it.
         collections: Its routes, also more of a collection that the app has already.
         orchestrations: Its orchestrators.
         orchestrators: Its modules of the folder `orchestrators`.
@@ -137,21 +137,21 @@ class Plugin:
             `found` with the `result`, `failed` with `why`, or `not_found`.
         limits: Its module that keeps limits, where its `dependency` is a `rules.config.dependency.Bounds`.
             `WorkerLimits`, made with a circuit and such keys, is a `circuit.cache.WorkerLimits`; `answer_to`
-            returns how the `rules.retry.slots.SlotRequest` of a step was answered, which was signalled, None
-            while it was not; it takes the task hub, the dependency, the request and the present.
+            returns the answer to a step's `rules.retry.slots.SlotRequest`, which was signalled before; None
+            while there is none; it takes the task hub, the dependency, the request and the present.
         key_circuits: Where a function is that returns the circuit of a limit key; takes the task hub, the
             dependency's own `circuit.cache.CircuitCache` and the key.
-        circuits: Where its `circuit.circuits.CircuitDocuments` is: what documents of circuits have of it.
-        transport: Where a function is that returns what the requests to a dependency with such keys are sent
-            over; it takes the dependency, and what they would be sent over else.
+        circuits: Where its `circuit.circuits.CircuitDocuments` is: what it adds to documents of circuits.
+        transport: Where a function is that returns the transport of requests to a dependency with such keys;
+            it takes the dependency and the transport that it replaces or wraps.
         tls: Where a function is that changes the TLS context of such a dependency; it takes both.
         members: Where its `rules.operations.request.Members` is.
-        gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the wait for its
-            start, until an operation begins that has a part of this feature; it returns how the operation
-            ends in place of that, None where it begins.
+        gate: Its module of the folder `orchestrators` with `begin`, which waits, in place of the usual wait
+            for the start, until an operation with a part of this feature may begin; it returns None then, or
+            how the operation ends without beginning.
         settle: Its module there with `settle`, which takes the outcome of an attempt of such an operation,
-            and returns the one to go on with; None where that is not known yet, but the operation is to be
-            cancelled, paused or carried on: `settle` is called with the same outcome after that.
+            and returns the outcome to go on with. It returns None where that is not known yet and a cancel, a
+            pause or a new execution comes first: `settle` is called with the same outcome after that.
         play: Where a function is that does in the test kit what `settle` does; it takes the `Play` and the
             outcome, and returns the one to go on with.
         decision: Its module there with `in_place_of`, which takes what is decided about such an operation,
@@ -162,21 +162,21 @@ class Plugin:
         refuse: Where a function is that may refuse the start of such an operation; it takes the task hub and
             the operation, and raises `base.errors.OverloadedError`.
         start: Where a function is that starts such an operation, unless it begins later; it takes the task
-            hub, what starts the operation, and the operation.
+            hub, the function that starts an operation, and the operation.
         archived: Where a function is for a dead letter of such an operation that was archived; it takes the
             task hub and the dead letter.
-        commit: Where a function is that returns the rows, in the transaction of a commit, of what it makes
-            of a success; it takes the run's id, the `CommitLocation`, the `Success` and the present. What
-            must be written before the transaction it writes.
-        failure: Where a function is that returns the rows, in the transaction that stores the dead letter of
-            an operation with a part of it; takes the dead letter and the present. What must be written before
-            the transaction it writes.
+        commit: Where a function is that returns the rows that it adds to the transaction of a commit; it
+            takes the run's id, the `CommitLocation`, the `Success` and the present. What must be stored
+            before the transaction it stores itself.
+        failure: Where a function is that returns the rows that it adds to the transaction which stores the
+            dead letter of such an operation; it takes the dead letter and the present. What must be stored
+            before the transaction it stores itself.
         follower: Its module of the folder `orchestrators` with `follow`, which begins what follows a commit,
             and returns members of the status document. With `failure` also `follow_failure`, for a dead
             letter.
         status: Where a function is that returns a status document with what is stored beside it.
-        callers: Where a function is that returns what tells who sends a request, an
-            `http.callers.ReadCaller`; None where its settings say nothing about any caller.
+        callers: Where a function is that returns an `http.callers.ReadCaller`, which finds out who sends a
+            request; None where its settings say nothing about any caller.
         settings: Where its groups of app settings are.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
         sources: Where its mapping of `Source` by their names is.
@@ -200,9 +200,9 @@ class Plugin:
             replays one; it takes the task hub, its id, a note or None and the present.
         replay_checks: Where functions are that may refuse the replay of a dead letter, by its source; each
             takes the dead letter and the operation.
-        replays: Its modules, by the reason of dead letters that are about something of its own, with what
-            replays them: `start`, which takes the task hub and the dead letter; `was_started`, which takes
-            it and when that was asked for; `CONTENT`, what it is about.
+        replays: Its modules that replay dead letters of its own kind, by their reason. Each has `start`,
+            which takes the task hub and the dead letter; `was_started`, which takes the dead letter and when
+            its replay was requested; and `CONTENT`, what the dead letter is about.
         subscribe: Subscribes it to facts (`telemetry.facts`); called when the app is registered. It may be
             called again, and has no effect then.
         begin: Begins what it does in the background.
@@ -261,7 +261,8 @@ class Plugin:
 @cache
 def features() -> tuple[Plugin, ...]:
     """Return the features of this distribution, in the order of their names."""
-    names = sorted(each.name for each in iter_modules(import_module(FEATURES).__path__, f"{FEATURES}."))
+    packages = iter_modules(import_module(FEATURES).__path__, f"{FEATURES}.")
+    names = sorted(package.name for package in packages)
     return tuple(import_module(name).PLUGIN for name in names)
 
 
@@ -273,20 +274,20 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 @cache
 def hook(name: Literal["handlers", "limits", "key_circuits", "replay"]) -> str:
     """Return what a feature has for a hook that one feature has at most; "" where none has it."""
-    return next((str(found) for feature in features() if (found := getattr(feature, name))), "")
+    return next((str(value) for feature in features() if (value := getattr(feature, name))), "")
 
 
 @cache
 def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
     present = {feature.name for feature in features()}
-    points = sorted(entry_points(group=GROUP), key=lambda each: each.name)
-    return (*features(), *(plugin for each in points if (plugin := each.load()).needs <= present))
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return (*features(), *(plugin for point in points if (plugin := point.load()).needs <= present))
 
 
 @cache
 def names_of_absent() -> dict[str, str]:
-    """Return of which feature they are: app settings, keys and members that this app lacks with a feature.
+    """Return the feature of each app setting, key and member that this app lacks.
 
     The file that lists them is made from the features: `python -m docs.published`.
     """
@@ -296,7 +297,7 @@ def names_of_absent() -> dict[str, str]:
 
 
 def why_absent(name: str) -> str:
-    """Return why this app has no such setting, key or member; "" where it is of no feature that it lacks."""
+    """Return why this app has no such setting, key or member; "" where no feature that it lacks has it."""
     feature = names_of_absent().get(name)
     return "" if feature is None else f"is of the feature {feature}, which this app lacks"
 

@@ -30,16 +30,17 @@ _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)
 
 
 def collections(added: Iterable[Plugin] | None = None) -> Iterator[Collection]:
-    """Yield the collections of an app; a plugin may add routes to those that there are.
+    """Yield the collections of an app; a plugin may add routes to a collection of the core.
 
     Args:
         added: Its plugins; None means those that are installed.
     """
-    found = {each.path: each for each in CORE}
-    for more in (each for plugin in (plugins() if added is None else added) for each in plugin.collections):
-        known = found.get(more.path, replace(more, routes=()))
-        found[more.path] = replace(known, routes=(*known.routes, *more.routes))
-    yield from found.values()
+    by_path = {collection.path: collection for collection in CORE}
+    for plugin in plugins() if added is None else added:
+        for collection in plugin.collections:
+            known = by_path.get(collection.path, replace(collection, routes=()))
+            by_path[collection.path] = replace(known, routes=(*known.routes, *collection.routes))
+    yield from by_path.values()
 
 
 def routes_of(collection: Collection) -> Iterator[Route]:

@@ -1,4 +1,4 @@
-"""What people do with dead letters: look at them, archive, restore, note; what a crash left of a change."""
+"""What people do with dead letters: look, archive, restore, note; finishing what a crash interrupted."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -33,7 +33,7 @@ from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import masking_of
 
-_MOST_SHOWN: Final = 20
+_MOST_DEAD_LETTERS: Final = 20
 
 
 async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
@@ -45,7 +45,7 @@ async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
 
 
 async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLetterDocument:
-    """Put a dead letter away, and let those behind it go on; `by` is None when nobody said who asks."""
+    """Archive a dead letter, and let the operations behind it go on; `by` is None for an unknown caller."""
     now = clock.now()
     letter = await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
     for feature in features_of((letter.operation or {}).get("parts")):
@@ -66,7 +66,7 @@ async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetter
 
 
 def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
-    """Return a dead letter as people see it, with what stands for it where nobody can read it."""
+    """Return a dead letter as people see it; one that cannot be read has a stand-in."""
 
     def unreadable(why: str) -> DeadLetterDocument:
         at = to_rfc3339(record.created_at)
@@ -79,7 +79,7 @@ def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
 
 
 async def finish_interrupted(hub: TaskHub, intent: Intent) -> None:
-    """Do what a crash left of a change of a dead letter.
+    """Finish a change of a dead letter that a crash interrupted.
 
     Raises:
         TaskHubUnavailableError: A replay could not be started; the intent stays.
@@ -90,7 +90,7 @@ async def finish_interrupted(hub: TaskHub, intent: Intent) -> None:
     if record is not None:
         await settle(record)
         if intent.purpose is Purpose.REPLAY and not await _start_left_over(hub, record):
-            return  # It stays too, for an app that can start the replay.
+            return  # The intent stays, for an app that can start the replay.
     await finish_change(intent)
 
 
@@ -114,16 +114,16 @@ async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> bool:
 
 
 async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
-    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
+    """Return the replays of the last `_MOST_DEAD_LETTERS` dead letters of an operation, the latest first.
 
-    Each dead letter names the one whose replay it ended, so one row is read for each.
+    A dead letter names the one before it, whose replay failed: one row is read for each.
 
     Args:
         document: Its status document; of one whose history was purged only the last dead letter is known.
     """
     dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
     replays: list[OperationReplay] = []
-    for _ in range(_MOST_SHOWN):
+    for _ in range(_MOST_DEAD_LETTERS):
         record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
         if record is None:
             break

@@ -1,14 +1,14 @@
 """The lists of dead letters.
 
-Each status has a partition, and a dead letter rows in that of its own.
+Each status has a partition. A dead letter has its rows in the partition of its status.
 
     open, replayed, archived     the partitions of lists
     n|<newest first><id>         every one of them, with what filters and searches look at
     o|<oldest first><id>         open ones, the oldest first
     d|<archived at><id>          archived ones, the next to delete first
 
-What stands under one status is written in one transaction. The rows repeat what `DeadLetters` says, which
-decides: see docs/decisions/dead-letter-tables.md.
+The rows of one status are written in one transaction. They repeat columns of `DeadLetters`, which is
+authoritative: see docs/decisions/dead-letter-tables.md.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,13 +36,13 @@ AFTER_ALL: Final = "~"
 
 async def list_record(record: KeptDeadLetter) -> None:
     """List a dead letter under its status. Idempotent."""
-    told = {"created_at": to_rfc3339(record.created_at), **record.listed}
+    columns = {"created_at": to_rfc3339(record.created_at), **record.listed}
     keys = list(_list_keys(record.status, record.id, record.created_at))
     if record.archived_at is not None:
-        # Not removed when the dead letter is restored; the removal compares the archiving time.
+        # This row stays when the dead letter is restored; the removal compares the archiving time.
         keys.append(_due_key(record.archived_at, record.id))
-        told["archived_at"] = to_rfc3339(record.archived_at)
-    rows = [{"PartitionKey": record.status.value, "RowKey": key, **told} for key in keys]
+        columns["archived_at"] = to_rfc3339(record.archived_at)
+    rows = [{"PartitionKey": record.status.value, "RowKey": key, **columns} for key in keys]
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 

@@ -121,7 +121,7 @@ type RecordChange = Callable[[KeptDeadLetter], KeptDeadLetter]
 
 
 async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
-    """Store the dead letter of an operation without success, and return its id, the same for the same end.
+    """Store the dead letter of an operation, and return its id, which is derived from how it ended.
 
     The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
     is not the operation that failed but one of its events.
@@ -172,10 +172,10 @@ async def keep_message(
     return record.id
 
 
-async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datetime) -> str:
+async def keep_unreadable(operation_id: str, raw_input: Any, detail: str, now: datetime) -> str:
     """Store the dead letter of an operation whose input cannot be read, with the raw input. Idempotent."""
     return await keep_message(
-        json.dumps(given),
+        json.dumps(raw_input),
         source=OPERATION,
         message_id=operation_id,
         reason=DeadLetterReason.VALIDATION_FAILED,
@@ -206,7 +206,7 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> KeptD
 
     def rule(record: KeptDeadLetter | None) -> KeptDeadLetter:
         nonlocal changed
-        # The client repeats a request whose answer got lost, and then its own change is in its way.
+        # The client repeats a request whose answer got lost, and may then find its own change stored.
         if changed is None or record != changed:
             changed = change(_existing_record(dead_letter_id, record))
         return changed
@@ -256,12 +256,12 @@ async def settle(record: KeptDeadLetter) -> None:
     """
     for _ in range(_TRIES):
         await dead_letter_index.move_to_status(record)
-        now = await find_dead_letter(record.id)
-        if now is None or now.unreadable is not None:
+        current = await find_dead_letter(record.id)
+        if current is None or current.unreadable is not None:
             return
-        if (now.status, now.archived_at) == (record.status, record.archived_at):
+        if (current.status, current.archived_at) == (record.status, record.archived_at):
             return
-        record = now
+        record = current
     raise ContendedError(record.id)
 
 
@@ -271,11 +271,11 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     if version is None:
         return True
     record = _record_or_stand_in(version.row)
-    # For one that nobody can read, only the index says since when.
+    # Of one that cannot be read, only the index has the archiving time.
     since = archived_at if record.unreadable is not None else record.archived_at
     if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False
-    # By its version: whoever restores it at this moment keeps it.
+    # Only this version: somebody may restore it at this moment.
     return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, version.etag)
 
 
@@ -285,26 +285,26 @@ async def _rows_of_features(record: KeptDeadLetter, now: datetime) -> list[table
     return [row for rows_of in hooks for row in await rows_of(record, now)]
 
 
-async def _keep_record(record: KeptDeadLetter, beside: Sequence[tables.Row] = ()) -> None:
+async def _keep_record(record: KeptDeadLetter, feature_rows: Sequence[tables.Row] = ()) -> None:
     try:
-        is_new = await _insert_record(record, beside)
+        is_new = await _insert_record(record, feature_rows)
     except StorageRefusedError as error:
-        # Too large for a row. A person can act on one that is cut, and on none that isn't there.
+        # Too large for a row. A person can act on a shortened dead letter, but not on a missing one.
         record = shortened(record, str(error))
-        is_new = await _insert_record(record, beside)
+        is_new = await _insert_record(record, feature_rows)
     if is_new:
         await dead_letter_index.list_record(record)
         return
     # An earlier execution may have crashed between the two writes; its row keeps its creation time.
-    with suppress(UnreadableDeadLetterError):  # It is kept all the same, and shown as what it is.
+    with suppress(UnreadableDeadLetterError):  # It is stored, and shown as one that cannot be read.
         await settle(await existing_dead_letter(record.id))
 
 
-async def _insert_record(record: KeptDeadLetter, beside: Sequence[tables.Row]) -> bool:
+async def _insert_record(record: KeptDeadLetter, feature_rows: Sequence[tables.Row]) -> bool:
     row = _row_of_record(record)
-    if not beside:
+    if not feature_rows:
         return await tables.insert_if_absent(TABLE, row)
-    return await tables.transact(TABLE, [("create", each) for each in (row, *beside)])
+    return await tables.transact(TABLE, [("create", created) for created in (row, *feature_rows)])
 
 
 async def _link_to_parent(parent_id: str, failed: KeptDeadLetter) -> None:

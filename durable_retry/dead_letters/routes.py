@@ -28,11 +28,11 @@ from durable_retry.rules.facts import TargetType
 type Refusal = Callable[[Any], Exception]
 
 
-def refused_changes(of: str) -> dict[type[Exception], Refusal]:
+def refused_changes(noun: str) -> dict[type[Exception], Refusal]:
     return {
-        FullError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
-        StorageRefusedError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
-        ContendedError: lambda _: ConflictError(f"Others are changing the {of} at this moment; try again."),
+        FullError: lambda error: ConflictError(f"The {noun} takes no more: {error}."),
+        StorageRefusedError: lambda error: ConflictError(f"The {noun} takes no more: {error}."),
+        ContendedError: lambda _: ConflictError(f"Others are changing the {noun} at this moment; try again."),
     }
 
 

@@ -1,1 +1,1 @@
-"""Features: each is one folder that plugs in, and that the core imports nothing of."""
+"""Features: each is a folder that plugs in; the core imports none of them."""

@@ -70,7 +70,7 @@ def sentence(error: Exception) -> str:
 
 
 class UnauthorizedError(ProblemError):
-    """401: nobody can tell who calls."""
+    """401: it is not known who calls."""
 
     status = HTTPStatus.UNAUTHORIZED
     type_ = UNAUTHORIZED
@@ -120,13 +120,13 @@ def json_answer(
 
     Args:
         headers: Beside Content-Type.
-        moving: Names of members, at any depth, that change with the time of asking alone: the entity tag
-            leaves them out.
+        moving: Names of members, at any depth, that change with the time of the request alone: the entity
+            tag leaves them out.
     """
     text = json.dumps(answer.to_answer()) if isinstance(answer, JsonShape) else answer.to_text()
-    more = {"ETag": etag_of(json.loads(text), moving)} if moving else {}
+    tag = {"ETag": etag_of(json.loads(text), moving)} if moving else {}
     return func.HttpResponse(
-        text, status_code=status, headers={**(headers or {}), **more}, mimetype=_JSON_TYPE
+        text, status_code=status, headers={**(headers or {}), **tag}, mimetype=_JSON_TYPE
     )
 
 
@@ -134,7 +134,7 @@ def etag_of(document: Any, without: Collection[str] = ()) -> str:
     """Return the weak entity tag of a document: the same while it says the same.
 
     Args:
-        without: Names of fields, at any depth, that change with the time of asking alone.
+        without: Names of fields, at any depth, that change with the time of the request alone.
     """
     return etag_of_text(json.dumps(_without_members(document, without) if without else document).encode())
 
@@ -176,7 +176,7 @@ def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpR
 
 
 def required[T](thing: T | None, what: str) -> T:
-    """Return what was looked up; `what` names it as `NotFoundError` has it."""
+    """Return what was looked up; `what` names it, as for `NotFoundError`."""
     if thing is None:
         raise NotFoundError(what)
     return thing
@@ -233,8 +233,8 @@ type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
 
 def problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
     """Return the answer to an exception; None for a defect of the app."""
-    means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
-    match error if means is None else means(error):
+    refusal = next((refusal for kind, refusal in refusals.items() if isinstance(error, kind)), None)
+    match error if refusal is None else refusal(error):
         case InvalidInputError() as wrong:
             return invalid(wrong.problems)
         case ProblemError() as refused:

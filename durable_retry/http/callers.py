@@ -1,7 +1,7 @@
 """Who calls, what the caller may do, and reporting what the caller did, for the activity.
 
-The host looks at the first of several function keys and hands all of them on, joined by commas; which one it
-let in cannot be told here. So a request has one key, or is refused. Who has it, a feature says.
+The host checks the first of several function keys and passes all of them on, joined by commas. The app cannot
+see which one was accepted, and refuses a request with several. The feature `callers` says whose a key is.
 """
 
 import json
@@ -21,7 +21,7 @@ from durable_retry.runtime.deferred import imported
 from durable_retry.telemetry.facts import report
 
 UNNAMED: Final = "api"
-"""Stands for a caller that nobody named."""
+"""Stands for a caller whose name is not known."""
 
 _KEY_HEADER: Final = "x-functions-key"
 _KEY_PARAMETER: Final = "code"
@@ -30,7 +30,7 @@ _JOINS: Final = ","
 
 
 def _count_none(_limit_key: str, _now: datetime) -> None:
-    """Count nothing: nobody knows whose it is."""
+    """Count nothing: the caller is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def key_of(request: func.HttpRequest) -> str | None:
     """Return the function key of a request; None without one.
 
     Raises:
-        UnauthorizedError: It has several. The same one in the header and in the query is one.
+        UnauthorizedError: It has several. The same key in the header and in the query counts as one.
     """
     in_header: str | None = request.headers.get(_KEY_HEADER)
     # As the host: a parameter's name may be written in any case.
@@ -73,14 +73,14 @@ def key_of(request: func.HttpRequest) -> str | None:
 
 
 type ReadCaller = Callable[[func.HttpRequest, str | None], Caller]
-"""Returns who sent a request, by it and its function key; raises `UnauthorizedError` for nobody."""
+"""Returns who sent a request with a function key; raises `UnauthorizedError` where that is not known."""
 
 
 def caller_of(request: func.HttpRequest) -> Caller:
     """Return who sent a request.
 
     Raises:
-        UnauthorizedError: It has several keys, or one that is nobody's.
+        UnauthorizedError: It has several keys, or one that is not known.
     """
     key, read = key_of(request), _reader()()
     return ANYBODY if read is None else read(request, key)
@@ -110,22 +110,22 @@ class Act:
     id_in_answer: str | None = None
 
 
-def report_act(act: Act, given: Mapping[str, Any], in_path: str | None, answer: func.HttpResponse) -> None:
+def report_act(act: Act, called: Mapping[str, Any], in_path: str | None, answer: func.HttpResponse) -> None:
     """Report an act that was accepted.
 
     Args:
-        given: What the route's function was called with, by name.
+        called: What the route's function was called with, by name.
         in_path: The first parameter of the path.
     """
     document = json.loads(answer.get_body())
     target_id = in_path if act.id_in_answer is None else document.get(act.id_in_answer)
     if target_id is None:
         return
-    body = given.get("body")
-    who: Caller = given["who"]
+    body = called.get("body")
+    who: Caller = called["who"]
     what = act.what if isinstance(act.what, str) else act.what(body)
     reason = next((text for name in ("reason", "note", "text") if (text := getattr(body, name, None))), None)
-    dependency = given.get("dependency") or _dependency_in(document) or getattr(body, "dependency", None)
+    dependency = called.get("dependency") or _dependency_in(document) or getattr(body, "dependency", None)
     limit_key = getattr(body, "limit_key", None)
     report(PersonActed(who.name, what, act.target, target_id, reason, dependency, limit_key))
 

@@ -41,7 +41,7 @@ def add_collection(
         return response
 
     answer.__name__ = collection.function
-    # Said for each: an app around the engine may have anonymous routes by default.
+    # Set on each route: an app around the engine may have anonymous routes by default.
     level = func.AuthLevel.ANONYMOUS if collection.anonymous else func.AuthLevel.FUNCTION
     bound = bind_hub(blueprint)(answer)
     blueprint.route(route=collection.path, methods=METHODS, auth_level=level)(bound)

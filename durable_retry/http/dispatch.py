@@ -17,7 +17,7 @@ from durable_retry.hub.binding import TaskHub
 from durable_retry.settings.configuration import api_path
 
 PROTECTION: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Headers of every answer that does not set them itself: what people may see is for them, and is no page."""
+"""Headers of every answer that does not set them: no cache keeps it, and no browser takes it for a page."""
 
 
 def responder(

@@ -71,7 +71,7 @@ PAGING: Final = (LIMIT, CURSOR)
 _log = logging.getLogger(__name__)
 
 # Query parameters in which the Functions host takes its keys, in any case.
-_OF_THE_HOST: Final = frozenset({"code", "clientid"})
+_HOST_PARAMETERS: Final = frozenset({"code", "clientid"})
 
 
 def read_body[T](
@@ -127,7 +127,7 @@ class Query:
 
 def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
     declared = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
-    unknown = sorted(name for name in sent if name not in declared and name.lower() not in _OF_THE_HOST)
+    unknown = sorted(name for name in sent if name not in declared and name.lower() not in _HOST_PARAMETERS)
     taken = f"this route takes {', '.join(sorted(declared)) or 'none'}"
     problems = [Problem(pointer_of(name), f"is not a known parameter; {taken}") for name in unknown]
     values: dict[str, Any] = {}
@@ -163,7 +163,7 @@ class RouteAnswer:
 
 
 def page(model: AnswerModel, looked_at: str = "") -> tuple[RouteAnswer, ...]:
-    """Answer a page of a list; `looked_at` says how much of one is, of which few may match."""
+    """Answer a page of a list; `looked_at` says what a page looks at, where few of it may match."""
     description = "A page; `next_cursor` is null at the end."
     if looked_at:
         description = (
@@ -187,8 +187,8 @@ class Route:
 
     Attributes:
         path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
-        answers: The first is that of a document which its function returns; not declared: the document alone.
-        moving: Names of members that change with the time of asking alone: the entity tag leaves them out.
+        answers: The first is for the document that its function returns. Not declared: that document alone.
+        moving: Names of members that change with the time of the request alone; no part of the entity tag.
         errors: The statuses of its problem documents; 400, and 413 with a body, are added to them. None means
             those that most have: 503; with an id in the path 404; and, where it changes what has the id, 409.
         body: Model that validates the request body; None when there is none.
@@ -311,13 +311,13 @@ class Routes:
 
             async def respond(req: func.HttpRequest, hub: TaskHub, in_path: InPath) -> func.HttpResponse:
                 try:
-                    given = _arguments(route, req, hub, in_path)
+                    arguments = _arguments(route, req, hub, in_path)
                     if "body" in names:
-                        given["body"] = _checked_body(route, req)
-                    answer = await function(**{name: given[name] for name in names})
+                        arguments["body"] = _checked_body(route, req)
+                    answer = await function(**{name: arguments[name] for name in names})
                     if not isinstance(answer, func.HttpResponse):
                         answer = json_answer(answer, route.answers[0].status, moving=route.moving)
-                    return _finished(route, given, answer)
+                    return _finished(route, arguments, answer)
                 except Exception as error:
                     refusal = problem_of(error, self._refusals)
                     if refusal is None:
@@ -355,16 +355,16 @@ def _arguments(route: Route, req: func.HttpRequest, hub: TaskHub, in_path: InPat
     return {**in_path, "req": req, "hub": hub, "who": who, "query": read_query(route.parameters, req.params)}
 
 
-def _finished(route: Route, given: Mapping[str, Any], response: func.HttpResponse) -> func.HttpResponse:
+def _finished(route: Route, arguments: Mapping[str, Any], response: func.HttpResponse) -> func.HttpResponse:
     if route.act is not None and response.status_code < INVALID:
-        report_act(route.act, given, next(map(given.get, route.path_parameters), None), response)
+        report_act(route.act, arguments, next(map(arguments.get, route.path_parameters), None), response)
     if route.is_conditional:
-        return unless_known(response, header(given["req"], IF_NONE_MATCH.name))
+        return unless_known(response, header(arguments["req"], IF_NONE_MATCH.name))
     return response
 
 
 def _admitted_caller(route: Route, request: func.HttpRequest, in_path: InPath) -> Caller:
-    """Return the caller of a route; who changes something under a name is in the log."""
+    """Return the caller of a route; a named caller that changes something is logged."""
     if route.anonymous:
         return ANYBODY
     who = caller_of(request)

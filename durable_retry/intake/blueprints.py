@@ -1,4 +1,4 @@
-"""The sources of messages of this app: its queue, and what plugs in and has its settings."""
+"""The sources of messages of this app: its queue, and those of plugins that have their settings."""
 
 import azure.durable_functions as df
 
@@ -16,8 +16,8 @@ def source_blueprints() -> list[df.Blueprint]:
     Comes after `load_app`.
 
     Raises:
-        SettingsError: With every source that the app's code names and that lacks its settings, and what these
-            say wrong.
+        SettingsError: Lists every source that the app's code names and that lacks its settings, and every
+            wrong setting.
     """
     chosen, problems = registration(), list[Problem]()
     wanted: list[df.Blueprint] = [queue_triggers.blueprint] if chosen.wants(QUEUE_SOURCE) else []

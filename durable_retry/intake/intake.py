@@ -123,13 +123,13 @@ class BackpressureMonitor:
         probe.sampled_at = now  # before the read: concurrent callers use the last result
         instance = await hub.read_instance(probe.operation_id)
         document = {} if instance is None else document_of(instance)
-        # What a person holds with everything else shows no lag: everything is accepted meanwhile.
+        # An operation that waits for a hold of everything shows no lag: submissions are accepted meanwhile.
         is_held = [wait["kind"] for wait in document.get("waits", ())][-1:] == [WaitKind.FREEZE]
-        look = lag_reading(
+        reading = lag_reading(
             None if is_held else document.get("status"), (now - probe.started_at).total_seconds(), self.limits
         )
-        probe.backpressure = look.backpressure
-        if look.is_over and self.probes.get(dependency) is probe:
+        probe.backpressure = reading.backpressure
+        if reading.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]
 
 
@@ -137,8 +137,8 @@ class BackpressureMonitor:
 class HttpAdmission:
     """Refuses submissions over HTTP before they pile up: in this process, or in the task hub.
 
-    Who waits for the end of an operation that is started holds no place among them: it costs a call that
-    sleeps. One too many is not refused either, since what it asked for is done but for the waiting.
+    A caller that waits for the end of its operation holds no place: it costs a call that sleeps. One too many
+    is not refused either, but answered at once: its operation is started.
 
     Attributes:
         limit: Submissions under way at once; 0 means no limit.
@@ -206,7 +206,7 @@ class HttpAdmission:
 _NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
 
 _MOST_LEFT: Final = 1_000
-"""Messages of which a process remembers since when it leaves them to their source."""
+"""Most messages left to their source of which a process remembers when it first left them."""
 
 MAX_DETAIL_CHARS: Final = 2_000
 """A document can have more mistakes than a person reads."""
@@ -231,7 +231,7 @@ class Intake:
     settings: IntakeSettings
     backpressure: BackpressureMonitor
     starts: asyncio.Semaphore = field(init=False)
-    # When this process first left a body to its source, of the latest that it left.
+    # When this process first left a message to its source, by the id of its body; the latest `_MOST_LEFT`.
     left_since: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -256,7 +256,7 @@ class Intake:
             raise NotAcceptedError(f"{arrival.source} {arrival.native_id}: {error}") from error
 
     async def keep_refused(self, arrival: Arrival, refusal: Refusal, last_at: datetime | None = None) -> None:
-        """Keep a message as `keep_refused`, with its deliveries where they say something.
+        """Keep a refused message as a dead letter; a poison message with its deliveries.
 
         Args:
             last_at: When it was delivered last; None means now.
@@ -276,7 +276,7 @@ class Intake:
         accepted holds up those behind it. Otherwise all are accepted side by side.
 
         Returns:
-            What is left. The whole batch may come again, which starts nothing twice.
+            The messages that were not accepted. The whole batch may come again, which starts nothing twice.
         """
         lines = (
             _lines_by_partition(arrivals)
@@ -299,8 +299,8 @@ class Intake:
         try:
             return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
         except MalformedJsonError as error:
-            tried = "; it is not base64 of JSON either" if arrival.source == QUEUE_SOURCE else ""
-            return Refusal(DeadLetterReason.MALFORMED_JSON, f"{error}{tried}")
+            hint = "; it is not base64 of JSON either" if arrival.source == QUEUE_SOURCE else ""
+            return Refusal(DeadLetterReason.MALFORMED_JSON, f"{error}{hint}")
         except UnknownTargetError as error:
             return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
         except InvalidInputError as error:
@@ -384,17 +384,17 @@ _RAN_OUT: Final = Refusal(
 
 
 async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.Context) -> None:
-    """Accept a batch; in the last run that the platform grants, keep what is left as dead letters.
+    """Accept a batch; in the last run that the platform grants, keep what is not_accepted as dead letters.
 
     Raises:
         NotAcceptedError: The host should run it again.
         azure.core.exceptions.AzureError: In the last run, and the dead letters could not be kept either.
     """
     note_retry(context)
-    left = await intake().accept_all(hub, arrivals)
-    if left and not is_last_run(context):
-        raise NotAcceptedError(f"{len(left)} of {len(arrivals)} arrivals were not accepted")
-    for arrival in left:
+    not_accepted = await intake().accept_all(hub, arrivals)
+    if not_accepted and not is_last_run(context):
+        raise NotAcceptedError(f"{len(not_accepted)} of {len(arrivals)} arrivals were not accepted")
+    for arrival in not_accepted:
         run = replace(arrival, deliveries=context.retry_context.retry_count + 1)
         await intake().keep_refused(run, _RAN_OUT)
 

@@ -18,7 +18,7 @@ _GIVEN_UP: Final = Refusal(
     "the queue gave it up: every delivery ended before it could be taken over",
 )
 
-# Until a poisoned message is delivered again that storage did not take: time for it to recover.
+# The pause before a poison message comes again that storage did not take: time for storage to recover.
 _POISON_AGAIN_SECONDS: Final = 60
 
 
@@ -29,7 +29,7 @@ async def return_poison(body: bytes) -> None:
 
 
 async def keep_left_poison() -> None:
-    """Keep what is left in `operations-poison` and was delivered too often to come again."""
+    """Keep the messages in `operations-poison` that were delivered too often to come again."""
 
     async def keep(message: TakenMessage) -> None:
         await keep_poison(message.id, message.body, message.sent_at)
@@ -65,7 +65,7 @@ async def accept_message(hub: TaskHub, message_id: str, body: bytes, deliveries:
         body=body,
         place=OPERATIONS_QUEUE,
         native_id=message_id,
-        # While something is behind, the first half of the runs may be given back; the others start it.
+        # While something is behind, the first half of the deliveries may be given back; a later one starts.
         may_be_left=deliveries * 2 <= max_dequeue_count(),
         deliveries=deliveries,
     )

@@ -24,7 +24,7 @@ async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
 
     The host's peek-lock does the rest (host.json, `extensions.queues`): a message is hidden while it runs and
     deleted afterwards; one that could not be accepted is visible again `visibilityTimeout` after the end of
-    the run, and moves to `operations-poison` after `maxDequeueCount` runs. Why they are as they are:
+    the run, and moves to `operations-poison` after `maxDequeueCount` runs. Reasons for these settings:
     docs/sources.md.
     """
     body, deliveries = plain_body(message.get_body()), message.dequeue_count or 1
@@ -35,8 +35,8 @@ async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
 async def operations_poison(message: func.QueueMessage) -> None:
     """Keep a message that the host moved to `operations-poison` as a dead letter, with its text.
 
-    What storage does not take goes back as a new message. A poison queue has no poison queue: the host hides
-    for ten minutes what fails there, and delivers it `maxDequeueCount` times only.
+    A message that storage does not take goes back as a new one. If the function failed, the host would hide
+    the message for ten minutes, deliver it `maxDequeueCount` times, and then leave it where it is.
     """
     try:
         given_up_at = host_instant(message.insertion_time)

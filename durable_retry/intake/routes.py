@@ -62,7 +62,7 @@ _WAIT_IGNORED: Final = {
 
 
 def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
-    """Return for how many seconds the caller would wait for the end, and the headers of an answer before it.
+    """Return how many seconds the caller would wait for the end, and headers for an answer before the end.
 
     RFC 7240 has a wait that cannot be read ignored, not refused: a warning says so.
     """
@@ -133,8 +133,8 @@ async def _answer_to_submission(
             applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
             return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
-    more = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
-    return accepted_answer(operation, url, state, more)
+    headers = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
+    return accepted_answer(operation, url, state, headers)
 
 
 def accepted_answer(

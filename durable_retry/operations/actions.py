@@ -118,10 +118,10 @@ _OUTCOMES: Final = {
 async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
     """Start an operation unless its key was used before.
 
-    The instance is the record of the key: a start never replaces one, whatever has become of it, and what is
-    there answers. A record answers only where the history is gone. Where there may be one, it is read before
-    the start, since nothing refuses that then: the caller would get 202 for what is finished (200 with its
-    document) or is another operation (422).
+    The instance is the record of the key: a start never replaces an instance, however it ended, and the
+    answer comes from the instance. Once the history is gone, an idempotency record answers. The task hub
+    refuses no start then, so a record that may exist is read before it: the caller would get 202 where the
+    operation is finished (200 with its document) or is another one (422).
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
@@ -148,7 +148,7 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> Subm
     try:
         return await start(operation)
     except TaskHubUnavailableError:
-        # The caller asks again, and is told then that it runs. A generated key is another then.
+        # It may run all the same, and a caller finds it by its own key. A generated key is not known to them.
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
@@ -161,7 +161,7 @@ async def _ask_whether_it_starts(hub: TaskHub, operation: OperationInput) -> Non
 
 
 def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[SubmitResult]]]:
-    """Return what features do at the start of an operation; nothing at that of one which begins later."""
+    """Return what features do at the start of an operation; nothing where it begins later."""
     if operation.parts is None or operation.start_at is not None:
         return []
     return [imported(feature.start) for feature in features_of(operation.parts) if feature.start]
@@ -171,12 +171,12 @@ async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> 
     is_started = await hub.start_operation(operation, start_id)
     if is_started and (operation.key_is_generated or hub.starts_are_atomic):
         return Started()
-    # Elsewhere another first start of the key may have been answered with success, too. The instance's row is
-    # the one that was written first: only that operation runs, and the other start's message is dropped.
+    # Where starts are not atomic, two first starts of a key may both succeed. The instance has the row that
+    # was written first: only that operation runs, and the other start's message is dropped.
     instance = await hub.read_instance(operation.operation_id)
     if instance is None:
         raise TaskHubUnavailableError("the task hub has the operation and does not show it")
-    # An instance that has continued as new does not carry the id of its start any more.
+    # An instance that has continued as new has no `start_id` any more.
     is_ours = is_started and instance.input.get("start_id", start_id) == start_id
     return Started() if is_ours else _answer_of_instance(instance, operation)
 
@@ -189,9 +189,9 @@ def _answer_of_instance(instance: Instance, operation: OperationInput) -> Submit
 
 
 async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
-    """Answer for a key that was used, where its start alone would not; None otherwise."""
+    """Answer for a key that was used, where the start itself would not notice that; None otherwise."""
     if _steps_of_start(operation) and (instance := await hub.read_instance(operation.operation_id)):
-        # It keeps what a step gave it, such as its place in an order; what has ended would get another one.
+        # The steps run before the start: one that has ended would get a second place in its order.
         return _answer_of_instance(instance, operation)
     if operation.keeps_record or may_answer_alone(operation.created_at):
         return await _answer_of_record(hub, operation)
@@ -199,7 +199,7 @@ async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> Submi
 
 
 async def _answer_of_record(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
-    """Answer from the record of a key, or from the instance; None of a key that has no record."""
+    """Answer from the record of a key, or from the instance; None for a key without a record."""
     try:
         record = await read_record(hub, operation.operation_id)
     except UnreadableRecordError as error:
@@ -236,7 +236,7 @@ async def find_operation(
     """Return an operation, with the replays of its dead letters.
 
     Args:
-        result_is_masked: For who only looks; who submits operations uses their results.
+        result_is_masked: True for a reader; a caller that submits operations needs their results.
     """
     document = await _required_status(hub, operation_id)
     document["replays"] = await replays_of(document)
@@ -260,14 +260,14 @@ async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
 async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
     """End the present wait of an operation; arguments, result and errors as `cancel`.
 
-    One that waits for its turn asks for it again, and goes on only if it has it.
+    An operation that waits for its turn requests it again, and goes on only if it gets it.
     """
     document = await _required_status(hub, operation_id)
-    # What runs at its dependency is asked for when that is due.
+    # An operation that polls a job at its dependency has no waiting status, but the time of the next poll.
     is_waiting = document["status"] in WAITING or document.get("next_attempt_at") is not None
     if not is_waiting or document["status"] == OperationState.PAUSED:
         raise _wrong_operation_state(document, "is not waiting")
-    # The wish names the attempt that it is for: should this wait end first, the next one must not end early.
+    # The wish names its attempt: if this wait ends first, the wish must not end the next one.
     attempt = document["attempt_count"] + 1
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
 
@@ -275,7 +275,7 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
 async def try_once(hub: TaskHub, operation_id: str, by: str | None, reason: str) -> SteeredOperation:
     """Let an operation that its circuit holds up make one attempt, which the circuit does not count.
 
-    What the dependency itself asked for, a pause by `Retry-After`, is not passed. Errors as `cancel`.
+    A pause that the dependency asked for by `Retry-After` still holds it up. Errors as `cancel`.
     """
     document = await _required_status(hub, operation_id)
     if document["status"] != OperationState.WAITING_CIRCUIT:
@@ -295,11 +295,11 @@ async def pause(hub: TaskHub, operation_id: str, by: str | None, request: Pause)
     return await _send_wish(hub, document, PAUSE_EVENT, asked)
 
 
-_AS_IT_IS: Final = Resume()
+_UNCHANGED: Final = Resume()
 
 
 async def resume(
-    hub: TaskHub, operation_id: str, by: str | None, request: Resume = _AS_IT_IS
+    hub: TaskHub, operation_id: str, by: str | None, request: Resume = _UNCHANGED
 ) -> SteeredOperation:
     """Let a paused operation go on, changed or not; with `at_once` also one that is not paused.
 
@@ -317,7 +317,7 @@ async def resume(
     if not is_paused:
         wish |= {"at_once": True, "asked_at": to_rfc3339(clock.now())}
         return await _send_wish(hub, document, PAUSE_EVENT, wish, act=RESUME_EVENT)
-    # The wish names the pause that it ends: should that end first, a later one must not.
+    # The wish names its pause: if this pause ends first, the wish must not end a later one.
     paused_at = next(
         action["at"] for action in reversed(document["actions"]) if action["action"] == PAUSE_EVENT
     )
@@ -350,10 +350,10 @@ async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> Operati
 async def ended_document(
     hub: TaskHub, operation: OperationInput, document: dict[str, Any]
 ) -> OperationDocument:
-    """Return a stored last document with what the operation was to do.
+    """Return the last document of an operation with its content, such as its request.
 
-    A submission of the same key says it again. Where its fingerprint leaves parts out, the first one's is
-    shown, while its history is kept.
+    The present submission has the same content, unless the fingerprint leaves parts out: then that of the
+    first submission is read, while its history is kept.
     """
     dependency = find_dependency(operation.dependency)
     if dependency is not None and dependency.idempotency.fingerprint:
@@ -373,10 +373,10 @@ async def wait_for_end(hub: TaskHub, operation_id: str, timeout_seconds: float) 
     """
     until = clock.now() + timedelta(seconds=timeout_seconds)
     while not is_finished(document := await _required_status(hub, operation_id)):
-        left = (until - clock.now()).total_seconds()
-        if left <= 0:
+        left_seconds = (until - clock.now()).total_seconds()
+        if left_seconds <= 0:
             raise TimeoutError(f"{operation_id} has not ended")
-        await hub.wait_for_end(operation_id, min(left, _WAIT_SECONDS))
+        await hub.wait_for_end(operation_id, min(left_seconds, _WAIT_SECONDS))
     return document
 
 
@@ -409,8 +409,8 @@ def _wrong_operation_state(document: dict[str, Any], what: str) -> WrongOperatio
 async def commit(success: Success) -> Committed:
     """Commit a success, unless a later run of the key has overtaken its own. Idempotent.
 
-    It may be overtaken right after it was let through; then the fence in the transaction keeps its rows from
-    a handler's later ones (`attempt.commits`).
+    A later run may overtake it after the check: the fence in the transaction then refuses its rows, which
+    would replace those of the later run's handler (`attempt.commits`).
     """
     run_id = run_id_for(success.operation_id, success.life.run)
     try:
@@ -432,6 +432,6 @@ async def keep_failure(entry: Mapping[str, Any]) -> str:
             read `operation_id`, `unreadable` (the input) and `detail`.
     """
     if "unreadable" in entry:
-        given, detail = entry["unreadable"], entry["detail"]
-        return await keep_unreadable(entry["operation_id"], given, detail, clock.now())
+        raw_input, detail = entry["unreadable"], entry["detail"]
+        return await keep_unreadable(entry["operation_id"], raw_input, detail, clock.now())
     return await keep_operation(entry, clock.now())

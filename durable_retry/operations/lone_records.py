@@ -1,13 +1,13 @@
-"""Until when records of keys may answer without the histories of their operations.
+"""Until when a record of a key may have to answer because the history of its operation is gone.
 
-A submission looks for a record only while one may be without its history: else the instance answers. That
-is rare, since histories outlive the time of their keys, unless a run lasts for days, `ttl_seconds` is long,
-or the settings change.
+While the history is there, the instance answers for its key. A submission reads the record only while some
+record may have outlived its history. That is rare: histories outlive their keys, unless a run lasts for days,
+`ttl_seconds` is long, or the settings change.
 
 Table `Upkeep`: PK `records`   RK `alone`   `until`, `since`
 
-Every process reads the row again within five minutes. Upkeep writes it first, and lets a history go ten
-minutes later: by then every process looks.
+Every process reads the row again within five minutes. Upkeep writes it first, and purges a history ten
+minutes later: by then every process reads records.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ _KEYS: Final = {"PartitionKey": "records", "RowKey": "alone"}
 KNOWN_TO_ALL_AFTER: Final = timedelta(minutes=10)
 READ_EVERY_SECONDS: Final = 300.0
 KNOWN_SECONDS: Final = 480.0
-"""For how long what was read counts, where it cannot be read again."""
+"""How long a row that was read counts while it cannot be read again."""
 
 _FURTHER: Final = timedelta(days=1)
-"""What a write adds, so that a day's records cost one."""
+"""How much later than needed a write sets `until`, so that a day's records cost one write."""
 
 _AGAIN_SECONDS: Final = 10.0
-"""When a read that got no answer is followed by another."""
+"""The pause before another read after one that failed."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -72,9 +72,9 @@ _known: Final = LoopOwned(_Known)
 
 
 def may_answer_alone(now: datetime) -> bool:
-    """Whether a record may answer without its history; also while that is not known.
+    """Whether a record may answer without its history; True while that is not known.
 
-    Nobody waits for the row: it is read meanwhile, once in five minutes in which somebody asks.
+    The call does not wait for the row: it is read in the background, at most once in five minutes.
     """
     known, at = _known.get(), clock.monotonic_seconds()
     if at >= known.read_again:
@@ -87,14 +87,14 @@ async def _read(known: _Known, at: float) -> None:
     try:
         row = await tables.read(rounds.TABLE, *_KEYS.values())
         known.row = _NONE if row is None else _Alone.from_json(row)
-    except Exception as error:  # noqa: BLE001 - no submission fails for it: it looks for a record
+    except Exception as error:  # noqa: BLE001 - no submission fails for it: it reads the record
         _log.warning("it is not known whether records answer without histories: %s", type(error).__name__)
     else:
         known.read_again, known.counts_until = at + READ_EVERY_SECONDS, at + KNOWN_SECONDS
 
 
 async def let_answer_alone(until: datetime, now: datetime) -> bool:
-    """Let a record answer without its history until an instant; return whether every process looks for it."""
+    """Let a record answer without its history until an instant; return whether every process reads it now."""
     known = _known.get()
     if known.row.covers(until, now):
         return True

@@ -1,8 +1,8 @@
 """Operations as clients see them: the status document of one, previews of many.
 
 A document comes from the orchestration, or from the idempotency record once that is gone. Previews read
-the custom status only: inputs and outputs are the largest part of an instance. What takes the hub raises
-`TaskHubUnavailableError` where that does not answer.
+the custom status only: inputs and outputs are the largest part of an instance. Functions that take the hub
+raise `TaskHubUnavailableError` where it does not answer.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def dead_letter_of_failure(instance: Instance) -> dict[str, Any]:
 
 
 def failure_detail(instance: Instance) -> str:
-    """Return how an orchestration ended that did not complete, and the platform's text."""
+    """Return how an orchestration that did not complete ended, with the platform's text."""
     is_terminated = instance.runtime_status is OrchestrationStatus.TERMINATED
     ended, restarts = "was terminated" if is_terminated else "failed", restarts_of(instance)
     times = f" {restarts + 1} times" if restarts else ""
@@ -65,14 +65,14 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
     """Return an operation's status document, also after its history was purged; None when there is none.
 
     While the task hub has the history, the document has `request`, or `handler` and `input`, too. They are
-    read from the orchestration's input: kept with the record as well, each end would write them once more.
+    read from the orchestration's input: a copy in the record would be one more write at each end.
     """
     if not is_operation_id(operation_id):
         return None  # Batches, sagas and other orchestrations have ids of another form.
     instance = await hub.read_instance(operation_id)
     if instance is not None and instance.runtime_status not in ENDED_BADLY:
         return await with_parts(whole_document_of(instance))
-    # The record of such a one has its dead letter, once upkeep kept it.
+    # Once upkeep has stored the dead letter of an orchestration that ended badly, the record names it.
     document: Mapping[str, Any] | None = None if instance is None else whole_document_of(instance)
     try:
         record = await read_record(hub, operation_id)
@@ -94,9 +94,9 @@ async def has_ended(hub: TaskHub, operation_id: str) -> bool:
 
 
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document with all its waits, its result, and what features have beside it.
+    """Return a status document with all its waits, its result, and what features add.
 
-    Costs a row for an operation with a large result, and what features take.
+    Costs the read of a row for a large result, and what the features read.
     """
     whole = {**document, "result": await with_stored(document["result"])}
     if waits := waits_of(document):
@@ -140,7 +140,7 @@ def _unreadable_instance(instance: Instance, reason: str) -> dict[str, Any]:
         detail=f"The orchestration cannot be read: {reason}",
     )
     if instance.runtime_status is not OrchestrationStatus.COMPLETED:
-        # The input may be whole.
+        # The input may still be readable.
         document = read_or(lambda: running_document(operation_of(instance), None), lambda _: document)
     if instance.runtime_status in NOT_ENDED:
         document |= {"status": OperationState.PENDING.value, "dead_letter": None}
@@ -164,11 +164,11 @@ def restarts_of(instance: Instance) -> int:
 
 
 def is_started_anew(instance: Instance) -> bool:
-    """Whether upkeep starts an operation anew that ended badly: nothing of it can have been sent.
+    """Whether upkeep starts anew an operation that ended badly: only one that has sent nothing.
 
-    Its history shows no attempt; where that is not known, it may have made one. If the history of the turn
-    that asked for the first attempt was lost, and it ran again otherwise, the attempt has left its marker,
-    which the same run meets. What waited before its first attempt was seen, and stays ended.
+    Its history must be known and show no attempt. A turn that asked for the first attempt may have been lost
+    and have decided otherwise when it ran again: the new start has the same run, and finds the marker of that
+    attempt. An operation that waited before its first attempt was visible with that status, and stays ended.
     """
     was_seen = instance.custom_status is not None or "history" in instance.input
     was_tried = instance.asked_for is None or function_name(ATTEMPT) in instance.asked_for
@@ -184,7 +184,7 @@ def whole_document_of(instance: Instance) -> dict[str, Any]:
         operation = instance.input["operation"]
         content = content_of(operation, masking_of(operation["dependency"])) | _origin_of(operation)
     except CAUSES:
-        content = {}  # The input cannot be read, which the document says.
+        content = {}  # The document says that the input cannot be read.
     return document_of(instance) | content
 
 

@@ -19,14 +19,14 @@ def _check_trace_url(url: str) -> str:
     return url
 
 
-_OF_PACKAGE: Final = "package:"
+_PACKAGE_PREFIX: Final = "package:"
 
 
 def _version_of(text: str) -> str:
-    if not text.startswith(_OF_PACKAGE):
+    if not text.startswith(_PACKAGE_PREFIX):
         return text
     try:
-        return metadata.version(text.removeprefix(_OF_PACKAGE))
+        return metadata.version(text.removeprefix(_PACKAGE_PREFIX))
     except (metadata.PackageNotFoundError, ValueError):
         raise ValueError(f"must name a package that is installed, not {text!r}") from None
 
@@ -101,7 +101,7 @@ class RetentionSettings(SettingsGroup):
         """How long archived dead letters are kept; None for ever."""
         return span_of_days(self.dead_letter_retention_days)
 
-    @cached_property  # Each submission asks.
+    @cached_property  # It is read for each submission.
     def history_for(self) -> timedelta | None:
         """How long finished orchestrations and batches are kept, from their start; None for ever."""
         return span_of_days(self.history_retention_days)

@@ -135,8 +135,8 @@ def _seconds_of(text: object, name: str) -> float:
 
 def api_path(host_json: Path = APP_ROOT / HOST_JSON) -> str:
     """Return the path of the API: host.json's route prefix, then that of the registration."""
-    of_host = host_extension("http", "routePrefix", default="api", host_json=host_json)
-    prefixes = (str(of_host).strip("/"), _registration.route_prefix)
+    host_prefix = host_extension("http", "routePrefix", default="api", host_json=host_json)
+    prefixes = (str(host_prefix).strip("/"), _registration.route_prefix)
     return "".join(f"/{prefix}" for prefix in prefixes if prefix)
 
 
@@ -273,7 +273,7 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
             raise SettingsError((problem,)) from error
         shown, settings = shown_path(file), _settings_for(text)
         config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=shown)
-        if _settings_for is _settings_of_process:  # a placeholder names nothing that is there
+        if _settings_for is _settings_of_process:  # a placeholder of a test names no file
             refuse_config(list(_problems_here(config)), text, shown)
     return config
 
@@ -308,8 +308,8 @@ def has_dependencies() -> bool:
 
 
 def find_dependency(name: str) -> Dependency | None:
-    known = dependencies()
-    return known.dependencies.get(name) or known.earlier_names.get(name)
+    config = dependencies()
+    return config.dependencies.get(name) or config.earlier_names.get(name)
 
 
 def present_name(name: str) -> str:
@@ -332,8 +332,8 @@ def _handlers() -> Callable[[], Mapping[str, HandlerTarget]]:
 
 def limits_of(dependency: Dependency, handler: str | None) -> Dependency:
     """Return a dependency with the policy and the time limit that a handler has there, if there is one."""
-    known = None if handler is None else registered_handlers().get(handler)
-    return dependency if known is None else known.limits_at(dependency)
+    target = None if handler is None else registered_handlers().get(handler)
+    return dependency if target is None else target.limits_at(dependency)
 
 
 def targets() -> Targets:
@@ -367,7 +367,7 @@ def using(config: Config) -> Iterator[None]:
 
 
 def check_keys(dependency: Dependency, place: str, mistakes: Mistakes) -> None:
-    """Check what a dependency, as its handlers see it or not, has of features."""
+    """Check the keys of features in a dependency, or in what a handler makes of it."""
     with mistakes.gathered():
         for problem in unmet_keys(dependency, targets()) if dependency.of_features else ():
             mistakes.add(place, f"{problem.pointer}: {problem.detail}")

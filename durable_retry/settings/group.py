@@ -117,11 +117,11 @@ class SettingsGroup(BaseModel):
         try:
             group = cls.model_validate(cls.texts_in(environ))
         except ValidationError as error:
-            named = {each.name: each for each in cls.described()}
+            settings = {setting.name: setting for setting in cls.described()}
             problems = (
-                each
+                problem
                 for wrong in error.errors()
-                for each in _problems_of_setting(named[str(wrong["loc"][0])], wrong)
+                for problem in _problems_of_setting(settings[str(wrong["loc"][0])], wrong)
             )
             raise SettingsError((*problems, *across)) from None
         if across:
@@ -169,15 +169,15 @@ class SettingsGroup(BaseModel):
 
 
 def _setting_of_field(field: FieldInfo) -> Setting:
-    extra = field.json_schema_extra
-    more: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
+    schema = field.json_schema_extra
+    extra: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
     return Setting(
         name=str(field.alias),
         meaning=str(field.description),
         default=field.default,
-        unit=more.get("unit", ""),
-        secret=more.get("secret", False),
-        choices=tuple(more.get("choices", ())),
+        unit=extra.get("unit", ""),
+        secret=extra.get("secret", False),
+        choices=tuple(extra.get("choices", ())),
         is_whole=field.annotation is int,
         least=next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), None),
         most=next((rule.le for rule in field.metadata if hasattr(rule, "le")), None),

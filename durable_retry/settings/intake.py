@@ -19,7 +19,7 @@ from durable_retry.settings.mistakes import HOST_JSON
 _LAG: Final = LagThresholds()
 
 
-def _with_pointers() -> tuple[str, ...]:
+def _sources_with_pointers() -> tuple[str, ...]:
     """Return the sources whose messages `KEY_POINTERS` name."""
     return (QUEUE_SOURCE, *(name for name, source in sources().items() if source.has_pointers))
 
@@ -27,7 +27,7 @@ def _with_pointers() -> tuple[str, ...]:
 def _split_pointers(by_suffix: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Read the JSON pointers of each source, separated by commas; "" is the default of all sources."""
     pointers: dict[str, tuple[str, ...]] = {}
-    wrong, known = [], _with_pointers()
+    wrong, known = [], _sources_with_pointers()
     for suffix, text in by_suffix.items():
         source = suffix.lower().removeprefix("_")
         if source and source not in known:
@@ -140,7 +140,7 @@ class IntakeSettings(SettingsGroup):
 
     def pointers_for(self, source: str) -> tuple[str, ...]:
         """Return the key pointers of one source; empty when its own ids are the keys."""
-        if source not in _with_pointers():
+        if source not in _sources_with_pointers():
             return ()
         return self.key_pointers.get(source, self.key_pointers.get("", ()))
 

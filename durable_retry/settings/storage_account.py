@@ -163,7 +163,7 @@ def make_credential(
 
 
 credential_of: Final = cache(make_credential)
-"""Returns the credential of an identity that is shared by all who ask for it."""
+"""Returns the credential of an identity, which the process makes once."""
 
 
 def _mistake_in(connection_string: str) -> str | None:
@@ -190,15 +190,15 @@ def _mistake_in(connection_string: str) -> str | None:
 
 def _url_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
     urls = [StorageSettings.name_of(field) for field in ("blobs_url", "queues_url", "tables_url")]
-    given = [name for name in urls if name in settings]
-    if not given and _ACCOUNT not in settings:
+    present = [name for name in urls if name in settings]
+    if not present and _ACCOUNT not in settings:
         yield Problem(_ACCOUNT, "is missing: the name of the storage account")
-    for name in given:
+    for name in present:
         if not settings[name].lower().startswith("https://"):
             yield Problem(name, f"must begin with https://, not {settings[name]!r}")
-    if given and _ACCOUNT not in settings:
-        missing = (name for name in urls if name not in given)
-        yield from (Problem(name, f"is missing beside {given[0]}") for name in missing)
+    if present and _ACCOUNT not in settings:
+        missing = (name for name in urls if name not in present)
+        yield from (Problem(name, f"is missing beside {present[0]}") for name in missing)
 
 
 def _identity_problems(settings: Mapping[str, str]) -> Iterator[Problem]:

@@ -54,13 +54,13 @@ async def run_in_pool[T](action: Callable[[], T]) -> T:
             await free.acquire()
     except TimeoutError as error:
         raise ServiceRequestTimeoutError(f"{_THREADS} storage calls are under way") from error
-    return await asyncio.shield(_begun(action, free))
+    return await asyncio.shield(_begin_call(action, free))
 
 
-def _begun[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Future[T]:
-    # Apart from its caller, whose frame the error of the call holds: it would hold the call in turn.
+def _begin_call[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Future[T]:
+    # Not in `run_in_pool`: its frame, to which an error of the call refers, must not refer to the call.
     call = asyncio.get_running_loop().run_in_executor(_pool, _freed_at_error, action)
-    # Not before the thread is free: a caller may be cancelled while the call goes on.
+    # Released when the thread is free, not before: a caller may be cancelled while the call goes on.
     call.add_done_callback(lambda _: free.release())
     return call
 
@@ -68,7 +68,7 @@ def _begun[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Futur
 def _freed_at_error[T](action: Callable[[], T]) -> T:
     """Call an action; free what the SDK's frames hold when it fails.
 
-    They refer to the error that refers to them: the answer would wait for the garbage collector.
+    The error and the frames refer to each other: the response would stay until a garbage collection.
     """
     try:
         return action()
@@ -83,7 +83,7 @@ def _freed_at_error[T](action: Callable[[], T]) -> T:
 def items_of[T](paged: "ItemPaged[T]") -> Iterator[T]:
     """Iterate over what the SDK returns in pages, and free the last page at the end.
 
-    Its pages refer to themselves: megabytes would wait for the garbage collector, which counts objects.
+    Its pages refer to themselves: megabytes would stay until a garbage collection, which counts objects only.
     """
     pages = paged.by_page()
     try:

@@ -1,4 +1,4 @@
-"""Lists that many processes write at once: several partitions, since storage bounds what one takes a second.
+"""Lists that many processes write at once: in several partitions, since storage limits writes to each.
 
 A list `open` has the partitions `open`, `open-1`, `open-2` and `open-3`.
 """
@@ -36,15 +36,15 @@ async def merged_rows(
 ) -> MergedPage:
     """Return rows of several partitions in row-key order, at one request for each; see `rows_between`.
 
-    `limit` is of each partition; and of all, unless the page is not cut.
+    `limit` bounds the rows of each partition, and of the whole page where `is_cut`.
     """
     pages = await asyncio.gather(
         *(tables.rows_between(table, key, limit=limit, **which) for key in partition_keys)
     )
-    # Behind the end of a partition that has more the order is not complete.
+    # A partition with unread rows may have the next row: the order is complete up to its last row only.
     complete = min((page.cursor for page in pages if page.cursor is not None), default=None)
-    found = (row for page in pages for row in page.rows if complete is None or row["RowKey"] <= complete)
-    rows = sorted(found, key=itemgetter("RowKey"))[: limit if is_cut else None]
+    in_order = (row for page in pages for row in page.rows if complete is None or row["RowKey"] <= complete)
+    rows = sorted(in_order, key=itemgetter("RowKey"))[: limit if is_cut else None]
     last = str(rows[-1]["RowKey"]) if rows else ""
     unread = tuple(
         key

@@ -62,7 +62,7 @@ async def send_message(queue: str, text: str, *, hidden_seconds: int | None = No
         raise
 
 
-# XML 1.0 (section 2.2) has no place for them, so a queue that holds one can be read by nobody.
+# XML 1.0 (section 2.2) forbids these characters: nobody could read a queue with one of them.
 _NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -94,7 +94,7 @@ async def make(queue: str) -> bool:
     """Make a queue; False when there is one of this name."""
     if await exists(queue):
         return False
-    # The service answers alike where another process made it meanwhile.
+    # No error where another process made the queue meanwhile: the service gives the same answer.
     await run_in_pool(_queue_service().get_queue_client(queue).create_queue)
     return True
 
@@ -126,11 +126,11 @@ async def take_left(queue: str, deliveries: int) -> list[TakenMessage]:
 
 def _take_left(queue: str, deliveries: int) -> list[TakenMessage]:
     client = _queue_service().get_queue_client(queue)
-    # A look is no delivery: without one of them the others keep theirs.
+    # Peeking counts as no delivery: where none of them is due, receiving would count one for each message.
     seen = client.peek_messages(max_messages=_TAKEN_AT_ONCE)
     if all((message.dequeue_count or 0) < deliveries for message in seen):
         return []
-    # A list, as the iterator goes on receiving: it would meet again what is given back meanwhile.
+    # A list, since the iterator goes on receiving: it would get the messages that the loop gives back.
     pages = client.receive_messages(max_messages=_TAKEN_AT_ONCE, visibility_timeout=_TAKEN_SECONDS)
     received = list(items_of(pages))
     taken = []

@@ -1,4 +1,4 @@
-"""Walks over the operations' partitions of a table, and where upkeep that walks in rounds goes on.
+"""Walks over the partitions of a table, and the stored positions from which the next run of upkeep goes on.
 
 Table `Upkeep`: PK `place`   RK <name of the walk>
 """
@@ -28,7 +28,7 @@ async def partitions_after(
     partitions = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
     if len(rows) < limit:
         return partitions, ""
-    # The last partition may have more rows than were read; the next page repeats it, unless it fills this.
+    # The last partition may have unread rows; the next page repeats it, unless it fills this page alone.
     whole = partitions[:-1] or partitions
     return whole, whole[-1][0]
 
@@ -38,7 +38,7 @@ class Round:
     """The position of a walk that goes on with each run of upkeep."""
 
     after: str = ""  # the cursor of the next step; "" between two rounds
-    begun_at: str = ""  # when the round began, RFC 3339; "" where nobody asks
+    begun_at: str = ""  # when the round began, RFC 3339; "" where the walk does not use it
 
 
 async def read_round(name: str) -> Round:
@@ -60,14 +60,14 @@ async def pages_from_place[P](
     """Yield pages from where the last run stopped, until the end of the round or for so long; at least one.
 
     `read` takes a cursor and returns a page with the next cursor; None is before the first and after the
-    last. The place behind a page is stored before somebody looks at it: a page that takes all of the time
-    must not take the next run's as well.
+    last. The place behind a page is stored before the page is used: a page that takes all of a run's time
+    must not take that of the next run as well.
     """
     until, place = clock.monotonic_seconds() + seconds, (await read_round(name)).after
     while True:
-        begun, (page, following) = place, await read(place or None)
+        before, (page, following) = place, await read(place or None)
         place = following or ""
-        if place != begun:
+        if place != before:
             await write_round(name, Round(place))
         yield page
         if not place or clock.monotonic_seconds() >= until:

@@ -22,7 +22,7 @@ from urllib3.util import Retry
 
 
 def pooled_transport(connections: int) -> RequestsTransport:
-    """Return the client library's own transport, with so many connections kept: it keeps ten."""
+    """Return the client library's own transport, which keeps so many connections in place of ten."""
     session = Session()
     adapter = HTTPAdapter(
         pool_maxsize=connections, max_retries=Retry(total=False, redirect=False, raise_on_status=False)

@@ -34,7 +34,7 @@ type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 _MISSING_TABLE: Final = "TableNotFound"
 
 _WORD: Final = re.compile(r"\w+")
-"""Some calls of the client leave the service's name for an error in the message, undecoded."""
+"""Finds the service's error code in a message: some calls of the client do not decode it."""
 
 _MAX_PAGE_ROWS: Final = 1_000
 """Largest page that the service returns."""
@@ -50,14 +50,14 @@ REPLACE: Final = "replace"
 KEYS: Final = ("PartitionKey", "RowKey")
 """The properties that name a row."""
 
-_OF_CHANGES: Final = "azure.data.tables:TableTransactionError"
+_TRANSACTION_ERROR: Final = "azure.data.tables:TableTransactionError"
 
 TRIES: Final = 10
-"""How often a conditional change is tried: each try is lost only to another change that was made."""
+"""How often a conditional change is tried: a try fails only where another process made a change."""
 
 _MAY_PASS: Final = frozenset({401, 403, 404, 408, 409, 412, 429})
-"""What refuses a request and may pass: the account's trouble, too many requests, and changes of others. Any
-other 4xx is about a row, or the name of a table, that storage never takes."""
+"""Statuses of refusals that may pass: trouble of the account, too many requests, changes of others. Any other
+4xx is about a row, or the name of a table, that storage never takes."""
 
 
 async def insert_if_absent(table: str, row: Row) -> bool:
@@ -152,7 +152,7 @@ async def change_row[T](
                 is_ours = await replace_version(table, row, version.etag)
         except AzureError as error:
             failure = error
-            continue  # Only the answer may be lost, or be 503: then the rule meets its own change.
+            continue  # The change may be stored, and only its answer be lost or 503: then the rule gets it.
         failure = None
         if is_ours:
             return after
@@ -238,7 +238,7 @@ async def rows_after(
     before: str | None = None,
     only: Sequence[str] | None = None,
 ) -> list[Row]:
-    """Return rows of the partitions behind a given one, in key order.
+    """Return rows of the partitions behind that of a key, in key order.
 
     Both bounds are exclusive. `only` names the properties to return, the keys among them.
     """
@@ -265,14 +265,14 @@ async def _query(
 async def delete_rows(table: str, rows: Iterable[Row]) -> None:
     """Delete rows, those of one partition together; no error for those that do not exist."""
     keys = sorted((str(row["PartitionKey"]), str(row["RowKey"])) for row in rows)
-    for _, of_partition in groupby(keys, itemgetter(0)):
-        for some in batched(of_partition, MOST_CHANGES, strict=False):
-            deletions: list[Change] = [("delete", dict(zip(KEYS, names, strict=True))) for names in some]
-            # One of them that does not exist refuses them all.
-            if len(some) > 1 and await _transact_deletions(table, deletions):
+    for _, partition in groupby(keys, itemgetter(0)):
+        for batch in batched(partition, MOST_CHANGES, strict=False):
+            deletions: list[Change] = [("delete", dict(zip(KEYS, names, strict=True))) for names in batch]
+            # The transaction is refused where one of the rows does not exist.
+            if len(batch) > 1 and await _transact_deletions(table, deletions):
                 continue
-            for chosen in some:
-                await delete(table, *chosen)
+            for names in batch:
+                await delete(table, *names)
 
 
 async def _transact_deletions(table: str, changes: Sequence[Change]) -> bool:
@@ -287,10 +287,10 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
     try:
         await _run_on_table(table, lambda client: client.submit_transaction(changes))
     except HttpResponseError as error:
-        is_of_changes = isinstance(error, imported(_OF_CHANGES))
-        if is_of_changes and _error_code(error) == "EntityAlreadyExists":
+        is_of_transaction = isinstance(error, imported(_TRANSACTION_ERROR))
+        if is_of_transaction and _error_code(error) == "EntityAlreadyExists":
             return False
-        _raise_refusal(error, REFUSED_STATUSES if is_of_changes else ())
+        _raise_refusal(error, REFUSED_STATUSES if is_of_transaction else ())
         raise
     return True
 

@@ -27,9 +27,9 @@ def subscribe[F: Fact](kind: type[F], receive: Callable[[F], None]) -> None:
 
 
 def report(fact: Fact) -> None:
-    """Tell every subscriber of a fact; never raises, since a watcher must not undo what it watches."""
+    """Call every subscriber of a fact; never raises, since its failure must not stop what it watches."""
     for receive in _receivers.get(type(fact), ()):
         try:
             receive(fact)
-        except Exception:  # noqa: BLE001 - whatever a watcher has, the operation goes on
+        except Exception:  # noqa: BLE001 - the operation goes on without the subscriber
             _log.exception("%s could not be recorded", type(fact).__name__)

@@ -44,7 +44,7 @@ def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
 
 
 def meter() -> Meter:
-    """Return what makes the instruments; it is another one inside of `using`."""
+    """Return the present meter, which makes the instruments; `using` replaces it."""
     return _meter
 
 

@@ -4,7 +4,7 @@ Spans are created where the work is done and never in an orchestrator.
 
     caller ── submit ─┬─ attempt 1 ── GET          the parent in the `traceparent` sent downstream
                       ├─ attempt 2 ── GET
-                      └─ operation                 created when it has ended, by who records facts
+                      └─ operation                 created when it has ended, by the feature `recording`
 
 The host's own spans of the same trace are parents and children of ours; see
 docs/decisions/spans-without-an-orchestrator.md.
@@ -101,7 +101,7 @@ _NO_SPAN: Final = nullcontext(INVALID_SPAN)
 
 
 def tracer() -> Tracer:
-    """Return what makes the spans; it is another one inside of `using`."""
+    """Return the present tracer, which makes the spans; `using` replaces it."""
     return _tracer
 
 
@@ -136,8 +136,8 @@ def _submission_span(operation: OperationInput) -> Iterator[tuple[Span, Operatio
         SpanKind.PRODUCER,
         fields_of(operation, {SOURCE: operation.source}),
     ) as span:
-        place = None if span is INVALID_SPAN else current_context()
-        yield span, operation if place == operation.trace else replace(operation, trace=place)
+        context = None if span is INVALID_SPAN else current_context()
+        yield span, operation if context == operation.trace else replace(operation, trace=context)
 
 
 def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Span]:
@@ -236,7 +236,7 @@ def _span_under(
 
 
 def nobody_traces() -> bool:
-    """Whether neither the SDK is there nor a span that a trace passes through: then spans only cost time."""
+    """Whether there is neither the SDK nor a current span: then a new span would only cost time."""
     if _tracer is not _PROCESS_TRACER or (get_current() and trace.get_current_span() is not INVALID_SPAN):
         return False
     return isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
@@ -249,6 +249,6 @@ def mark_failed(span: Span, error_type: str, description: str | None = None) -> 
 
 
 def otel_context(parent: TraceContext | None) -> Context:
-    """Return a trace context as the API of OpenTelemetry has it; None is that of no trace."""
+    """Return a trace context in the form of OpenTelemetry's API; None gives an empty one."""
     carrier = {} if parent is None else parent.to_json()
     return _PROPAGATOR.extract(carrier, Context())

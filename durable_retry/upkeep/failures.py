@@ -1,23 +1,23 @@
 """Orchestrations of this engine that failed or were terminated; the timer `watch` looks once a minute.
 
-It sees those that have not ended in the same pages, which features look at: `Plugin.look`.
+The pages that it reads also have those that have not ended. Features look at these: `Plugin.look`.
 
     an operation, before its first attempt   started anew, `MOST_RESTARTS` times
     an operation                             dead letter --> its key completed, its end reported
-                                             --> history purged, when that is seen
+                                             --> history purged, once a run finds the key completed
     a batch, a saga or a release             started anew where its history began, as often: what was done
                                              since is repeated without effect; in the end a dead letter
     a bulk action                            the same when it failed; a dead letter when it was terminated
 
-Timers start outboxes and retention anew, and a call by an orchestration of the app fails there.
+Timers start outboxes and retention anew. A call fails in the orchestration of the app that made it.
 
 An orchestrator ends in a dead letter whatever happens inside it. It fails where it cannot run: a history that
 does not fit the code, a limit of the platform. Then nobody would see the operation again. A person may
-terminate an orchestration through the platform, and with it what was accepted. A bulk action that a person
-terminated does not go on: it would send again what was to be stopped, and what it has left is still open.
+terminate an orchestration through the platform: the accepted operation would be lost. A bulk action that a
+person terminated does not go on: it would send again what was to be stopped, and the rest is still open.
 
-A purge by id does not look at the instance. Between the look before it and the purge, a person may replay the
-dead letter with which the operation ended: that run would be erased after it was answered with 202.
+A purge by id does not check the instance. Between our check and the purge, a person may replay the
+operation's dead letter: the purge erases that run, which was answered with 202, and we start it again.
 """
 
 import json
@@ -84,7 +84,7 @@ async def purge_operation(
     completed_before: datetime | None = None,
     dead_letter_id: str | None = None,
 ) -> bool:
-    """Purge the history of an operation that has ended, and start a replay again that went with it.
+    """Purge the history of an operation that has ended, and start again a replay that was purged with it.
 
     Args:
         instance: As it was read just before.
@@ -106,13 +106,13 @@ async def purge_operation(
 RUN_SECONDS: Final = 20.0
 """How long one run looks; in a large task hub the next run goes on from there."""
 
-# What is not started anew stays in the task hub for days. By then it has its dead letter.
+# An orchestration that is not started anew stays in the task hub for days. By then it has its dead letter.
 _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
 
 _AT_ONCE: Final = 16
 
 _MOST_MOVED: Final = 500
-"""So many that stand still are nudged in one run, by whole pages; the next run goes on there."""
+"""A run ends after the page with which it has nudged so many that stand still; the next run goes on there."""
 
 _SEEN: Final = ENDED_BADLY | {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
 
@@ -134,29 +134,29 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     """Look for orchestrations that failed, were terminated or stand still, and do what follows.
 
     Returns:
-        How often what was done: a `Recovery`, or what a feature's look says.
+        How often each thing was done: a `Recovery`, or a text of a feature's look.
 
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
     done, errors = Counter[str](), list[Exception]()
     looks = [imported(feature.look)(hub, now) for feature in features() if feature.look]
-    look = partial(_recover_instance, hub, now, looks)
+    recover_one = partial(_recover_instance, hub, now, looks)
     # Operations first: they are most of what is there.
-    watched = (each for each in orchestrations().values() if each.is_watched)
-    looked_for = (each for each in watched if not (each.is_idle and imported(each.is_idle)(hub, now)))
-    prefixes = tuple(dict.fromkeys(each.prefix for each in looked_for))
+    watched = (kind for kind in orchestrations().values() if kind.is_watched)
+    looked_for = (kind for kind in watched if not (kind.is_idle and imported(kind.is_idle)(hub, now)))
+    prefixes = tuple(dict.fromkeys(kind.prefix for kind in looked_for))
     read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), prefixes)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
-        recovered, failed = await settle_all(look, instances, _AT_ONCE)
+        recovered, failed = await settle_all(recover_one, instances, _AT_ONCE)
         done.update(recovered)
         errors += failed
-        if done.total() - sum(done[each] for each in Recovery) >= _MOST_MOVED:
-            break  # The app has more to do than it can: nudging everybody would be work on top.
+        if done.total() - sum(done[recovery] for recovery in Recovery) >= _MOST_MOVED:
+            break  # The app has more to do than it can: nudging all of them would be work on top.
         if kept := recovered.count(Recovery.DEAD_LETTER):
             _log.error("%d orchestrations that ended badly: dead letters", kept)
-    for each in looks:
-        await each.end()
+    for look in looks:
+        await look.end()
     raise_first(errors)
     return done
 
@@ -165,7 +165,7 @@ async def _recover_instance(
     hub: TaskHub, now: datetime, looks: Sequence[Any], state: pb.OrchestrationState
 ) -> str:
     # An error of one instance must not stop the others.
-    name = next((each for each in watched_names() if state.name == function_name(each)), None)
+    name = next((name for name in watched_names() if state.name == function_name(name)), None)
     try:
         if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
             for look in looks if name is not None else ():
@@ -194,21 +194,21 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
     if record is not None and record.run >= kept.completion.run:
         if not await let_answer_alone(record.expires_at, now):
             return Recovery.NONE
-        # Without its history, retention may not find it.
+        # Retention finds records by their histories: this one must expire by itself.
         await expire_record(hub, instance.instance_id, max(now, record.expires_at))
         await purge_operation(hub, instance, dead_letter_id=kept.dead_letter_id)
         return Recovery.PURGED
-    # Also of a key that was generated: the history goes, and the record shows the end.
+    # Generated keys get a record here, too: the history will be purged, and the record shows the end.
     await complete_record(hub, instance.instance_id, kept.completion)
     await _report_end(hub, instance, kept.completion)
     return Recovery.DEAD_LETTER
 
 
 async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
-    # Its side effects keep their names.
-    given = instance.input | {"restarts": restarts_of(instance) + 1}
+    # With the same id, from which the names of its side effects are derived.
+    input_ = instance.input | {"restarts": restarts_of(instance) + 1}
     _log.warning("%s is started anew: %s", instance.instance_id, failure_detail(instance))
-    await hub.start_instance(name, instance.instance_id, given, again=True)
+    await hub.start_instance(name, instance.instance_id, input_, again=True)
     return Recovery.STARTED_ANEW
 
 
@@ -240,7 +240,7 @@ def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
 
 
 def completion_of_ended(instance: Instance) -> KeyCompletion | None:
-    """Return what completes the record of a caller's key; None of others, and before its operation's end."""
+    """Return what completes the record of a caller's key; None for a generated key, and before the end."""
     if instance.runtime_status is not OrchestrationStatus.COMPLETED or instance.output is None:
         return None
     if written_operation(instance.input).get("key_is_generated") is True:
@@ -275,13 +275,13 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     except CAUSES:
         detail, at = letter["detail"], instance.created_at
         dead_letter_id = await keep_unreadable(instance.instance_id, instance.input, detail, at)
-        unread = unreadable_document(
+        document = unreadable_document(
             instance.instance_id, instance.input, at, dead_letter_id=dead_letter_id, detail=detail
         )
-        return KeptFailure(dead_letter_id, unreadable_completion(instance.input, unread, at))
+        return KeptFailure(dead_letter_id, unreadable_completion(instance.input, document, at))
     operation = replace(operation, steps_run=document.get(STEPS_RUN), acted_before=True)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
-    del entry["id"]  # It is made of the entry.
+    del entry["id"]  # `keep_operation` derives it from the entry.
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": letter | {"id": dead_letter_id}}
     return KeptFailure(dead_letter_id, operation.completion(ended, now))

@@ -72,7 +72,7 @@ async def _look_at_health(hub: TaskHub) -> Health:
 
 
 async def _credentials_part(hub: TaskHub) -> HealthPart:
-    # A customer's credential, which only a limit key's circuit shows, is no matter of the app's.
+    # Only the app's own credential counts: that of a customer is seen by the circuit of its limit key.
     refusing: tuple[str, ...] = ()
     refusing = await seen_lately(hub, partial(refusing_dependencies, hub), refusing)
     if not refusing:
@@ -105,6 +105,6 @@ async def seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], no
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 return await look()
         except (TaskHubUnavailableError, AzureError, TimeoutError):
-            return nothing  # The parts before say what does not answer.
+            return nothing  # The parts `task_hub` and `storage` show what does not answer.
 
     return await shared((look.func, hub), seen, seconds=_KNOWN_FOR_SECONDS, factor=0)

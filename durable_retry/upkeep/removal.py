@@ -1,6 +1,6 @@
 """How features remove what is past its time: steps of a removal, and what many removals need.
 
-A `Kind` says how one kind is removed; whoever removes them repeats its steps.
+A `Kind` says how one kind is removed; the feature `retention` repeats its steps.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from durable_retry.storage import rounds, tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a step removes: what of one part was made, or ended, before an instant."""
+    """The arguments of a step, which removes what was made, or ended, before an instant."""
 
     hub: TaskHub
     now: datetime
@@ -42,7 +42,7 @@ type _Steps = Callable[[str, Past], AsyncGenerator[int]]
 
 
 def from_the_begin(remove: Removal) -> _Steps:
-    """Return the steps of a removal that finds the first that is past its time at once."""
+    """Return the steps of a removal that lists what is past its time, and nothing else."""
 
     async def steps(_name: str, past: Past) -> AsyncGenerator[int]:
         while True:
@@ -105,7 +105,7 @@ MARKERS_KEPT: Final = timedelta(days=1)
 """Far longer than any execution of an attempt can be delayed: a marker must outlive all of them."""
 
 BOUNDS: Final = ("", "op-b~", "op-j~", "op-r~", None)
-"""Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z."""
+"""The bounds of shards by ids of operations, in base32: each has eight of the letters 2 to 7 and a to z."""
 
 
 type RowsOfPartition = tuple[str, list[tables.Row]]
@@ -118,7 +118,7 @@ async def remove_in_partitions(
     most: int,
     remove: Callable[[RowsOfPartition], Awaitable[int]],
 ) -> tuple[int, str]:
-    """Remove what is old of the next partitions of a table, each of an operation; most rows are read."""
+    """Remove what is old from the next partitions of a table, one for each operation; reads `most` rows."""
     after, before = past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
     names = (*tables.KEYS, *only)
     partitions, following = await rounds.partitions_after(table, after, limit=most, only=names, before=before)
@@ -135,19 +135,19 @@ _MORE: Final = "more"
 
 
 def drained(handled: int, most: int) -> tuple[int, str]:
-    """Return what a step returns that takes so many at most from a list, and leaves none behind it."""
+    """Return the result of a step that removes the first entries of a list: a full step has a next one."""
     return handled, "" if handled < most else _MORE
 
 
 async def remove_of_list(
     past: Past, table: str, name: str, is_over: Callable[[str], Awaitable[bool]]
 ) -> tuple[int, str]:
-    """Delete the entries of a list by time for what is over, and the rows that are kept of it.
+    """Delete the entries of a list by time that are over, and the rows of their ids.
 
     The entry is deleted last: the next round repeats what a crash interrupted.
 
     Args:
-        table: Has the list, with its name as partition, and the rows, with the id in the entry as theirs.
+        table: Has the list in the partition `name`, and the rows in the partition of the entry's id.
     """
 
     async def remove(row: tables.Row) -> int:

@@ -1,4 +1,4 @@
-"""Maintenance: finish what crashes interrupted, and do what plugs in has for each round."""
+"""Maintenance: finish what crashes interrupted, and run the steps of plugins for each round."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,18 +31,18 @@ MAINTENANCE_EVERY: Final = timedelta(minutes=5)
 
 
 async def run_maintenance(hub: TaskHub, now: datetime) -> None:
-    """Finish what crashes interrupted, then do what plugs in has for each round."""
-    steps_: list[Callable[[], Awaitable[object]]] = [
+    """Finish what crashes interrupted, then run the steps of plugins for each round."""
+    steps: list[Callable[[], Awaitable[object]]] = [
         partial(finish_left_over, hub, now),
         *(partial(deferred(step), hub, now) for plugin in plugins() for step in plugin.each_round),
     ]
-    await run_each(rotated(steps_, now, MAINTENANCE_EVERY))
+    await run_each(rotated(steps, now, MAINTENANCE_EVERY))
 
 
 def rotated[T](steps: Sequence[T], now: datetime, every: timedelta) -> Sequence[T]:
-    """Return steps so that each run begins one later than the run before it, which was so long ago.
+    """Return steps rotated by one from run to run, where a run begins so often.
 
-    The last are reached also when `functionTimeout` cuts every run short.
+    So the last steps are reached even when `functionTimeout` cuts every run short.
     """
     first = int(now.timestamp() / every.total_seconds()) % len(steps)
     return [*steps[first:], *steps[:first]]

@@ -29,7 +29,7 @@ _RECOVER_SECONDS: Final = 60.0
 
 @blueprint.upkeep_timer("15 * * * * *")
 async def watch(hub: TaskHub) -> None:
-    """Every minute: follow up orchestrations that failed, then do what plugs in has for each minute."""
+    """Every minute: follow up orchestrations that failed, then run the steps of plugins for each minute."""
     try:
         async with asyncio.timeout(_RECOVER_SECONDS):
             await recover(hub, clock.now())
@@ -41,6 +41,6 @@ async def watch(hub: TaskHub) -> None:
 
 @blueprint.upkeep_timer("45 */5 * * * *")
 async def maintenance(hub: TaskHub) -> None:
-    """Every five minutes: finish what a crash cut off, then do what plugs in has for each round."""
+    """Every five minutes: finish what a crash interrupted, then run the steps of plugins for each round."""
     queue = [keep_left_poison] if registration().wants(QUEUE_SOURCE) else []
     await run_each([*queue, partial(run_maintenance, hub, clock.now())])

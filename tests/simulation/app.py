@@ -373,7 +373,7 @@ class App:
                 # Longer than the context here takes timers; nobody looks at a stop for as long.
                 patch.object(bulk_orchestration, "RESUMABLE_FOR", timedelta(days=1)),
                 patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
-                patch.object(counts, "_kept", OwnedByWorkers(counts._Kept)),
+                patch.object(counts, "_last_count", OwnedByWorkers(counts._LastCount)),
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),

@@ -1,4 +1,4 @@
-"""Private authorities: whose certificates a dependency may show beside those of the public ones."""
+"""Private certificate authorities, which a dependency's certificate may come from beside the public ones."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many limit keys a caller uses: each has its turn, so random ones would go before everybody else."""
+"""Bounds the limit keys of a caller: keys take turns, so a caller of random keys would take most turns."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ class LimitKeysOfCallers:
     """The limit keys of the submissions over HTTP of the last minute, in this process."""
 
     most: int  # of one caller; 0 means no limit
-    # By caller, who came last at the end; of each the key that was used last.
+    # By caller, the latest at the end: its keys with their last use, the latest at the end, too.
     _used: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def note(self, caller: str, limit_key: str, now: datetime) -> None:

@@ -37,7 +37,7 @@ _MAX_NAME_CHARS: Final = 200
 
 @cache
 def caller_reader() -> ReadCaller | None:
-    """Return what tells who sends a request, by this process's settings, which are read once.
+    """Return the function that finds out who sends a request, by this process's settings, read once.
 
     It is None where they say nothing about any caller.
     """
@@ -52,7 +52,7 @@ def read_caller(
     """Return who sent a request with a function key; UnauthorizedError where the key is nobody's."""
     person = _signed_in_person(request, settings)
     by_key = _caller_by_key(settings, key, is_person=person is not None)
-    # A person with a key that only reads does not change anything either.
+    # A person who sends a reader's key may not change anything either.
     role = by_key.role if person is None else role_within(person.role, by_key.role)
     return known_caller((person or by_key).known_name, role, limit_keys)
 
@@ -63,7 +63,7 @@ def known_caller(name: str | None, role: Role, limit_keys: LimitKeysOfCallers) -
 
 
 def role_within(role: Role, other: Role) -> Role:
-    """Return what somebody may do who needs both roles; a caller and a reader have nothing in common."""
+    """Return the role that allows what both roles allow; a caller and a reader have nothing in common."""
     if Role.OPERATOR in {role, other}:
         return role if other is Role.OPERATOR else other
     return role if role is other else Role.NONE

@@ -113,11 +113,11 @@ async def _check_epoch(circuit: CircuitEntity, epoch: int | None) -> None:
 
 
 async def reset_limiter(hub: TaskHub, dependency: str) -> None:
-    """Signal that nobody waits any more, and that no turn is reserved."""
+    """Signal the limiter to forget who waits and which turns are reserved."""
     await hub.signal_entity(limiter_id(dependency), RESET, {})
 
 
 async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> None:
-    """Start what sends the manual control until it took effect, and then wakes waiting operations."""
-    given = {"dependency": dependency, "hand": action.to_json()}
-    await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
+    """Start the orchestration that sends the manual control until it takes effect, and wakes what waits."""
+    input_ = {"dependency": dependency, "hand": action.to_json()}
+    await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", input_, again=False)

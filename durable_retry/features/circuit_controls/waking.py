@@ -31,9 +31,9 @@ async def waiting_page(
 ) -> WaitingPage:
     """Read one page of running instances and select those that wait for a circuit.
 
-    First the operations, then what calls dependencies besides, and shows which hold it. Those
-    whose present wait began at `since_before` or later are left out. With a limit key only operations that
-    have it, and all others; without one all, since a hold by hand counts for all keys.
+    Operations come first, then other orchestrations that call dependencies and show which hold them. A wait
+    that began at `since_before` or later is left out. With a limit key, operations with another one are left
+    out, too; without one none is, since a manual hold counts for all keys.
     """
     instances, following = await calling_page(hub, position)
     waiting = (
@@ -54,7 +54,7 @@ async def wake_some(
     """Wake operations on the next pages that wait for a circuit; waking one twice is harmless.
 
     Args:
-        changed_at: Since when every worker sees its change.
+        changed_at: From when on every worker sees its change.
         position: Where the step before ended; None for the first.
         limit_key: Only operations that have it; None for all.
 
@@ -74,7 +74,7 @@ async def wake_some(
 def _instance_waits(
     instance: OrchestrationState, dependency: str, since_before: datetime, limit_key: str | None
 ) -> bool:
-    # The others do not show the keys of their calls: one more asks its circuit, and waits again.
+    # Other orchestrations do not show limit keys: one that is woken in vain waits again.
     if limit_key is not None and instance.instanceId.startswith(ID_PREFIX):
         status = json_object(instance.customStatus.value) or {}
         if status.get("limit_key") != limit_key:

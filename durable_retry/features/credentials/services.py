@@ -31,21 +31,21 @@ from durable_retry.settings.storage_account import ManagedIdentity, make_credent
 from durable_retry.storage.clients import run_in_pool
 
 _LIMIT_BYTES: Final = 64 * 1024
-_SECONDS_UNSAID: Final = 300.0
-"""The life of a token whose service does not say it; a longer one ends by a 401."""
+_ASSUMED_SECONDS: Final = 300.0
+"""The assumed life of a token whose service does not say it; where that is too long, a 401 ends it."""
 _UNKNOWN_CLIENT: Final = frozenset({400, 401})
-_LATER: Final = frozenset({Category.TRANSIENT, Category.THROTTLED})
+_TEMPORARY: Final = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
 
 class _Answer(BaseModel):
     """What a token service answers (RFC 6749, section 5.1)."""
 
     access_token: Annotated[str, Field(pattern=r"^[\x21-\x7e]+$")]
-    expires_in: Annotated[float, Field(ge=0, allow_inf_nan=False)] = _SECONDS_UNSAID
+    expires_in: Annotated[float, Field(ge=0, allow_inf_nan=False)] = _ASSUMED_SECONDS
 
 
 class _Refusal(BaseModel):
-    """The same, section 5.2."""
+    """What a token service answers with an error (section 5.2)."""
 
     error: Annotated[str, Field(pattern=r"^[A-Za-z_]{1,60}$")]
 
@@ -55,8 +55,8 @@ class TokenService:
     """A token service of OAuth.
 
     Attributes:
-        service: Itself, as what is called.
-        seconds: What it has for an answer.
+        service: The service as a dependency, to which requests are sent.
+        seconds: How long it may take to answer.
         in_body: Whether it takes the client's secret in the body: some take it there alone, although by RFC
             6749 (2.3.1) all take it in the header.
     """
@@ -73,23 +73,23 @@ class TokenService:
             CredentialRefusedError: The service does not take the client, its secret or the scope.
             SignInError: It cannot give one at present.
         """
-        fetched_at, answer = clock.monotonic_seconds(), await self._asked()
+        fetched_at, answer = clock.monotonic_seconds(), await self._request_token()
         if answer.status_code in _UNKNOWN_CLIENT:
             self.in_body = not self.in_body
-            fetched_at, answer = clock.monotonic_seconds(), await self._asked()
+            fetched_at, answer = clock.monotonic_seconds(), await self._request_token()
         category = classify_status(answer.status_code)
         if category is not None:
             says = outcome_text(answer.status_code, _error_in(answer.body))
-            error = SignInError if category in _LATER else CredentialRefusedError
+            error = SignInError if category in _TEMPORARY else CredentialRefusedError
             raise error(f"the {self.service.name} {failing_text(says)}")
         try:
-            given = _Answer.model_validate_json(answer.body)
+            token = _Answer.model_validate_json(answer.body)
         except ValidationError:
-            # `from None`: the cause shows what was answered.
+            # `from None`: the cause would show the answer.
             raise SignInError(f"the {self.service.name} answers without a token") from None
-        return bearer(given.access_token, given.expires_in, fetched_at)
+        return bearer(token.access_token, token.expires_in, fetched_at)
 
-    async def _asked(self) -> BoundedResponse:
+    async def _request_token(self) -> BoundedResponse:
         form = {"grant_type": "client_credentials"}
         if self.oauth.scope:
             form["scope"] = self.oauth.scope
@@ -132,7 +132,7 @@ async def fetch_by_identity(scope: str, client_id: str, seconds: float) -> Token
     now, fetched_at = clock.now().timestamp(), clock.monotonic_seconds()
 
     def get_token() -> tuple[str, float]:
-        # A new credential: one that is kept answers from a cache of its own, also with what was refused.
+        # A new credential: an old one has a cache, from which it would return a token that was refused.
         with make_credential(identity) as credential:
             token = credential.get_token(scope)
         return token.token, token.expires_on - now

@@ -1,6 +1,6 @@
 """The token of one dependency: fetched when a request needs it, before it ends, and when it is refused.
 
-All who need one at the same time wait for the same fetch, which goes on when one of them is cut off.
+Requests that need one at the same time wait for the same fetch, which goes on when one of them is cancelled.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ _EARLY_SHARE: Final = 0.25
 """A new one is fetched so long before the end, or in the last quarter of a short life."""
 
 _REST_SECONDS: Final = 1.0
-"""A failure answers for so long to all who ask."""
+"""How long a failed fetch is not repeated: its error is raised to every request meanwhile."""
 
 _NEXT_TRY_SECONDS: Final = 10.0
-"""Between two fetches while a token is still good, and between two that refusals ask for: a new token may be
-refused as well, for what it is."""
+"""The pause between two fetches while a token is still good, and between two after refusals: a new token may
+be refused for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Token:
     """A token, with instants of the monotonic clock.
 
     Attributes:
-        value: Of the header that it is sent in.
+        value: The value of the header in which it is sent.
         fresh_until: When the next one is fetched.
         ends_at: When it is good no more.
     """
@@ -70,9 +70,9 @@ class Tokens:
         if token is not None and now < token.fresh_until:
             return token
         if token is None or now >= token.ends_at:
-            return await self._fetched()
+            return await self._await_fetch()
         self._token = replace(token, fresh_until=now + _NEXT_TRY_SECONDS)
-        self._begun()
+        self._fetch_task()
         return token
 
     async def after_refusal(self, refused: Token) -> Token | None:
@@ -94,18 +94,18 @@ class Tokens:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    async def _fetched(self) -> Token:
+    async def _await_fetch(self) -> Token:
         try:
-            # Shielded: who is cut off must not end it for the others.
-            return await asyncio.shield(self._begun())
+            # Shielded: a request that is cancelled must not end it for the others.
+            return await asyncio.shield(self._fetch_task())
         except SignInError as error:
-            raise type(error)(str(error)) from None  # an error of its own for each who waits
+            raise type(error)(str(error)) from None  # each waiting request raises an error of its own
 
-    def _begun(self) -> asyncio.Task[Token]:
+    def _fetch_task(self) -> asyncio.Task[Token]:
         fetching = self._fetching
         if fetching is None or (fetching.done() and clock.monotonic_seconds() >= self._rests_until):
             fetching = self._fetching = asyncio.create_task(self._fetch_and_keep())
-            # Nobody may wait for it: asyncio would log that its error was never retrieved.
+            # No request may be waiting: asyncio would log that the error was never retrieved.
             fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
         return fetching
 

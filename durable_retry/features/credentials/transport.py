@@ -19,7 +19,7 @@ from durable_retry.features.credentials.tokens import Token, Tokens
 from durable_retry.rules.config.dependency import Dependency
 
 _MOST_SECONDS: Final = 10.0
-"""The longest that an attempt waits for a token, where half of its time is more."""
+"""The longest that an attempt waits for a token, unless half of its time is less."""
 
 _UNAUTHORIZED: Final = 401
 
@@ -42,7 +42,7 @@ def _fetch_for(dependency: Dependency, keys: CredentialKeys) -> Callable[[], Awa
     if (oauth := auth.oauth) is None:
         return None
     name = f"token service of {dependency.name}"
-    # Other features say by which authorities it is trusted.
+    # Its keys of other features hold for the service, too, such as the authorities to trust.
     others = {feature: own for feature, own in dependency.of_features.items() if feature != "credentials"}
     service = Dependency(
         name=name, base_url=oauth.token_url, timeouts=dependency.timeouts, of_features=others
@@ -69,7 +69,7 @@ class SignedTransport(httpx.AsyncBaseTransport):
         Raises:
             SignInError: There is no token; what was sent, if anything was, had no effect.
         """
-        # Before it is sent: what streams its body cannot be sent again.
+        # Checked before sending: a body that is streamed cannot be sent again.
         is_repeatable = isinstance(request.stream, httpx.ByteStream)
         token = await self._tokens.current()
         response = await self._send(request, token)

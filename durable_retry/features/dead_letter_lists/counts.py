@@ -1,4 +1,4 @@
-"""Open dead letters in numbers, counted when somebody asks: the newest, at most so many."""
+"""Open dead letters in numbers, counted on request: the newest, at most so many."""
 
 import asyncio
 import json
@@ -22,10 +22,10 @@ from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.storage import contents, tables
 
 AT_ONCE: Final = 999
-"""With the row that shows that there are more, one request: they are counted anew for whoever asks."""
+"""One request to storage, with the row that shows that there are more: so many are counted each time."""
 
 MOST_COUNTED: Final = 10_000
-"""Eleven requests, which nobody waits for. A person does the same about more of them."""
+"""Eleven requests, made in the background. A person acts on more of them as on so many."""
 
 KEPT_SECONDS: Final = 30.0
 """For how long the count of more than `AT_ONCE` is kept before it is made again."""
@@ -50,8 +50,8 @@ class OpenCounts:
     """Open dead letters by kind; the kind of all is "".
 
     Attributes:
-        complete: Whether all were counted: not where there are more than `MOST_COUNTED`, nor while the others
-            than the newest are being counted.
+        complete: Whether all were counted; False where there are more than `MOST_COUNTED`, and while those
+            behind the newest `AT_ONCE` are being counted.
     """
 
     tallies: Mapping[str, Tally]
@@ -75,7 +75,7 @@ class OpenCounts:
     def summary(self, now: datetime) -> DeadLetterSummary:
         """Return them as people and alerts see them."""
 
-        def shown(kind: str) -> dict[str, OpenDeadLetters]:
+        def numbers_of(kind: str) -> dict[str, OpenDeadLetters]:
             return {
                 name or WITHOUT_DEPENDENCY: open_dead_letters(tally.count, tally.first_at, now)
                 for name, tally in sorted(self.of_kind(kind).items())
@@ -84,41 +84,41 @@ class OpenCounts:
         return DeadLetterSummary(
             **dict(open_dead_letters(self.open, self.oldest_at, now)),
             complete=self.complete,
-            by_reason=shown("reason"),
-            by_dependency=shown("dependency"),
+            by_reason=numbers_of("reason"),
+            by_dependency=numbers_of("dependency"),
         )
 
 
 @dataclass(slots=True)
-class _Kept:
+class _LastCount:
     counts: OpenCounts | None = None  # of more than `AT_ONCE`
     counted_at: float = 0.0
     counting: "asyncio.Task[None] | None" = None
 
 
-_kept: Final = LoopOwned(_Kept)
+_last_count: Final = LoopOwned(_LastCount)
 
 
 async def open_counts() -> OpenCounts:
-    """Return the numbers of open dead letters; those of a few at once, of more as they were last counted."""
-    kept = _kept.get()
-    seconds = clock.monotonic_seconds() - kept.counted_at
-    counts = kept.counts if seconds < FORGOTTEN_SECONDS else None
+    """Return the numbers of open dead letters: a few are counted now, more are shown as last counted."""
+    last = _last_count.get()
+    seconds = clock.monotonic_seconds() - last.counted_at
+    counts = last.counts if seconds < FORGOTTEN_SECONDS else None
     if counts is not None and seconds < KEPT_SECONDS:
         return counts
     if counts is None:
         counts = await _count(AT_ONCE)
         if counts.complete:
             return counts
-    if kept.counting is None or kept.counting.done():
-        kept.counting = asyncio.create_task(_count_all(kept))
+    if last.counting is None or last.counting.done():
+        last.counting = asyncio.create_task(_count_all(last))
     return counts
 
 
-async def _count_all(kept: _Kept) -> None:
+async def _count_all(last: _LastCount) -> None:
     counts = await _count(MOST_COUNTED)
     is_large = not counts.complete or counts.open > AT_ONCE
-    kept.counts, kept.counted_at = counts if is_large else None, clock.monotonic_seconds()
+    last.counts, last.counted_at = counts if is_large else None, clock.monotonic_seconds()
 
 
 async def read_summary(now: datetime) -> DeadLetterSummary:
@@ -127,7 +127,7 @@ async def read_summary(now: datetime) -> DeadLetterSummary:
 
 
 async def count_group(group: str) -> Tally | None:
-    """Return the open dead letters of a group, of however many others; None without any."""
+    """Return the open dead letters of a group, however many others there are; None without any."""
     page = await _open_rows(MOST_COUNTED, {"group": group})
     return _tallies(page.rows).get("")
 

@@ -41,15 +41,15 @@ async def list_dead_letters(
 ) -> DeadLetterPage:
     """Return dead letters that match a filter, the newest first.
 
-    A page that is shorter than the limit may have a cursor. Words that are the id of one give that one, at
-    once.
+    A page that is shorter than the limit may have a cursor. If the words are the id of a dead letter, the
+    page has only this one.
     """
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return DeadLetterPage([named] if _is_named(filter_, search, named) else [], None)
     records: list[KeptDeadLetter] = []
-    among: Sequence[str] = _statuses(filter_)
+    unread: Sequence[str] = _statuses(filter_)
     for _ in range(_ROUNDS):
-        ids, cursor, among = await _matching_ids(filter_, search, among, limit - len(records), cursor)
+        ids, cursor, unread = await _matching_ids(filter_, search, unread, limit - len(records), cursor)
         records += (
             record
             for record in await find_dead_letters(ids)
@@ -76,7 +76,7 @@ async def count_dead_letters(filter_: DeadLetterFilter, *, one_page: bool = Fals
     """Count dead letters that match a filter, 999 rows with each read.
 
     Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
-    among the newest 999 of each status only, which is one read each.
+    unread the newest 999 of each status only, which is one read each.
     """
     counts = await asyncio.gather(
         *(_count_in_list(filter_, status, one_page) for status in _statuses(filter_))
@@ -95,7 +95,7 @@ async def _count_in_list(filter_: DeadLetterFilter, status: Status, one_page: bo
 
 
 async def _matching_ids(
-    filter_: DeadLetterFilter, search: DeadLetterSearch, among: Sequence[str], limit: int, cursor: str | None
+    filter_: DeadLetterFilter, search: DeadLetterSearch, unread: Sequence[str], limit: int, cursor: str | None
 ) -> tuple[list[str], str | None, Sequence[str]]:
     """Read some lists once.
 
@@ -103,33 +103,33 @@ async def _matching_ids(
     """
     is_any = search == EVERY
     rows = limit if is_any and not filter_.columns else _MANY_ROWS
-    more = () if is_any else ("names", "reason")
-    which = _range_of(filter_, cursor, more)
-    page = await lists.merged_rows(TABLE, among, limit=rows, is_cut=False, **which)
-    at = {row["RowKey"].removeprefix(NEWEST_FIRST): row for row in page.rows}
+    columns = () if is_any else ("names", "reason")
+    which = _range_of(filter_, cursor, columns)
+    page = await lists.merged_rows(TABLE, unread, limit=rows, is_cut=False, **which)
+    by_position = {row["RowKey"].removeprefix(NEWEST_FIRST): row for row in page.rows}
     # By their positions: a dead letter that is being moved is in two lists.
     fitting = (
         position
-        for position, row in at.items()
+        for position, row in by_position.items()
         if filter_.may_match_names(row) and (is_any or search.may_match(id_at(position), row))
     )
     chosen = list(islice(fitting, limit))
     ids = [id_at(position) for position in chosen]
     # A full page continues behind its last entry, another one behind everything that was read.
-    if len(chosen) == limit and chosen[-1] != next(reversed(at)):
-        return ids, chosen[-1], among
+    if len(chosen) == limit and chosen[-1] != next(reversed(by_position)):
+        return ids, chosen[-1], unread
     return ids, None if page.cursor is None else page.cursor.removeprefix(NEWEST_FIRST), page.unread
 
 
-def _range_of(filter_: DeadLetterFilter, cursor: str | None, more: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what of the lists to read, of rows only what is needed: reading one costs by its properties."""
+def _range_of(filter_: DeadLetterFilter, cursor: str | None, columns: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the range of the lists to read, and the columns: a read costs by the properties it returns."""
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
     first = "" if filter_.created_before is None else newest_first(filter_.created_before) + AFTER_ALL
     last = AFTER_ALL if filter_.created_after is None else newest_first(filter_.created_after) + AFTER_ALL
     return {
         "after": NEWEST_FIRST + max(first, "" if cursor is None else cursor + "!"),
         "before": NEWEST_FIRST + last,
-        "only": sorted({"RowKey", *more, *filter_.columns}),
+        "only": sorted({"RowKey", *columns, *filter_.columns}),
         "where": filter_.facets,
     }
 

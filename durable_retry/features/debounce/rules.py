@@ -4,9 +4,9 @@
                |    |  |              |
     waits      A----B--C---------> C runs      D----------> D runs
 
-Each waits until nothing new has come for its `debounce_seconds`, and ends as cancelled when something has.
-What comes once the waiting one has begun is new. The entity `debounce`, one for each key and target, decides:
-an operation arrives when it begins to wait, and asks when the wait is over.
+A submission waits until no other has come for its `debounce_seconds`; if another comes, it ends as cancelled.
+One that comes after the waiting one has begun waits anew. The entity `debounce`, one for each key and target,
+decides: an operation arrives when it begins to wait, and asks when the wait is over.
 
     arrive(series, request)    it waits, in place of the one before, or was replaced before it came
     begin(series, request)     its wait is over: it begins, or was replaced meanwhile
@@ -55,9 +55,8 @@ def debounce_outcome(document: Mapping[str, Any]) -> DebounceOutcome | None:
 
 
 LONGEST_WAIT: Final = 10
-"""A series begins after so many times its `debounce_seconds` at the latest, unless it brings a maximum: a
-stream without a gap would put it off for ever. A gap that has not come in ten times the expected one is not
-about to come."""
+"""The latest of a series begins after so many times its `debounce_seconds` at the latest, unless it brings a
+maximum: a stream of submissions without a gap would put it off for ever."""
 
 OVERDUE: Final = timedelta(minutes=1)
 """An operation that has not begun so long after it was due was paused, or terminated by hand: what
@@ -143,15 +142,15 @@ _IN_ORDER: Final = "cannot stand beside order_key, or that of its source: those 
 
 
 def _problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    given = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
+    present = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
     for name in ("start_at", "delay_seconds"):
-        if given and document.get(name) is not None:
-            yield Problem(f"/{name}", f"cannot stand beside {given[0]}: one of them says when it begins")
-    if given and document.get("order_key") is not None:
-        yield Problem(f"/{given[0]}", _IN_ORDER)
-    if given == ["debounce_key"]:
+        if present and document.get(name) is not None:
+            yield Problem(f"/{name}", f"cannot stand beside {present[0]}: one of them says when it begins")
+    if present and document.get("order_key") is not None:
+        yield Problem(f"/{present[0]}", _IN_ORDER)
+    if present == ["debounce_key"]:
         yield Problem("/debounce_seconds", "is required beside debounce_key")
-    if given == ["debounce_seconds"]:
+    if present == ["debounce_seconds"]:
         yield Problem("/debounce_key", "is required beside debounce_seconds")
     most, seconds = document.get("debounce_max_seconds"), document.get("debounce_seconds")
     if most is not None and seconds is None:
@@ -236,7 +235,7 @@ def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, Deb
     is_overdue = series is not None and request.accepted_at > series.due_at + OVERDUE
     began_at = series.began_at if series is not None and waits and not is_overdue else request.accepted_at
     due_at = min(request.due_at, request.latest_in(began_at))
-    # One that comes before it has asked must not put it off any more.
+    # It begins now: one that comes before it has asked must not put it off any more.
     begins = due_at <= request.accepted_at
     joined = Series(
         operation_id=request.operation_id,

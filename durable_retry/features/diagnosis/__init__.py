@@ -8,7 +8,7 @@ from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
 PLUGIN: Final = Plugin(
     name="diagnosis",
     collections=(Collection("diagnoses/{*rest}", ("durable_retry.features.diagnosis.routes:routes",)),),
-    # It takes the time that somebody looks at.
+    # A person waits for its end: upkeep need not watch it.
     orchestrations=(Orchestration(name=DIAGNOSIS, prefix=f"{DIAGNOSIS}-", is_watched=False),),
     orchestrators=("diagnosis",),
     activities=(Activities(module="diagnosis", without_hub=(DIAGNOSE,)),),

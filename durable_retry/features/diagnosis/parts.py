@@ -1,7 +1,7 @@
 """A diagnosis, part by part, in the order in which an operation needs them.
 
-A host that drops messages leaves operations pending, without an error. Those parts that only an orchestration
-can try, it does (`orchestrators/diagnosis.py`); the app looks at the others when it is asked how far that is.
+A host that drops messages leaves operations pending, without an error. An orchestration tries the parts that
+only it can try (`orchestrators/diagnosis.py`); the app looks at the others when it is asked for the state.
 
     storage, queues, packages, of features     looked at when asked
     start, entity, timer, activity, index      reached by the orchestration; the last one writes a row

@@ -24,17 +24,17 @@ async def enqueue(submission: Submission, now: datetime) -> OperationInput:
 
 
 def message_of(submission: Submission) -> dict[str, Any]:
-    """Return the message that the queue's function names in the same way.
+    """Return the message, from which the queue's function derives the same name.
 
     A storage queue has no headers: a name that is no key and the trace context travel in an envelope.
     """
     envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
     body = dict(envelope.payload)
-    given = envelope.name
-    if given is None or name.scope == EXPLICIT_SCOPE:
-        body["key"], given = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
+    envelope_name = envelope.name
+    if envelope_name is None or name.scope == EXPLICIT_SCOPE:
+        body["key"], envelope_name = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
         if submission.trace is None:
             return body
-    attributes = {"specversion": "1.0", "id": given.id, "source": given.source, "type": "operation"}
+    attributes = {"specversion": "1.0", "id": envelope_name.id, "source": envelope_name.source}
     trace = {} if submission.trace is None else submission.trace.to_json()
-    return {**attributes, **trace, "data": body}
+    return {**attributes, "type": "operation", **trace, "data": body}

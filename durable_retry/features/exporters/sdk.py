@@ -88,26 +88,26 @@ def _otlp_exporter(signal: Signal) -> Any:
     """Make the exporter to an OTLP collector over HTTP; it reads `OTEL_EXPORTER_OTLP_...` itself."""
     from opentelemetry.exporter.otlp.proto.http import _log_exporter, metric_exporter, trace_exporter  # noqa: PLC0415 - see above
 
-    made = {
+    exporters = {
         Signal.TRACES: trace_exporter.OTLPSpanExporter,
         Signal.METRICS: metric_exporter.OTLPMetricExporter,
         Signal.LOGS: _log_exporter.OTLPLogExporter,
     }
-    return made[signal]()
+    return exporters[signal]()
 
 
 def _azure_monitor(signal: Signal, connection: str) -> Any:
     """Make the exporter to Application Insights.
 
-    How to authenticate, it reads from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
+    It reads how to authenticate from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
     """
     from azure.monitor.opentelemetry import exporter  # noqa: PLC0415 - see above
 
     # Each request is logged at info level: a line that would be sent as well.
     logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
-    made = {
+    exporters = {
         Signal.TRACES: exporter.AzureMonitorTraceExporter,
         Signal.METRICS: exporter.AzureMonitorMetricExporter,
         Signal.LOGS: exporter.AzureMonitorLogExporter,
     }
-    return made[signal](connection_string=connection)
+    return exporters[signal](connection_string=connection)

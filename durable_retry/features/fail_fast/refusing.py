@@ -11,13 +11,13 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency
 
 _ANSWERED: Final = frozenset({"http", "app", "call"})
-"""Sources in which somebody waits for the answer; a message, a batch or a schedule has nobody to refuse."""
+"""Sources whose caller waits for the answer; a message, a batch or a schedule has no such caller."""
 
 
 async def refuse_while_open(hub: TaskHub, operation: OperationInput) -> None:
     """Refuse an operation that begins at once, by this worker's copy of the circuit.
 
-    A pause that the dependency asked for is no open circuit. A key that was used before answers all the same.
+    A pause that the dependency asked for is no open circuit. A key that was used before gets its answer.
 
     Raises:
         CircuitOpenError: The circuit lets no call through.

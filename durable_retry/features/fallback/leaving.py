@@ -1,4 +1,4 @@
-"""What an operation asks before it goes to another dependency: whether, and where to."""
+"""Decides whether an operation leaves its dependency, and where it goes on."""
 
 from datetime import datetime
 
@@ -24,7 +24,7 @@ async def leave_dependency(hub: TaskHub, asked: LeaveCall) -> Departure:
         return Departure()
     departure = await _destination(hub, operation, route)
     if was_left:
-        # Nothing was sent, and nothing will be in that stay: another one at the same place is as good.
+        # Nothing was sent or will be sent in the stay that was left, so a new stay here is safe.
         return Departure(to=operation.dependency) if departure.to is None else departure
     if departure.to is None or await stay.leave():
         return departure
@@ -32,7 +32,7 @@ async def leave_dependency(hub: TaskHub, asked: LeaveCall) -> Departure:
 
 
 async def _is_held(hub: TaskHub, operation: OperationInput, route: Route) -> bool:
-    """Whether the circuit of its dependency holds an operation; at a fallback also a pause does."""
+    """Whether the circuit of its dependency holds an operation; at a fallback a pause counts, too."""
     dependency = find_dependency(operation.dependency)
     if dependency is None:
         return False
@@ -42,7 +42,7 @@ async def _is_held(hub: TaskHub, operation: OperationInput, route: Route) -> boo
 
 
 async def _destination(hub: TaskHub, operation: OperationInput, route: Route) -> Departure:
-    """Return the first of the fallbacks, each that of the one before, whose circuit is not open."""
+    """Return the first dependency along the chain of fallbacks whose circuit is not open."""
     if route.of is not None:
         return Departure(to=route.of)
     first, why, until = find_dependency(operation.dependency), list[str](), list[datetime]()

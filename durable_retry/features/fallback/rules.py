@@ -4,11 +4,11 @@
          ^                                                                   └──its circuit is open, too
          └───────────────────────────── wait <── leave <─────────────────────────┘
 
-An operation leaves a dependency where that has surely done nothing for it, and never after that. The first is
-asked first by each operation, so that the probe of its circuit is the way back.
+An operation leaves a dependency only while that has surely done nothing for it. Every operation begins at the
+first dependency: the probes of its circuit find out when it works again.
 
 An activity may run twice, and late. So the time at one dependency is a stay, with a row of its own: an
-attempt begins in it before it sends, and whoever leaves closes it, unless an attempt has begun.
+attempt marks it as begun before it sends, and leaving marks it as left, unless an attempt has begun.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def _name_problem(name: str) -> str | None:
     return None if name == "" or NAME_OF_DEPENDENCY.fullmatch(name) else NO_NAME
 
 
-# An alias in the sense of Python would be a schema of its own, which the OpenAPI document has no use for.
+# Not declared with `type`: such an alias would be a schema of its own in the OpenAPI document.
 _Name = Annotated[str, checked(_name_problem)]
 
 
@@ -75,7 +75,7 @@ class Terms(JsonShape):
     policy: RetryPolicy
     timeouts: Timeouts
     downstream_key: str | None = None  # as in `OperationInput`
-    parts: Mapping[str, Mapping[str, Any]]  # of the features that say what an outcome means
+    parts: Mapping[str, Mapping[str, Any]]  # of the features that have `Plugin.settle`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +173,10 @@ _TOO_LATE: Final = frozenset({DeadLetterReason.DEADLINE_EXCEEDED, DeadLetterReas
 
 
 def may_leave(operation: OperationInput, decision: Wait | DeadLetter, now: datetime) -> bool:
-    """Whether an operation asks for leave, in place of what is decided; nothing may have been done for it.
+    """Whether an operation tries to leave, in place of what is decided; nothing may have been done for it.
 
-    A failure of our own side may be that its stay was closed already. Where a person holds the circuit, and
-    the deadlines with it, the operation waits.
+    A failure of our own side counts: its stay may have been left already. Where a person holds the circuit
+    and stops the deadlines, the operation waits.
     """
     is_away = route_of(operation).of is not None
     if isinstance(decision, Wait):
@@ -188,16 +188,16 @@ def may_leave(operation: OperationInput, decision: Wait | DeadLetter, now: datet
 
 
 @cache
-def _of_outcomes() -> frozenset[str]:
+def _settling_features() -> frozenset[str]:
     return frozenset(plugin.name for plugin in plugins() if plugin.settle)
 
 
-def _parts_of_outcomes(operation: OperationInput) -> dict[str, Mapping[str, Any]]:
-    return {name: part for name, part in (operation.parts or {}).items() if name in _of_outcomes()}
+def _settling_parts(operation: OperationInput) -> dict[str, Mapping[str, Any]]:
+    return {name: part for name, part in (operation.parts or {}).items() if name in _settling_features()}
 
 
 def _key_at(dependency: str, key: str) -> str:
-    """Return what a fallback deduplicates on: no step has a key like it (`OperationInput.step_key`)."""
+    """Return the key that is sent to a fallback: no step has a key like it (`OperationInput.step_key`)."""
     return key_or_hash(f"{key}~at~{dependency}")
 
 
@@ -211,17 +211,17 @@ def terms_at(
         dependency: With the policy and the time limit of the operation's handler.
     """
     target = f"dependency {dependency.name}" if operation.handler is None else f"handler {operation.handler}"
-    made = {
+    parts = {
         name: members_by_feature()[name].part_of(None, target, dependency, now)
-        for name in sorted(_of_outcomes() & dependency.of_features.keys())
+        for name in sorted(_settling_features() & dependency.of_features.keys())
     }
-    of_first = frozenset() if first is None else first.of_features.keys()
-    own = {name: part for name, part in _parts_of_outcomes(operation).items() if name not in of_first}
+    first_features = frozenset() if first is None else first.of_features.keys()
+    own = {name: part for name, part in _settling_parts(operation).items() if name not in first_features}
     return Terms(
         policy=dependency.retry,
         timeouts=replace(dependency.timeouts, deadline_seconds=operation.timeouts.deadline_seconds),
         downstream_key=_key_at(dependency.name, operation.sent_key),
-        parts=own | {name: part.document for name, part in made.items() if part is not None},
+        parts=own | {name: part.document for name, part in parts.items() if part is not None},
     )
 
 
@@ -235,21 +235,22 @@ def moved(operation: OperationInput, departure: Departure) -> OperationInput:
             policy=operation.policy,
             timeouts=operation.timeouts,
             downstream_key=operation.downstream_key,
-            parts=_parts_of_outcomes(operation),
+            parts=_settling_parts(operation),
         )
         route = replace(route, of=operation.dependency, home=home)
     elif route.home is not None and departure.to == route.of:
         terms, route = _at_home(operation, route.home), replace(route, of=None, home=None)
     else:
         return replace(operation, parts={**(operation.parts or {}), FALLBACK: route.to_json()})
-    kept = {name: part for name, part in (operation.parts or {}).items() if name not in _of_outcomes()}
+    parts = operation.parts or {}
+    others = {name: part for name, part in parts.items() if name not in _settling_features()}
     return replace(
         operation,
         dependency=departure.to or operation.dependency,
         policy=terms.policy,
         timeouts=terms.timeouts,
         downstream_key=terms.downstream_key,
-        parts={**kept, **terms.parts, FALLBACK: route.to_json()},
+        parts={**others, **terms.parts, FALLBACK: route.to_json()},
     )
 
 
@@ -286,7 +287,7 @@ def with_fallback(
 
 
 def _without_latest(waits: tuple[PastWait, ...], now: datetime) -> tuple[PastWait, ...]:
-    """Return the waits without the latest, which several in a row may be: those before it stay."""
+    """Return the waits without the latest; one that stands for several in a row stays, for one less."""
     *before, latest = waits
     return (
         tuple(before) if latest.times == 1 else (*before, replace(latest, times=latest.times - 1, until=now))
@@ -307,7 +308,7 @@ def kept_waiting(decision: Wait | DeadLetter, departure: Departure, now: datetim
 
 
 def with_later_reason(history: History, wait: Wait) -> History:
-    """Return the history whose latest wait is as it was decided anew."""
+    """Return the history with the end and the reasons of a new decision in its latest wait."""
     *before, latest = history.waits
     changed = replace(latest, until=wait.until, delay_reasons=wait.reasons)
     return replace(history, waits=(*before, changed))

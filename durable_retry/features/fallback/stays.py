@@ -35,7 +35,7 @@ _FAILURES: Final = (AzureError, StorageRefusedError, ContendedError)
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    run: int  # of the life whose it is
+    run: int  # of the life that it belongs to
     by: str  # the name of the execution that has begun an attempt in it, or one of the states
 
 
@@ -64,7 +64,7 @@ class Stay:
                 return mine
             return known if known.by in {_LEFT, execution} else replace(known, by=_SEVERAL)
 
-        # One request, where the change is two.
+        # An insert is one request, a change two.
         with suppress(AzureError):
             row = self._keys | self._written(_Stay(self.life.run, execution))
             if await tables.insert_if_absent(TABLE, row):
@@ -134,7 +134,7 @@ async def attempt_in_stay(make: Callable[[Plan], Awaitable[AttemptOutcome]], pla
     begun = replace(plan, limit=start_clock(operation))
     outcome = too_late(begun) or await make(begun)
     if not outcome.may_have_acted(operation.handler):
-        with suppress(*_FAILURES):  # Then it stays there.
+        with suppress(*_FAILURES):  # The operation then cannot leave this dependency.
             await stay.end(execution)
     return replace(outcome, dependency=at)
 

@@ -1,6 +1,6 @@
-"""Holding every dependency, and showing how that stands.
+"""Holding every dependency, and showing the state of that.
 
-The circuits of the dependencies have the freeze: workers read it there, and so does whoever shows it.
+The freeze is stored in the circuits of the dependencies, where workers read it, and so do the functions here.
 """
 
 import asyncio
@@ -67,32 +67,32 @@ async def _circuits(hub: TaskHub) -> dict[str, Breaker]:
 
 
 def _latest(circuits: Mapping[str, Breaker]) -> Freeze | None:
-    """Return what was last said of the latest freeze; None without one lately."""
+    """Return the latest freeze, as it was changed last; None where no circuit has one."""
     freezes = (breaker.freeze for breaker in circuits.values() if breaker.freeze is not None)
     return max(freezes, key=lambda freeze: (freeze.since, freeze.at), default=None)
 
 
-async def _say(hub: TaskHub, freeze: Freeze, names: list[str], crowds: Mapping[str, Crowd]) -> None:
-    """Tell circuits of a freeze; in a thaw each the share of its own wave."""
+async def _send_freeze(hub: TaskHub, freeze: Freeze, names: list[str], crowds: Mapping[str, Crowd]) -> None:
+    """Send a freeze to circuits; in a thaw, to each the share of its own wave."""
 
-    def said(name: str) -> Freeze:
+    def freeze_for(name: str) -> Freeze:
         crowd = crowds.get(name)
         if freeze.share is None or crowd is None:
             return freeze
         return replace(freeze, share=crowd.share(freeze.share))
 
-    await asyncio.gather(*(CircuitEntity(hub, name).freeze(said(name)) for name in names))
+    await asyncio.gather(*(CircuitEntity(hub, name).freeze(freeze_for(name)) for name in names))
 
 
 async def hold_everything(hub: TaskHub, body: FreezeBody, by: str) -> HoldFigures:
     """Let nothing start any more, at any dependency, until the freeze ends or is thawed.
 
-    Another one takes the place of one that goes on, and of its thaw.
+    It replaces a freeze that goes on, and its thaw.
     """
     freeze = body.freeze(clock.now(), by, _latest(await _circuits(hub)))
-    # It tells the circuits again where this worker dies, or one of them does not take it.
+    # The orchestration sends it again, where this worker dies or a circuit does not take it.
     await hub.start_instance(FREEZE, instance_id_of(freeze), {"freeze": freeze.to_json()}, again=False)
-    await _say(hub, freeze, sorted(dependencies().dependencies), {})
+    await _send_freeze(hub, freeze, sorted(dependencies().dependencies), {})
     return _figures(freeze)
 
 
@@ -115,16 +115,16 @@ async def thaw(hub: TaskHub, body: ThawBody, by: str) -> StartedThaw:
     is_running = instance is not None and instance.runtime_status in _RUNNING
     if is_running and freeze.share is not None:
         raise ThawUnderWayError(f"a thaw goes on, by {freeze.by}")
-    asked = Thaw(by, freeze.then(now).at, tuple(body.waves), body.wave_seconds).to_json()
+    document = Thaw(by, freeze.then(now).at, tuple(body.waves), body.wave_seconds).to_json()
     if is_running:
         try:
-            await hub.raise_event(instance_id, THAW_EVENT, asked)
+            await hub.raise_event(instance_id, THAW_EVENT, document)
         except InstanceEndedError:
             is_running = False
     if not is_running:
-        # Somebody terminated it.
-        given = {"freeze": freeze.to_json(), "thaw": asked}
-        await hub.start_instance(FREEZE, instance_id, given, again=True)
+        # Somebody terminated the orchestration.
+        input_ = {"freeze": freeze.to_json(), "thaw": document}
+        await hub.start_instance(FREEZE, instance_id, input_, again=True)
     return StartedThaw(since=freeze.since, waves=tuple(body.waves), wave_seconds=body.wave_seconds)
 
 
@@ -142,14 +142,14 @@ async def hold_document(hub: TaskHub) -> HoldDocument:
 
 async def _wave(hub: TaskHub, freeze: Freeze) -> HoldWave | None:
     instance = await hub.read_instance(instance_id_of(freeze))
-    shown = None if instance is None else (instance.custom_status or {}).get("wave")
-    return read_or(lambda: HoldWave.taken_from(Wave.from_json(shown or {})), lambda _: None)
+    wave = None if instance is None else (instance.custom_status or {}).get("wave")
+    return read_or(lambda: HoldWave.taken_from(Wave.from_json(wave or {})), lambda _: None)
 
 
 async def _pages(
     hub: TaskHub, position: str | None
 ) -> AsyncIterator[tuple[list[OrchestrationState], str | None]]:
-    """Yield the next pages of what calls dependencies, each with where the one after it begins."""
+    """Yield the next pages of instances that call dependencies, each with the position behind it."""
     for _ in range(PAGES_PER_STEP):
         instances, position = await calling_page(hub, position)
         yield instances, position
@@ -161,12 +161,12 @@ async def _preview(hub: TaskHub, now: datetime) -> DuePreview:
     until, due, position = now + _HOUR, list[Due](), None
     async for instances, following in _pages(hub, None):
         position = following
-        due += (each for instance in instances if (each := _due(instance, until)) is not None)
+        due += (found for instance in instances if (found := _due(instance, until)) is not None)
     return preview_of(due, until, is_complete=position is None)
 
 
 def _due(instance: OrchestrationState, until: datetime) -> Due | None:
-    """Return an operation that would run by then; None for others, and for what has shown nothing yet."""
+    """Return an operation that would run by then; None for others, and for those without a status yet."""
     status = json_object(instance.customStatus.value) or {}
     if not instance.instanceId.startswith(ID_PREFIX) or status.get("status") not in WAITING:
         return None
@@ -180,7 +180,7 @@ def _due(instance: OrchestrationState, until: datetime) -> Due | None:
 
 
 async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], thaw: Thaw | None) -> Seen:
-    """Tell the circuits of a freeze that do not have it, such as one of a new dependency.
+    """Send a freeze to the circuits that do not have it, such as that of a new dependency.
 
     Args:
         crowds: Who waits for which dependency, in a thaw.
@@ -195,14 +195,14 @@ async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], t
         for name, breaker in circuits.items()
         if (freeze.ended_at(now) is None if breaker.freeze is None else breaker.freeze.is_before(freeze))
     ]
-    await _say(hub, freeze, behind, crowds)
+    await _send_freeze(hub, freeze, behind, crowds)
     if thaw is None:
         return Seen(told=len(behind))
     for name, breaker in circuits.items():
         keys = await held_keys(hub, dependencies().dependencies[name], breaker)
-        for each in (breaker, *keys):
-            circuit = name if each.limit_key is None else f"{name} for {each.limit_key}"
-            if (opened := opened_during(each, circuit, thaw.began_at, now)) is not None:
+        for circuit in (breaker, *keys):
+            title = name if circuit.limit_key is None else f"{name} for {circuit.limit_key}"
+            if (opened := opened_during(circuit, title, thaw.began_at, now)) is not None:
                 return Seen(told=len(behind), opened=opened)
     return Seen(told=len(behind))
 
@@ -215,18 +215,18 @@ async def count_waiting(
     async for instances, following in _pages(hub, position):
         position = following
         for instance in instances:
-            one = Crowd(1, freeze.place_of(instance.instanceId))
-            crowds = joined(crowds, dict.fromkeys(circuits_waited_for(instance, now), one))
+            crowd = Crowd(1, freeze.place_of(instance.instanceId))
+            crowds = joined(crowds, dict.fromkeys(circuits_waited_for(instance, now), crowd))
     return crowds, position
 
 
 async def wake_wave(
     hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], changed_at: datetime, position: str | None
 ) -> tuple[int, str | None]:
-    """Wake who waits on the next pages and may go by a wave; waking one twice is harmless.
+    """Wake what waits on the next pages and may go with a wave; waking one twice is harmless.
 
     Args:
-        changed_at: Since when every worker sees the wave.
+        changed_at: From when on every worker sees the wave.
 
     Returns:
         How many were woken, and where the next step begins; None after the last.
@@ -237,10 +237,10 @@ async def wake_wave(
         going: dict[str, list[str]] = {}
         for instance in instances:
             for name in circuits_waited_for(instance, changed_at):
-                of_wave = crowds[name].share(share) if name in crowds else share
-                # What sends events has one id for many deliveries: those that may not go wait on.
+                wave_share = crowds[name].share(share) if name in crowds else share
+                # One orchestration sends many events: it is woken, and those that may not go wait again.
                 is_operation = instance.instanceId.startswith(ID_PREFIX)
-                if not is_operation or freeze.place_of(instance.instanceId) <= of_wave:
+                if not is_operation or freeze.place_of(instance.instanceId) <= wave_share:
                     going.setdefault(name, []).append(instance.instanceId)
         for name, instance_ids in going.items():
             await wake(hub, name, instance_ids, changed_at)

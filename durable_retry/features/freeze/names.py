@@ -13,4 +13,4 @@ WAKE_FROZEN: Final = "wake_frozen"
 THAW_EVENT: Final = "thaw"
 
 PREFIX: Final = "release-"
-"""Its instances share it with those that wake what waits: upkeep asks for each prefix once a minute."""
+"""Begins the ids of its instances, and of those that wake what waits: upkeep asks once a minute for both."""

@@ -58,7 +58,7 @@ class FreezeBody(Strict):
         return Freeze(now, now, by[:BY_CHARACTERS], reason, until, stops)
 
 
-def _misplaced(waves: list[float]) -> str | None:
+def _waves_problem(waves: list[float]) -> str | None:
     is_rising = all(before < after for before, after in pairwise(waves))
     return None if is_rising and waves[-1] == 1 else "must rise, and end with 1"
 
@@ -76,7 +76,7 @@ class ThawBody(Strict):
     waves: Annotated[
         list[Annotated[float, Field(gt=0, le=1)]],
         Field(min_length=1, max_length=_MOST_WAVES),
-        checked(_misplaced),
+        checked(_waves_problem),
     ] = Field(default_factory=lambda: [0.01, 0.1, 1.0])
     wave_seconds: Annotated[float, Field(ge=0, le=_HOUR_SECONDS)] = 60.0
 
@@ -114,7 +114,7 @@ class Crowd(JsonShape):
         return replace(self, waiting=self.waiting + other.waiting, first=min(self.first, other.first))
 
     def share(self, of_wave: float) -> float:
-        """Return the share that a wave lets go: at least one, since nobody else tries the dependency."""
+        """Return the share that a wave lets go: at least one operation, to try the dependency."""
         return max(of_wave, self.first)
 
 
@@ -143,7 +143,7 @@ class Seen(JsonShape):
     """What the activity `keep_frozen` saw."""
 
     is_latest: bool = True  # whether nobody asked for another freeze since
-    told: int = 0  # circuits that lacked what was said, and were told
+    told: int = 0  # circuits that did not have the freeze, and to which it was sent
     opened: str | None = None  # which circuit opened during a thaw, for a person; None for none
 
 
@@ -153,7 +153,7 @@ def instance_id_of(freeze: Freeze) -> str:
 
 
 def opened_during(breaker: Breaker, circuit: str, began_at: datetime, now: datetime) -> str | None:
-    """Return that a circuit, by its name, has opened by itself since a thaw began; None where not."""
+    """Return that a circuit has opened by itself since a thaw began, for a person; None where it has not."""
     current = advanced(breaker, now)
     since = current.closed_to_calls_since
     if current.state not in {CircuitState.OPEN, CircuitState.HALF_OPEN} or since is None or since < began_at:
@@ -163,7 +163,7 @@ def opened_during(breaker: Breaker, circuit: str, began_at: datetime, now: datet
 
 
 def stopped(freeze: Freeze, opened: str, thaw: Thaw, now: datetime) -> Freeze:
-    """Return the freeze that holds everything again; its reason ends with what somebody held it for."""
+    """Return the freeze that holds everything again; its reason ends with that of the first hold."""
     wave, first = f"in wave {thaw.number + 1} of {len(thaw.waves)}", freeze.reason.rpartition(_BEFORE)[2]
     return freeze.then(now, share=None, reason=f"{opened} {wave}{_BEFORE}{first}"[:REASON_CHARACTERS])
 
@@ -188,9 +188,9 @@ def to_documents(crowds: Mapping[str, Crowd]) -> dict[str, Any]:
     return {name: crowd.to_json() for name, crowd in sorted(crowds.items())}
 
 
-def crowds_in(given: Mapping[str, Any]) -> dict[str, Crowd]:
+def crowds_in(document: Mapping[str, Any]) -> dict[str, Crowd]:
     """Read what `to_documents` has written, as the member `crowds`."""
-    return {name: Crowd.from_json(crowd) for name, crowd in given["crowds"].items()}
+    return {name: Crowd.from_json(crowd) for name, crowd in document["crowds"].items()}
 
 
 class HoldState(StrEnum):
@@ -267,16 +267,16 @@ class Due:
 def preview_of(due: list[Due], until: datetime, *, is_complete: bool) -> DuePreview:
     """Return what would run, by dependency."""
     parts: dict[str, list[Due]] = {}
-    for each in due:
-        parts.setdefault(each.dependency, []).append(each)
-    shown = [
+    for operation in due:
+        parts.setdefault(operation.dependency, []).append(operation)
+    documents = [
         DuePart(
             dependency=name,
             operations=len(part),
-            held=sum(each.is_held for each in part),
-            first_at=None if any(each.at is None for each in part) else min(e.at for e in part if e.at),
+            held=sum(operation.is_held for operation in part),
+            first_at=None if None in (starts := [due.at for due in part]) else min(filter(None, starts)),
         )
         for name, part in parts.items()
     ]
-    shown.sort(key=lambda part: (-part.operations, part.dependency))
-    return DuePreview(until=until, operations=len(due), complete=is_complete, by_dependency=tuple(shown))
+    documents.sort(key=lambda part: (-part.operations, part.dependency))
+    return DuePreview(until=until, operations=len(due), complete=is_complete, by_dependency=tuple(documents))

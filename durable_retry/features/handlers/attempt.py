@@ -1,6 +1,6 @@
 """One attempt of a handler, with the marker that counts how often it began.
 
-A handler that ends its process each time would be run for ever. Its marker says too which run goes on.
+A handler whose process dies each time would otherwise run for ever. The marker also says which run goes on.
 """
 
 import logging
@@ -62,7 +62,7 @@ async def run_operation(
 async def _run_counted_handler(
     plan: Plan, handler: Handler, run: Callable[..., Awaitable[AttemptOutcome]], unsent: Collection[str]
 ) -> AttemptOutcome:
-    started = await _noted_start(plan, handler, unsent)
+    started = await _note_start(plan, handler, unsent)
     if isinstance(started, AttemptOutcome):
         return started
     # The time that our own storage took must not count against the handler.
@@ -91,31 +91,31 @@ def _parts_of(mark: SentMark | None) -> tuple[str, ...]:
 async def _with_marker(
     make: Callable[[Plan], Awaitable[AttemptOutcome]], plan: Plan, mark: SentMark | None = None
 ) -> AttemptOutcome:
-    # When a step must wait the attempt is made again, so its markers go: nothing took effect that must not be
-    # sent twice, else this were an outcome. So it is where our own storage failed.
-    left = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
+    # When a step must wait, or our own storage failed, the attempt is made again, so its markers are removed.
+    # Nothing that must not be sent twice has taken effect: that would be an outcome.
+    not_removed = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
     try:
         return await make(plan)
     except StepBlockedError:
-        if await note_outcome(plan, left, _parts_of(mark)):
+        if await note_outcome(plan, not_removed, _parts_of(mark)):
             raise
-        return left
+        return not_removed
     except (AzureError, ContendedError):
         if _is_there(mark):
-            await note_outcome(plan, left, (SENT,))
+            await note_outcome(plan, not_removed, (SENT,))
         raise
 
 
-async def _noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> Plan | AttemptOutcome:
+async def _note_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> Plan | AttemptOutcome:
     """Note that a handler is about to run; return its plan, or the outcome that ends it.
 
-    What an earlier execution marked as sent ends it before the handler runs again; `unsent` executions sent
-    nothing.
+    If an earlier execution marked something as sent, the attempt ends before the handler runs again; the
+    executions in `unsent` sent nothing.
 
-    The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
-    its process each time would be run for ever. An attempt that ends is not begun again under its number.
-    Where another start of the same life came first, the plan is in the run of that one. When storage does not
-    answer the handler runs all the same.
+    The task hub gives an attempt whose process died to another worker, as often as that happens: a handler
+    whose process dies each time would run for ever. An attempt that ends is not begun again under its number.
+    Where another start of the same life came first, the plan is in the run of that start. When storage does
+    not answer, the handler runs without the note.
     """
     operation = plan.operation
     try:

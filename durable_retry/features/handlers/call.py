@@ -170,7 +170,7 @@ class Calls:
         await self._unless_stopped(self.mark)
 
     async def begin_heartbeats(self, seconds: float) -> None:
-        """Let the attempt live as long as it reports progress, with what an earlier one reported.
+        """Let the attempt last while it reports progress; it begins with what an earlier one reported.
 
         Raises:
             StepInterrupted: A later run has taken over, or our own storage failed.
@@ -241,7 +241,7 @@ class Calls:
             if running.ending is None and not running.is_repeatable:
                 name = running.begun.name
                 raise self._stop_steps(StepStoppedError(f"its time was over while step {name} was running"))
-            # A step that had ended is stored as it ended: it was cut off while that was being stored.
+            # A step that was cut off while its end was being stored is stored with that end.
             await self._note_end_of_step(running.begun, running.ending or partial(fail, begun=running.begun))
         cut = [
             FailedStep(running.plan, running.begun.name, running.failure)

@@ -1,6 +1,6 @@
-"""What the requests of a handler or of a step are sent with: the key, and a look at what may have acted.
+"""Sends the requests of a handler or of a step with their key, and notes which may have taken effect.
 
-A request that must not be sent twice goes after its mark: in a step the step's own record, else `SentMark`.
+A request that must not be sent twice needs a mark before it: in a step the step's record, else a `SentMark`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Seen:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nobody knows if a request that must not be sent again took effect."""
+        """Whether it is unknown if a request that must not be sent again took effect."""
         return self.has_lost or self.under_way > 0
 
     @property
@@ -79,11 +79,11 @@ class SentMark:
     """The marker of what one execution of a handler sends once only, outside of its steps.
 
     Attributes:
-        life: Of the run whose attempt it is.
-        attempt: Its number, from 1.
+        life: The life of the attempt's run.
+        attempt: The attempt's number, from 1.
         unsent: Earlier executions that sent nothing although their marker may be there.
         ends_at: Until when this one may note its outcome; None when that is not known.
-        execution: Names this one.
+        execution: The name of this execution.
         is_there: Whether it is written.
     """
 
@@ -96,7 +96,7 @@ class SentMark:
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def write(self) -> None:
-        """Write it before the first request; those after it, and beside it, cost nothing.
+        """Write it before the first request; calls after it, and beside it, write nothing.
 
         Raises:
             StepStoppedError: An earlier execution has sent something.
@@ -142,10 +142,10 @@ class CallTransport(httpx.AsyncBaseTransport):
         """Send by a plan.
 
         Args:
-            plan: Whose dependency is called.
-            key: Of the handler or the step.
+            plan: Names the dependency.
+            key: The key of the handler or the step.
             is_repeatable: Whether all that it sends may be sent again.
-            before_once: Is awaited before a request that must not be; what it raises, the request raises.
+            before_once: Is awaited before a request that must not be, which then raises what it raises.
         """
         self.key = key
         self.seen = Seen()
@@ -198,7 +198,7 @@ class CallTransport(httpx.AsyncBaseTransport):
         self._note_category(classify_failure(names, unprotected=True, rules=rules).category)
 
     def _note_status(self, answer: httpx.Response) -> None:
-        # Its body is read later, so a rule on it does not count here: what may have acted stays so.
+        # The body is read later, so rules about it do not count here: the request still may have acted.
         rules, status_code = self._plan.dependency.classify, answer.status_code
         ruled = ruled_answer(rules, status_code, answer.headers, lambda: None)
         hint = parse_retry_after(answer.headers, status_code=status_code, now=clock.now())

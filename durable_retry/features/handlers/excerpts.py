@@ -1,4 +1,4 @@
-"""What is kept of a handler: nothing that holds a credential."""
+"""What is stored or shown of a handler's values and failures, without credentials."""
 
 from traceback import format_exception
 from typing import Any, Final
@@ -12,7 +12,7 @@ _FAILURE_FRAMES: Final = 40  # the last ones, about as many as fit: to format th
 
 
 def refuse_credentials(document: Any, dependency: Dependency, pointer: str, text: str | None = None) -> None:
-    """Refuse what a handler wants to be stored or sent on with a credential of the dependency's in it.
+    """Refuse what a handler wants to store or send on if it holds a credential of the dependency.
 
     Args:
         text: See `Credentials.without`.

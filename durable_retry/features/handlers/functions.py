@@ -1,8 +1,8 @@
-"""Functions of the app's own: sync ones run in threads, so that they hold up nobody, async ones in tasks.
+"""Runs the app's own functions: async ones in tasks, others in threads, so that they do not block the loop.
 
-A task of its own shows what a function lets out: a cancellation in it came from the function, one of the
-caller's task from outside. asyncio raises the `SystemExit` of any task out of the event loop, which ends the
-process; so tasks that a function creates let out a `LetOutError` in its place.
+A task of its own tells cancellations apart: one in that task came from the function, one of the caller's task
+from outside. asyncio raises the `SystemExit` of any task out of the event loop, which ends the process; so
+tasks that a function creates raise a `LetOutError` in its place.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from durable_retry.base.foreign import look, name_of, text_of
 from durable_retry.runtime.concurrency import LoopOwned
 
 MOST_THREADS: Final = 32
-"""At once in one process; the platform runs at most that many sync functions of its own, too."""
+"""Most threads at once in one process; the platform runs at most that many sync functions of its own, too."""
 
 CANCEL_SECONDS: Final = 2.0
-"""For what was cancelled to end; what does not is left behind."""
+"""How long a cancelled function may take to end; one that takes longer is left running."""
 
 _free: Final = LoopOwned[asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_THREADS))
 
@@ -36,7 +36,7 @@ class Interruption(BaseException):
 
 
 class LetOutError(Exception):
-    """A function let out what is no `Exception`, such as `SystemExit`: `let_out`, also the cause."""
+    """A function raised what is no `Exception`, such as `SystemExit`: `let_out`, also the cause."""
 
     def __init__(self, let_out: BaseException) -> None:
         super().__init__(f"{name_of(let_out)}: {text_of(let_out)}".removesuffix(": "))
@@ -45,7 +45,7 @@ class LetOutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How a function ended: what it raised stays a value, which no event loop stumbles over."""
+    """How a function ended; what it raised is a value here, since an event loop would act on it."""
 
     returned: Any = None
     raised: BaseException | None = None
@@ -54,14 +54,14 @@ class _Ended:
 async def run_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what a function returns.
 
-    Cancelling it leaves behind a thread, which nobody can stop, and a task that does not end within 2 s. A
-    thread counts until it ends.
+    When it is cancelled, a thread runs on, since it cannot be stopped, and so does a task that does not end
+    within 2 s. A thread counts until it ends.
 
     Raises:
         NoFreeThreadError: It was cancelled before it began.
         asyncio.CancelledError: It was cancelled from outside.
         Interruption: The function must not go on.
-        LetOutError: The function let out what is no `Exception`.
+        LetOutError: The function raised what is no `Exception`.
         Exception: What the function raised.
     """
     if inspect.iscoroutinefunction(function):
@@ -78,9 +78,8 @@ async def run_function(function: Callable[..., Any], *args: Any, **kwargs: Any) 
 def _as_error(raised: BaseException) -> BaseException:
     if issubclass(type(raised), Exception):
         return raised
-    return next(
-        (each for each in members_of(raised) if issubclass(type(each), Interruption)), LetOutError(raised)
-    )
+    interruptions = (member for member in members_of(raised) if issubclass(type(member), Interruption))
+    return next(interruptions, LetOutError(raised))
 
 
 def members_of(error: BaseException) -> list[BaseException]:
@@ -125,9 +124,9 @@ class _GuardedCoroutine(Coroutine[Any, Any, Any]):
     def __await__(self) -> Any:
         return self._inner.__await__()
 
-    def _guarded(self, resume: Callable[..., Any], *given: Any) -> Any:
+    def _guarded(self, resume: Callable[..., Any], *args: Any) -> Any:
         try:
-            return resume(*given)
+            return resume(*args)
         except (SystemExit, KeyboardInterrupt) as error:
             raise LetOutError(error) from error
 

@@ -1,8 +1,8 @@
 """The admission of a step to another dependency than that of its handler.
 
-What blocks it ends the attempt (`StepBlockedError`), which is not counted. The orchestration waits, or asks
+A blocked step ends the attempt (`StepBlockedError`), which is not counted. The orchestration waits, or asks
 that dependency's entities, and makes the attempt again: the handler runs once the step is admitted. A handler
-that has sent what must not be sent twice is not run again for a step, which waits in place.
+that has sent what must not be sent twice is not run again: its step waits in place.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _LEAST_SECONDS: Final = 0.25
 """The least wait of a step that its circuit holds in place, which is read once a second."""
 _FIRST_LOOK_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 0.5
-"""Until the first look for a limiter's answer, and the longest until a further one; each is twice as long."""
+"""The wait before the first look for a limiter's answer, which doubles with each look, and its maximum."""
 _LOST: Final = timedelta(seconds=5)
 """A request without an answer is made again after so long: a worker that dies in an entity loses signals."""
 _SPARE_SECONDS: Final = 10.0
@@ -51,7 +51,7 @@ class StepGate:
 
     Attributes:
         hub: Where the circuits are; None admits everything.
-        held: What an earlier request has reached; None for nothing.
+        held: What the orchestration has reached for a step that was blocked; None for nothing.
     """
 
     hub: TaskHub | None
@@ -87,7 +87,7 @@ class StepGate:
         return self.hub is not None and not is_own and dependency.needs_admission
 
     async def _is_let_past(self, dependency: Dependency) -> bool:
-        """Whether somebody lets the step past its circuit; StepBlockedError while a pause holds it up."""
+        """Whether a person lets the step past its circuit; StepBlockedError while a pause holds it up."""
         if self.hub is None or not held_admission(self.held, dependency.name).is_canary:
             return False
         paused = await pause_of(self.hub, dependency, self.operation)
@@ -108,8 +108,8 @@ class StepGate:
             plan: Of the step.
             call: Calls its function.
             outcome_of: Says what an error of it means.
-            must_hold: Whether the handler must not run again for its sake: then the step waits here, for as
-                long as the attempt leaves it time.
+            must_hold: Whether the handler must not run again because of this step: then the step waits here,
+                as long as the attempt has time.
 
         Raises:
             StepBlockedError: It has to wait.
@@ -121,11 +121,11 @@ class StepGate:
         line = _Line(self, dependency.name)
         try:
             circuit, answer = await self._place(plan, must_hold, line)
-            return await self._called(circuit, answer, plan, call, outcome_of)
+            return await self._call_and_report(circuit, answer, plan, call, outcome_of)
         finally:
             await line.leave()
 
-    async def _called(
+    async def _call_and_report(
         self,
         circuit: CircuitCache,
         answer: Permitted,
@@ -160,15 +160,15 @@ class StepGate:
                 return await self._enter(plan.dependency, admission)
             except StepBlockedError as error:
                 blocked: Blocked | SlotAnswer | None = error.step.blocked
-                left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                left_seconds = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
                 if isinstance(blocked, NeedsSlot) and must_hold():
                     admission = admission.at_limiter(blocked.settings, clock.now())
-                    blocked = await line.asked(blocked, admission, left)
-                    left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
-                held = _held_in_place(admission, blocked)
-                if not must_hold() or held is None or held[0] >= left:
+                    blocked = await line.enter(blocked, admission, left_seconds)
+                    left_seconds = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                next_try = _held_in_place(admission, blocked)
+                if not must_hold() or next_try is None or next_try[0] >= left_seconds:
                     raise
-            seconds, admission = held
+            seconds, admission = next_try
             await asyncio.sleep(seconds)
 
     async def _enter(
@@ -183,24 +183,24 @@ class StepGate:
 
 @dataclass(slots=True)
 class _Line:
-    """A step's place at a limiter, which it asks by signals: held in place, no orchestration asks for it."""
+    """The request for a slot of a step that waits here, sent by signals: no orchestration sends it."""
 
     gate: StepGate
     dependency: str
-    _asked: SlotRequest | None = None
+    _request: SlotRequest | None = None
     _answered_at: datetime | None = None
 
-    async def asked(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
-        """Return the answer of the limiter, which lets it go if it fails; None where none comes in time."""
+    async def enter(self, needed: NeedsSlot, admission: AdmissionState, seconds: float) -> SlotAnswer | None:
+        """Return the limiter's answer; None where none comes in time. A hub that fails lets the step go."""
         hub = self.gate.hub
         assert hub is not None  # noqa: S101 - see `StepGate._asks`
         now = clock.now()
         until, ask_at, look_seconds = now + timedelta(seconds=seconds), now, _FIRST_LOOK_SECONDS
         request = slot_request(self.gate.operation, self.gate.number, admission, needed, now)
-        if self._asked is None:
+        if self._request is None:
             self.gate.lines += 1
-        # Steps that run at once have a slot each, and it asks again before its time is over.
-        name = f"{request.lease_id}.{self.gate.lines}" if self._asked is None else self._asked.lease_id
+        # Steps that run at once have a slot each; one that asks again keeps its own.
+        name = f"{request.lease_id}.{self.gate.lines}" if self._request is None else self._request.lease_id
         lease_seconds = 10.0 * ceil((seconds + _SPARE_SECONDS) / 10)
         latest_seconds = seconds - _LEAST_SECONDS
         request = replace(
@@ -208,12 +208,12 @@ class _Line:
         )
         answer, answer_to = None, imported(f"{hook('limits')}:answer_to")
         try:
-            if admission.slot is not None:  # Its turn is void, and a slot has one turn.
-                await self._say(hub, GIVE_BACK, admission.slot)
+            if admission.slot is not None:  # The turn of this slot is void, and a slot has only one.
+                await self._signal(hub, GIVE_BACK, admission.slot)
             while answer is None and now < until:
                 if now >= ask_at:
-                    self._asked, ask_at = replace(request, asked_at=now), now + _LOST
-                    await self._say(hub, ACQUIRE, self._asked)
+                    self._request, ask_at = replace(request, asked_at=now), now + _LOST
+                    await self._signal(hub, ACQUIRE, self._request)
                 await asyncio.sleep(look_seconds)
                 look_seconds, now = min(2 * look_seconds, _LOOK_SECONDS), clock.now()
                 answer = await answer_to(hub, self.dependency, request, now)
@@ -224,14 +224,14 @@ class _Line:
 
     async def leave(self) -> None:
         """Give back what it has asked for."""
-        if self._asked is not None and self.gate.hub is not None:
+        if self._request is not None and self.gate.hub is not None:
             lasted = None if self._answered_at is None else (clock.now() - self._answered_at).total_seconds()
-            slot = Slot(self._asked.lease_id, self._asked.asked_at, lasted_seconds=lasted)
+            slot = Slot(self._request.lease_id, self._request.asked_at, lasted_seconds=lasted)
             with suppress(TaskHubUnavailableError):
-                await self._say(self.gate.hub, LEAVE, Leaving(self._asked.lease_id, is_gone=True))
-                await self._say(self.gate.hub, GIVE_BACK, slot)
+                await self._signal(self.gate.hub, LEAVE, Leaving(self._request.lease_id, is_gone=True))
+                await self._signal(self.gate.hub, GIVE_BACK, slot)
 
-    async def _say(self, hub: TaskHub, operation: str, message: SlotRequest | Leaving | Slot) -> None:
+    async def _signal(self, hub: TaskHub, operation: str, message: SlotRequest | Leaving | Slot) -> None:
         await hub.signal_entity(limiter_id(self.dependency), operation, message.to_json())
 
 

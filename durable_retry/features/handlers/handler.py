@@ -74,7 +74,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import targets
 from durable_retry.telemetry.spans import fields_of
 
-# Exceptions that a change of the handler ends, and no repetition.
+# Exceptions that only a change of the handler can end, not a repetition.
 _BUGS: Final = (
     TypeError,
     AttributeError,
@@ -201,8 +201,8 @@ def _outcome_of_raised(
         if outcome.is_our_bug:
             _log_bug(handler, failed.plan, member)
     outcome = _with_unknown(_most_final(outcomes), unknown)
-    of_steps = (_retry_hint_of(member) for each in calls.errors for member in members_of(each))
-    return replace(outcome, retry_hint=_longest([outcome.retry_hint, *of_steps]))
+    step_hints = (_retry_hint_of(member) for raised in calls.errors for member in members_of(raised))
+    return replace(outcome, retry_hint=_longest([outcome.retry_hint, *step_hints]))
 
 
 def _outcome_of_error(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
@@ -262,8 +262,8 @@ def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> Attem
 def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -> AttemptOutcome:
     """Return the outcome of a handler that failed, by what it had sent: the next attempt would send it again.
 
-    What it raised says nothing of a request of which nobody knows what it did. Where a request took effect,
-    the handler alone can say that the same call will never succeed: by `Rejected`, or `classify` for it.
+    Where it is unknown if a request took effect, what the handler raised does not matter. Where a request
+    did, only the handler can say that the same call will never succeed, by `Rejected` or `classify`.
     """
     is_settled = outcome.is_clear_refusal(handler.name) and not seen.is_unknown
     if outcome.category is Category.AMBIGUOUS or is_settled or not seen.may_have_acted:
@@ -304,9 +304,9 @@ def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) 
 
 
 def _outcome_of_kind(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome | None:
-    """Return the outcome of an error that is no group; None where nobody knows its kind.
+    """Return the outcome of an error that is no group; None where its kind is not known.
 
-    It goes by its own type, since what it shows may lie; where that says nothing, by what is inside of it.
+    Its own type decides, since its attributes may lie; where that says nothing, the errors inside of it do.
     """
     links, rules = links_of(error), plan.dependency.classify
     ruled = [link for link in links if ruled_name(names_of(link), rules) is not None]
@@ -350,7 +350,7 @@ _NAME_CHARS: Final = 100
 
 
 def _with_unknown(outcome: AttemptOutcome, unknown: list[BaseException]) -> AttemptOutcome:
-    """Return the outcome of what was raised, with the names of its kinds that nobody knows."""
+    """Return the outcome of what was raised, with the names of the kinds of error that are not known."""
     if not unknown or outcome.category is not Category.TRANSIENT:
         return outcome
     full = ", ".join(qualified_name(type(error)).removeprefix("builtins.") for error in unknown)

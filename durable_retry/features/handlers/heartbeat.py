@@ -15,7 +15,7 @@ from durable_retry.base.foreign import plain_json
 from durable_retry.features.handlers.rules.steps import progress_text
 from durable_retry.runtime import clock
 
-# A store is written at most this often: what a crash loses, at most, against what the writes cost.
+# The longest pause between two writes of what was reported: a crash loses what came after the last one.
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 
 # How often the last report is written at the end, until storage takes it.
@@ -27,7 +27,7 @@ class Heartbeat:
 
     Args:
         seconds: The longest time without one.
-        store: Keeps what was reported last, as JSON text; returns False where it is to be given again.
+        store: Stores what was reported last, as JSON text; returns False where that must be repeated.
         progress: What an earlier attempt reported last; None when none did.
     """
 

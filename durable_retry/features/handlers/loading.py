@@ -77,7 +77,7 @@ def _add(wrong: HandlerSetupError, mistakes: Mistakes) -> None:
 
 
 def _refuse_mistakes(handler: Handler | None, mistake: HandlerSetupError | None) -> None:
-    """Refuse a function that was declared behind `register` as one before it.
+    """Refuse a function that is declared after `register`, as one before it is refused.
 
     Raises:
         StartError: It has mistakes.

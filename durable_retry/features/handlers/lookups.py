@@ -1,4 +1,4 @@
-"""A question that a function of the app answers: it runs and takes what the handler takes."""
+"""Asks a function of the app about an attempt; it takes what the handler takes, and runs like it."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -63,7 +63,7 @@ async def _refuse_step(_name: str, _rule: StepRule) -> RememberedStep:
 
 @lru_cache
 def _asking(function: Function, lookup: Function) -> Function:
-    """Return what takes the arguments of a handler's function, and asks its lookup."""
+    """Return a function that takes the arguments of a handler's function, and calls its lookup."""
     signature = signature_of(function)
     python, call_parameter = lookup_signature(lookup, signature)
     shape = signature.python
@@ -72,14 +72,14 @@ def _asking(function: Function, lookup: Function) -> Function:
         shape = shape.replace(parameters=[*shape.parameters.values(), call])
 
     async def ask(*args: Any, **kwargs: Any) -> Any:
-        given = shape.bind(*args, **kwargs).arguments
+        arguments = shape.bind(*args, **kwargs).arguments
         own_call = signature.call_parameter or _CALL
-        taken = python.bind_partial()
-        taken.arguments |= {
-            name: given[own_call if name == call_parameter else name] for name in python.parameters
+        bound = python.bind_partial()
+        bound.arguments |= {
+            name: arguments[own_call if name == call_parameter else name] for name in python.parameters
         }
         try:
-            returned = await run_function(lookup, *taken.args, **taken.kwargs)
+            returned = await run_function(lookup, *bound.args, **bound.kwargs)
         except Rejected as error:
             raise _Failed(error) from error
         if returned is None:

@@ -4,7 +4,7 @@
     error.response["Error"]    botocore
     the error itself           aiohttp, stripe and others with a status and headers; grpc
 
-No library is imported, nor asked for by its name. What an exception does not let be read is missing.
+No library is imported, nor looked for by its name. What an exception refuses to show counts as missing.
 """
 
 import json
@@ -18,7 +18,7 @@ from durable_retry.base.foreign import look, plain_text
 from durable_retry.features.handlers.rules.libraries import GRPC_STATUS
 
 _MOST_WRAPPED: Final = 8
-"""Exceptions inside of each other; one may be its own cause."""
+"""Most exceptions inside of each other that are looked at; one may be its own cause."""
 
 
 def links_of(error: BaseException) -> list[BaseException]:
@@ -43,9 +43,9 @@ def _other_at(
     found = (look(partial(getattr, error, name), None) for name in names)
     return next(
         (
-            each
-            for each in found
-            if issubclass(type(each), BaseException) and all(each is not link for link in known)
+            other
+            for other in found
+            if issubclass(type(other), BaseException) and all(other is not link for link in known)
         ),
         None,
     )
@@ -60,7 +60,7 @@ class FailedAnswer:
     """An answer that is no success.
 
     Attributes:
-        status_code: Of a call of gRPC that which stands for its code.
+        status_code: For a call of gRPC, the status that stands for its code.
         headers: Names in lower case.
         method: The method of the request; "" when it is not known.
         body: The beginning of its text; "" when it has none, or was not read.
@@ -95,26 +95,26 @@ def _http_answer(error: Any) -> FailedAnswer | None:
         status,
         look(lambda: _lowered(holder.headers), {}),
         look(lambda: _method_of(error, holder), ""),
-        look(lambda: _body_of(holder), "") or look(lambda: _told_by(holder), ""),
+        look(lambda: _body_of(holder), "") or look(lambda: _text_attribute(holder), ""),
     )
 
 
-def _told_by(holder: Any) -> str:
+def _text_attribute(holder: Any) -> str:
     texts = (getattr(holder, name, None) for name in ("http_body", "body", "message"))
     return next((plain_text(text)[:_BODY_CHARS] for text in texts if text and isinstance(text, str)), "")
 
 
 def _aws_answer(error: Any) -> FailedAnswer:
-    sent, told = error.response["ResponseMetadata"], error.response["Error"]
-    body = f"{told['Code']}: {told['Message']}"
-    return FailedAnswer(int(sent["HTTPStatusCode"]), _lowered(sent["HTTPHeaders"]), "", plain_text(body))
+    answer, details = error.response["ResponseMetadata"], error.response["Error"]
+    body = f"{details['Code']}: {details['Message']}"
+    return FailedAnswer(int(answer["HTTPStatusCode"]), _lowered(answer["HTTPHeaders"]), "", plain_text(body))
 
 
 def _grpc_answer(error: Any) -> FailedAnswer:
     call = getattr(error, "response", None) or error
     code = call.code().name
-    told, waits = f"{code}: {call.details()}", look(partial(_waits_in, error), None)
-    body = json.dumps({"message": told, "details": waits}) if waits else told
+    text, waits = f"{code}: {call.details()}", look(partial(_waits_in, error), None)
+    body = json.dumps({"message": text, "details": waits}) if waits else text
     headers = look(lambda: _lowered(dict(call.trailing_metadata())), None)
     return FailedAnswer(GRPC_STATUS[code], headers or {}, "", plain_text(body))
 
@@ -151,9 +151,9 @@ def _body_of(response: Any) -> str:
         return ""  # A stream of requests: its text would be read here, on the event loop.
     content = look(lambda: response.content, None)
     if isinstance(content, bytes):  # The libraries decode all of it, by whatever charset it names.
-        shown = content[: 4 * _BODY_CHARS]
+        begin = content[: 4 * _BODY_CHARS]
         content_type = look(lambda: _lowered(response.headers).get("content-type", ""), "")
-        text = body_text(shown, content_type, is_cut=len(shown) < len(content))
-        return (shown.decode(errors="backslashreplace") if text is None else text)[:_BODY_CHARS]
+        text = body_text(begin, content_type, is_cut=len(begin) < len(content))
+        return (begin.decode(errors="backslashreplace") if text is None else text)[:_BODY_CHARS]
     text = response.text() if callable(getattr(response, "text", None)) else response.text
     return plain_text(text)[:_BODY_CHARS]

@@ -221,7 +221,7 @@ class _Declared(OperationOptions):
 
 
 def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _Declare:
-    """Declare a function, sync or async, as an operation: what calls it by name gets its result for sure.
+    """Declare a function, sync or async, as an operation, which is started by its name and retried.
 
         @durable_retry.operation(dependency="payments")
         def charge(order: str, amount: int) -> Receipt: ...
@@ -248,9 +248,9 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
         fallback: Another dependency, whose client it gets while the circuit of the first is open.
 
     Raises:
-        HandlerSetupError: The name is taken, options are wrong, or the function cannot be declared. Of what
-            is declared before `register`, that raises it, together with all other mistakes; behind
-            `register` the decorator raises a `StartError`, as `register` does.
+        HandlerSetupError: The name is taken, options are wrong, or the function cannot be declared. Before
+            `register` nothing is raised here: `register` raises it, together with all other mistakes. After
+            `register` the decorator raises a `StartError`.
     """
 
     def declare(function: Any) -> Any:
@@ -268,7 +268,7 @@ def _declare_lookup(handler_name: str | None, function: Any = None, /, **options
     """See `OperationFunction.lookup`.
 
     Args:
-        handler_name: None where nothing can be said of the handler, whose mistakes are told.
+        handler_name: None where the handler itself has mistakes, which are reported.
     """
 
     def declare(function: Any) -> Any:
@@ -308,42 +308,42 @@ def _declaration(
     There is no handler where nothing can be said of its signature or its dependency.
     """
     own_name: str = getattr(user_function(function), "__name__", type(function).__name__)
-    called = own_name if name is None else name
-    problem = _function_problem(function, called)
+    operation_name = own_name if name is None else name
+    problem = _function_problem(function, operation_name)
     details = [] if problem is None else [problem]
-    right, wrong = _options({"name": called, **options})
+    right, wrong = _options({"name": operation_name, **options})
     details += wrong
-    if (earlier := _handlers.get(called)) and _defined_at(earlier.function) != _defined_at(function):
+    if (earlier := _handlers.get(operation_name)) and _defined_at(earlier.function) != _defined_at(function):
         details.append(f"{earlier.place} has the same name; choose another")
-    mistake = HandlerSetupError(_place_of(function, called), *details) if details else None
+    mistake = HandlerSetupError(_place_of(function, operation_name), *details) if details else None
     if problem is not None or not {"name", "dependency"} <= right.keys():
         return None, mistake
-    of_features = {name: right.pop(name) for name in sorted(_OF_FEATURES & right.keys())}
+    of_features = {name: right.pop(name) for name in sorted(_FEATURE_OPTIONS & right.keys())}
     return Handler(function=function, of_features=of_features, **right), mistake
 
 
-_OF_FEATURES: Final = frozenset({"on_failure", "fallback"})
+_FEATURE_OPTIONS: Final = frozenset({"on_failure", "fallback"})
 """Options that stand for keys of features in the table of the dependency."""
 _LOOKUP: Final = "lookup"
-"""Such a key, which a decorator stands for."""
+"""Such a key, which the decorator `lookup` adds."""
 
 _FIELDS: Final = {"timeout": "timeout_seconds"}
 
 
-def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the fields of a handler, of the options that are right, and what is wrong with the others."""
     details, broken = [], set()
     try:
-        _declared().validate_python(given, strict=True)
+        _declared().validate_python(options, strict=True)
     except ValidationError as error:
         for problem in problems_of(error, _Declared):
             option = problem.pointer[1:]
             broken.add(option.partition("/")[0])
-            is_missing = option not in given
+            is_missing = option not in options
             details.append(
                 f"names no dependency: write {_DECLARED}" if is_missing else f"{option} {problem.detail}"
             )
-    right = {_FIELDS.get(option, option): value for option, value in given.items() if option not in broken}
+    right = {_FIELDS.get(option, option): value for option, value in options.items() if option not in broken}
     if (retry := right.get("retry")) is not None:
         right["retry"], wrong = _policy_changes(retry)
         details += wrong
@@ -355,13 +355,13 @@ def _declared() -> TypeAdapter[_Declared]:
     return TypeAdapter(_Declared)
 
 
-def _function_problem(function: Any, called: str) -> str | None:
-    """Return what to write instead of what `operation` was given; None for a function."""
+def _function_problem(function: Any, operation_name: str) -> str | None:
+    """Return what is wrong where `operation` gets something else than a function; None for a function."""
     if hasattr(function, "_function"):  # what the SDK's decorators leave
         return f"stands above a decorator of the function app: write {_DECLARED} below it"
     if isinstance(function, type) or not (callable(function) and hasattr(function, "__qualname__")):
         return "is not a function: declare one that calls it"
-    if called == "<lambda>":
+    if operation_name == "<lambda>":
         return 'a lambda needs a name: operation("charge", dependency="payments")'
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return "it yields; an operation returns its result"

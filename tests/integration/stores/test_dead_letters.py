@@ -428,7 +428,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def counted_in_the_background() -> None:
-    counting = counts._kept.get().counting
+    counting = counts._last_count.get().counting
     assert counting is not None
     await counting
 

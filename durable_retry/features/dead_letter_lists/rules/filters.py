@@ -1,6 +1,6 @@
-"""The dead letters that a query means.
+"""The conditions of a query for dead letters.
 
-A filter chooses by the names of the lists; a search also by whole names and words that no list is made for.
+A filter has what the lists can be read by; a search has whole names and words, which are compared row by row.
 """
 
 import json
@@ -85,16 +85,16 @@ class DeadLetterSearch:
         return read_or(lambda: self._may_match(dead_letter_id, row), lambda _: True)
 
     def _may_match(self, dead_letter_id: str, row: Mapping[str, Any]) -> bool:
-        text, more = row["names"], (dead_letter_id, row["reason"])
+        text, texts = row["names"], (dead_letter_id, row["reason"])
         # Nearly every row is refused here, before its names are parsed.
-        if self.words is not None and not may_mention(self.words, text, *more):
+        if self.words is not None and not may_mention(self.words, text, *texts):
             return False
-        return self._fits_entry(more, json.loads(text), NAME_CHARS)
+        return self._fits_entry(texts, json.loads(text), NAME_CHARS)
 
     def matches(self, record: KeptDeadLetter) -> bool:
         """Return whether a dead letter matches; of its detail the beginning counts, as in the index.
 
-        When nobody can read a dead letter, only the index has what to compare.
+        One that cannot be read matches: only the index has something to compare.
         """
         if record.unreadable is not None:
             return True
@@ -102,10 +102,10 @@ class DeadLetterSearch:
         names["detail"] = record.detail[:NAME_CHARS]
         return self._fits_entry((record.id, record.reason.value), names, None)
 
-    def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
+    def _fits_entry(self, texts: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
         worded = (text for name, text in names.items() if name not in _NO_WORDS)
         return all(names.get(name) == value[:chars] for name, value in self._whole.items()) and (
-            self.words is None or mentions(self.words, *more, *worded)
+            self.words is None or mentions(self.words, *texts, *worded)
         )
 
 
