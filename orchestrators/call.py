@@ -18,8 +18,8 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
 
     Args:
         input_: `document`, the body of `POST /api/operations`; `since`, when the caller's execution began;
-            and `keys`, of which one is the operation's where the document has none: the first that no other
-            call has. Or `problems`: why it is not sent. When it continues as new `operation_id`.
+            and `keys`: an operation without a key in its document gets the first of these that no other call
+            has. Or `problems`: why it is not sent. When it continues as new `operation_id`.
 
     Returns:
         `document`, the operation's last status document or what stands for it, or `problems`: why it was

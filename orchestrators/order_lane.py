@@ -38,7 +38,7 @@ def begin(run: Run) -> Turns[DeadLetter | None]:
     """Wait until the operation begins and has its turn, unless someone cancels it.
 
     Returns:
-        What it ends as when its deadline passed meanwhile; None when it has its turn, was cancelled, or asks
+        Its dead letter when its deadline passed meanwhile; None when it has its turn, was cancelled, or asks
         again in a history of its own.
     """
     if run.operation.start_at is not None and not run.has_begun:

@@ -52,7 +52,7 @@ from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.telemetry.facts import report
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
-"""States that the circuit of a dependency ends, the operation's or that of a step."""
+"""States that a circuit ends: that of the operation's dependency, or of a step's."""
 
 LAPS_PER_HISTORY: Final = 6
 """Attempts and waits after which the orchestration continues as new. On Azure Storage every turn replays the

@@ -104,7 +104,7 @@ async def called_operation(hub: TaskHub, call: AttemptCall) -> OperationInput:
 
 
 async def with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
-    """Store a large result apart; the history carries one that cannot be stored, as it carries small ones."""
+    """Store a large result apart; if that fails, the history carries it, as it does small ones."""
     if outcome.category is not None or not isinstance(outcome.result, Mapping):
         return outcome
     try:

@@ -1,4 +1,4 @@
-"""What an answer says: the text of its body, which is UTF-8 first, then what it declares, and no guess."""
+"""The text of an answer's body: UTF-8 is tried first, then the declared charset, and nothing is guessed."""
 
 import codecs
 import re

@@ -73,7 +73,7 @@ class _Inflater:
         return not self._begin and (self._inflate is None or self._inflate.eof)
 
     def pieces_of(self, part: bytes) -> Iterator[bytes]:
-        """Yield what is in a part."""
+        """Yield the decoded pieces of a part."""
         if self._inflate is None and (part := self._first_part(part)) == b"":
             return
         is_full = False

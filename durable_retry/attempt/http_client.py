@@ -246,7 +246,7 @@ async def send(
 
 @asynccontextmanager
 async def _last_look_after(seconds: float) -> AsyncIterator[None]:
-    """Cut the block off after so long, but read first what has come.
+    """End the block after some seconds, but first read what has come.
 
     An event loop that was blocked finds the answer and the end of the time at once, and a plain timeout would
     throw away what came in time.

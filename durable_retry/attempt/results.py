@@ -4,8 +4,8 @@
     PK <that day>t<those days>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
 
 So removal looks at no operation and at no row: it drops the tables of the days whose records and, by today's
-setting, histories are over. The digest keeps two executions of one attempt apart, of which either may be the
-one that its history knows; the other row is removed with it.
+setting, histories are over. The digest separates two executions of one attempt: the history may name the row
+of either, and the other row is removed with it.
 """
 
 import json

@@ -33,7 +33,7 @@ CAUSES: Final = (
 _REASON_CHARS: Final = 300
 
 UNREADABLE: Final = "unreadable"
-"""Member of a shown document that says why what is stored of it cannot be read."""
+"""Member of a document that says why its stored form cannot be read."""
 
 type Unreadable = Annotated[
     str | None,

@@ -16,8 +16,8 @@ from typing import Final
 from durable_retry.base.json_forms import JsonRow, MsInstant, to_ms
 
 KEPT_ASKS: Final = 128
-"""Answered asks that a state remembers, about 7 KB. A repetition that comes after so many others costs what
-it costs without the memory: a lease that is held until it expires, or one turn of the rate."""
+"""Answered asks that a state remembers, about 7 KB. A repetition that comes after more others is not
+noticed: it costs a lease that is held until it expires, or one turn of the rate."""
 
 
 @dataclass(frozen=True, slots=True)

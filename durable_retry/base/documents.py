@@ -44,7 +44,7 @@ _STRIDE: Final = 30
 _MANY_DIGITS: Final = re.compile(f"[0-9]{{{MOST_DIGITS // _STRIDE}}}")
 _NO_DIGITS: Final = re.compile(r"[-+._]|[eE].*")
 _DIGITS_OF_FLOAT: Final = 15
-"""A float of 64 bits holds any so many digits, unless it is smaller than the next."""
+"""A float of 64 bits holds any number of so many digits that is not smaller than `_LEAST_FLOAT`."""
 _LEAST_FLOAT: Final = 2.2250738585072014e-308
 _MOST_DIGITS_OF_FLOAT: Final = 767
 """A float of 64 bits has no more, written out."""
@@ -78,8 +78,8 @@ def read_checked[T](
     """Parse a JSON text, and return what a check makes of the document.
 
     An object that has a member twice is a mistake: parsers differ in which one they take (RFC 8259,
-    section 4), so what was checked might not be what a dependency reads. So is a number that another one
-    would stand for.
+    section 4), so what was checked might not be what a dependency reads. So is a number that JSON would
+    replace by another one.
 
     Args:
         levels: How deep it may nest.
@@ -223,7 +223,7 @@ def _finite(text: str) -> float:
 
 
 class _Repeating(dict[str, Any]):
-    """An object of which some members came more than once: how often, by name."""
+    """An object with repeated members: how often each of them came, by name."""
 
     __slots__ = ("counts",)
     counts: Mapping[str, int]
@@ -286,9 +286,9 @@ def parsed_float(text: str) -> Any:
 
 
 def _holds_digits(number: float, text: str) -> bool:
-    """Whether a float is the number of a text, as far as the text writes it.
+    """Whether a float is the number of a text, to as many digits as the text has.
 
-    Many programs write a float with 17 digits, 0.10000000000000001: those of that float, to so many.
+    Many programs write a float with 17 digits, 0.10000000000000001: the float itself has these digits.
     """
     digits = _NO_DIGITS.sub("", text).strip("0")
     if not digits:

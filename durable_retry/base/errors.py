@@ -1,8 +1,8 @@
 """Refusals and failures that more than one layer raises or handles; those of the rules are in their modules.
 
-What is wrong with an input is an `base.validation.InvalidInputError`.
+An invalid input raises a `base.validation.InvalidInputError`.
 
-That storage does not answer is an `azure.core.exceptions.AzureError`.
+Storage that does not answer raises an `azure.core.exceptions.AzureError`.
 """
 
 from typing import Final

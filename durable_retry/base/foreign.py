@@ -1,9 +1,9 @@
 """Objects of code that is not ours.
 
-What an object shows of itself is code of its author: a text, an attribute, even its class. No look raises.
+To read a text, an attribute or even the class of such an object runs its author's code: see `look`.
 
-The JSON of a value says exactly what it is. What would change silently on its way to JSON, or has no value
-yet, is refused at its place:
+The JSON of a value must say exactly what the value is. A part that JSON would change silently, or that has no
+value yet, is refused at its place:
 
     a generator, an iterator, an awaitable     its body would run while the JSON is made
     a key of an object that is no text         JSON would make text of it, and one of two equal texts would go

@@ -129,7 +129,7 @@ DIGITS: Final = 17
 has falling digits."""
 
 _END_US: Final = 10**DIGITS
-"""Microseconds since 1970 in the year 5138: what is left until then sorts the newest first."""
+"""Microseconds since 1970 in the year 5138: the time from an instant until then sorts the newest first."""
 
 
 def microseconds(instant: datetime) -> int:

@@ -2,10 +2,10 @@
 
 Durable functions, events and queues; categories, states, priorities and reasons.
 
-The rule for a slot is that of time-dependent priorities (Kleinrock 1964): whoever has waited for the longest
-goes first, where a minute counts fourfold for `high` and a quarter for `low`. So `low` is never starved: what
-has waited for four times as long as a `normal` one, or sixteen times as long as a `high` one, goes before it,
-however many come.
+The rule for a slot is that of time-dependent priorities (Kleinrock 1964): the operation that has waited for
+the longest goes first, where a minute counts fourfold for `high` and a quarter for `low`. So `low` is never
+starved: a `low` operation goes before a `normal` one when it has waited four times as long, and before a
+`high` one when it has waited sixteen times as long, however many come.
 """
 
 from collections.abc import Mapping

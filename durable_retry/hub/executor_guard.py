@@ -91,7 +91,7 @@ def end_turn(context: Any) -> None:
 
 
 def _guard_contexts() -> None:
-    """Let the wrong kinds of orchestrators fail with a sentence: an `async` one, one that yields no task."""
+    """Fail with a clear error for the wrong kinds of orchestrators: `async` ones, and what yields no task."""
     run, complete = _RuntimeOrchestrationContext.run, _RuntimeOrchestrationContext.set_complete
 
     @functools.wraps(run)
@@ -111,7 +111,7 @@ def _guard_contexts() -> None:
 
 
 _NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
-"""What the SDK says."""
+"""The SDK's error text."""
 
 
 def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:

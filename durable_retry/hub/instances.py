@@ -55,7 +55,7 @@ class Instance:
 
 
 def unseen_instance(instance_id: str, created_at: datetime, reason: str) -> Instance:
-    """Return what stands for an instance of which only its creation is known."""
+    """Return a stand-in for an instance that cannot be read; only its creation is known."""
     return Instance(
         instance_id=instance_id,
         runtime_status=OrchestrationStatus.RUNNING,

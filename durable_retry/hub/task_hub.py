@@ -154,7 +154,7 @@ class TaskHub:
         return clients[self.configuration]
 
     async def __aenter__(self) -> DurableFunctionsClient:
-        """Give the client for a block; what that refuses is raised as `TaskHubUnavailableError`."""
+        """Give the client for a block, in which its errors are raised as `TaskHubUnavailableError`."""
         return await self.client()
 
     async def __aexit__(
@@ -182,7 +182,7 @@ class TaskHub:
     ) -> bool:
         """Start an orchestration, with `again` also in place of an ended instance.
 
-        With `was_lost` only in place of one that has not begun, whose start was lost.
+        With `was_lost` only in place of an instance that has not begun, because its start was lost.
 
         Returns False when the id is taken: by any instance, or with `again` by a running one. Where starts
         are not atomic, True only says that it was free a moment ago.

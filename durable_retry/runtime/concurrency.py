@@ -41,7 +41,7 @@ class LoopOwned[T]:
 
 
 async def map_bounded[T, R](function: Callable[[T], Awaitable[R]], items: Iterable[T], most: int) -> list[R]:
-    """Call a function with each item, with at most so many calls at once; return the results in order.
+    """Call a function with each item, with at most `most` calls at once; return the results in order.
 
     As `asyncio.gather`, it raises the first failure, and the other calls go on.
     """

@@ -126,7 +126,7 @@ class Breaker(JsonShape):
     failures_in_a_row: int = 0
     # Refusals of its own credential without a success between, counted as those; None for none.
     unauthorized_in_a_row: int | None = None
-    # What refuses its credential, such as `401`, while that holds it open; None while anything else does.
+    # The answer that refuses its credential, such as `401`, while that keeps it open; None otherwise.
     unauthorized_by: str | None = None
     # Start of the latest break or forced break; None while calls are let through.
     opened_at: MsInstant | None = None

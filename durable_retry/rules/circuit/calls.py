@@ -182,7 +182,7 @@ class ProbeResult(JsonRow):
 
 
 ERROR_CHARACTERS = 160
-"""Only so much of an error's text goes into a report."""
+"""Characters of an error's text in a report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from durable_retry.rules.circuit.trips import is_near_trip
 KEPT = 32
 """Reporters that are remembered, the most recent ones. Duplicates of a forgotten one would count again."""
 NAME_CHARACTERS = 32
-"""Only so much of a reporter's name is kept and compared."""
+"""Characters of a reporter's name that are stored and compared."""
 LATE = 32
 """A report may be overtaken by this many later ones of its reporter and still count."""
 
@@ -51,7 +51,7 @@ second."""
 
 
 def name_of(reporter: str) -> str:
-    """Return what is kept of a reporter's name."""
+    """Return a reporter's name as it is stored."""
     return reporter[:NAME_CHARACTERS]
 
 

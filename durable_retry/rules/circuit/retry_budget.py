@@ -49,9 +49,9 @@ HEARD_SECONDS = 5.0
 """A worker that reported nothing for so long has no share of the level."""
 ASK_AGAIN_SECONDS: Final = 1.0
 ASK_AGAIN_SPREAD_SECONDS: Final = 0.5
-"""A retry that cannot be promised a time yet asks again after so long, and up to so much later."""
+"""A retry that cannot be promised a time yet asks again after the first, plus up to the second."""
 SURE_SECONDS: Final = 1.0
-"""A promise may be later by so much than it need be if the other workers take nothing."""
+"""A promise may be later by this than needed, in case that the other workers take nothing."""
 
 _NO_FIRSTS = SlidingWindow.over(CREDIT_SECONDS)
 _NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
@@ -205,7 +205,7 @@ def budget_allows(
         return BudgetAllowed()
     is_left = snapshot.tokens - spent_here >= 1.0 or None
     if taken_as_newcomer is not None:
-        # A copy shows the tokens, as far as the others leave them, when it has been counted for a second.
+        # Once this worker has been counted for a second, a copy shows the tokens that the others leave.
         again_at = max(now, _next_copy_at(now, operation_id))
         return BudgetPostponed(again_at, reserved=False, is_left=is_left)
     turn = _turn_after_debt(snapshot, now, spent_here + asking_again_here, settings, operation_id)
@@ -229,7 +229,7 @@ def _turn_after_debt(
     seconds = _seconds_to_earn(missing + own, snapshot, settings)
     next_copy_at = max(now, _next_copy_at(snapshot.taken_at, operation_id))
     until_next_copy = (next_copy_at - snapshot.taken_at).total_seconds()
-    # It would ask the next copy for what is paid for by then without a first attempt, whatever it shows.
+    # By the next copy the minimum rate alone has paid for it, whatever that copy shows.
     is_paid = missing + own <= until_next_copy * settings.minimum_per_second
     is_sure = is_paid or before_elsewhere <= SURE_SECONDS * per_second
     if is_sure and seconds <= PROMISED_SECONDS:

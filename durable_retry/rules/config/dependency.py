@@ -6,8 +6,8 @@
     └── UnknownTargetError      this app has no such dependency or handler
 
 `GET /api/dependencies` answers with the dependencies themselves: every secret is written as its mask.
-`defaults_table()` and `dependency_table()` are what dependencies.toml says of them; they refuse what is
-wrong.
+`defaults_table()` and `dependency_table()` are the models of the tables in dependencies.toml; they refuse
+mistakes.
 """
 
 import re

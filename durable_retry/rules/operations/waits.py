@@ -33,7 +33,7 @@ class _Steering(Strict):
 
     @classmethod
     def of(cls, request: Any) -> Self:
-        """Read the data of an external event, or what is stored; in any other form it has its defaults."""
+        """Read the data of an external event, or a stored form; any other data gives the defaults."""
         members = request if isinstance(request, Mapping) else {}
         try:
             return validated(cls, {name: members[name] for name in cls.model_fields if name in members})
@@ -70,7 +70,7 @@ class Pause(PauseOptions):
 
     @staticmethod
     def is_at_once(request: Any) -> bool:
-        """Whether an external event ends the pause that it asks for, or one that there is."""
+        """Whether an external event also ends the pause that it asks for, or the present one."""
         return isinstance(request, dict) and request.get("at_once") is True
 
     @staticmethod

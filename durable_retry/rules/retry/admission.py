@@ -56,7 +56,7 @@ class AdmissionState(JsonShape):
 
     @property
     def needed(self) -> NeedsSlot | None:
-        """What it asks the limiter for again when a slot is free; None where it does not wait for one."""
+        """The slot to request again when the limiter has a free one; None where it does not wait for one."""
         return NeedsSlot(self.limits) if self.limits is not None and self.has_place else None
 
     @property
@@ -85,7 +85,7 @@ class AdmissionState(JsonShape):
         )
 
     def at_limiter(self, limits: Mapping[str, Any], now: datetime) -> "AdmissionState":
-        """Return it as it asks the limiter: since when it waits, and by which limits."""
+        """Return the state of an attempt that asks the limiter: since when it waits, and by which limits."""
         # The answer may come late: its instant would put the attempt behind others that came since.
         since = self.slot_since or self.due_at or now
         return replace(self, slot_since=since, limits=limits)
@@ -100,7 +100,7 @@ class AdmissionState(JsonShape):
         now: datetime,
         comes_at: datetime | None = None,
     ) -> "AdmissionState":
-        """Return what it has reached when it may not start yet: nothing is counted for it twice.
+        """Return the state of an attempt that may not start yet: nothing is counted for it twice.
 
         Args:
             comes_at: When it comes again; None is when the refusal says.

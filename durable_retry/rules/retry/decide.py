@@ -93,7 +93,7 @@ def overdue(
 ) -> DeadLetter | None:
     """Return the dead letter of an operation whose deadline passed before its next attempt, else None.
 
-    Without an attempt so far the first one is made all the same.
+    The first attempt is made in spite of that, see `is_owed`.
     """
     if not is_over(operation.deadline_at, now) or is_owed(history):
         return None

@@ -130,7 +130,7 @@ class BlockedStep:
 
 
 def kind_of_block(blocked: Blocked | BlockedStep) -> WaitKind:
-    """Return why what is blocked waits, or will when the entity that it asks refuses."""
+    """Return why a blocked attempt waits, or will wait if the entity that it asks refuses."""
     match blocked:
         case BlockedStep():
             return kind_of_block(blocked.blocked)
@@ -170,7 +170,7 @@ class RetryState(JsonShape):
         return replace(self, step=StepAdmission(step_at, admission))
 
     def admissions(self, dependency: str) -> tuple[tuple[str, AdmissionState], ...]:
-        """Return what it has reached at each dependency; its own is the argument."""
+        """Return the admission at each dependency: its own, which is the argument, and the step's."""
         own = ((dependency, self.admission),)
         return own if self.step is None else (*own, (self.step.dependency, self.step.admission))
 
@@ -192,7 +192,7 @@ class RetryState(JsonShape):
         return needed if needed is None or step_at is None else BlockedStep(step_at, needed)
 
     def admission_at(self, step_at: str | None) -> AdmissionState:
-        """Return what it has reached at a step's dependency; None means the operation's own."""
+        """Return the admission at a step's dependency; None means the operation's own dependency."""
         if step_at is None:
             return self.admission
         return held_admission(self.step, step_at)
