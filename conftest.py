@@ -85,9 +85,9 @@ def facts_are_watched() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_notes_of_earlier_tests() -> None:
-    """The first event loop that notes anything for the index writes what tests without a loop noted, too."""
-    operation_notes._without_loop.clear()  # noqa: SLF001 - it belongs to the process
+def no_notes_of_earlier_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test notes for the index is written by no other test."""
+    monkeypatch.setattr(operation_notes, "WRITER", operation_notes.IndexWriter())
 
 
 @pytest.fixture(scope="session")

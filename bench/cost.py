@@ -85,11 +85,7 @@ async def operation_costs(folder: Path) -> dict[str, Cost]:
 
 def _no_index() -> AbstractContextManager[object]:
     # A process writes to the index once a second, however many operations there are: no cost of one.
-    return patch.multiple(operation_notes, write_entries=_nothing, write_since=_nothing)
-
-
-async def _nothing(*_: object) -> None:
-    """Writes nothing."""
+    return patch.object(operation_notes.IndexWriter, "replace", lambda *_: None)
 
 
 async def _measured(app: MeteredApp, target_url: str) -> list[Table]:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, override
 from unittest.mock import patch
 
@@ -70,6 +71,7 @@ from durable_retry_console.index import notes as operation_notes
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
+from tests.simulation.noting import Writers
 from tests.simulation.regulars import REGULAR, regular
 from tests.simulation.targets import BANK, MODEL, REPORTS, SPARE, TENANTS, Network, Queues, Target
 from tests.simulation.turns import Turns
@@ -360,10 +362,12 @@ class App:
             kept.cache_clear()  # Each has a probe among the operations of the world before.
         rng = self.world.rng
         network = Network(self.world, self.targets)
+        writers = Writers(self.world)
         with ExitStack() as stack:
             for each in (
                 patch.object(tables, "_run_on_table", self._run),
                 patch.object(tables, "run_in_pool", self._run_in_pool),
+                patch.object(tables, "client_of", self._client_of),
                 patch.object(storage_clients, "table_service", lambda: self.tables),
                 patch("durable_retry.features.outbox.sending.send_message", self.queues.send_message),
                 # A large operation is one that attempts read from the hub.
@@ -372,7 +376,8 @@ class App:
                 patch.object(attempt, "written_operation", self._read_input),
                 # Longer than the context here takes timers; nobody looks at a stop for as long.
                 patch.object(bulk_orchestration, "RESUMABLE_FOR", timedelta(days=1)),
-                patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
+                patch.object(operation_notes, "WRITER", writers),
+                patch.object(operation_notes, "run_in_pool", writers.run_in_pool),
                 patch.object(counts, "_last_count", OwnedByWorkers(counts._LastCount)),
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
@@ -404,9 +409,7 @@ class App:
 
     async def _run[T](self, table: str, action: Callable[[Any], T]) -> T:
         """Stand in for `tables._run_on_table`: writes may be refused, for a while or for good."""
-        return await self._run_in_pool(
-            lambda: tables.with_table(table, lambda client: action(self._as_it_is_now(table, client)))
-        )
+        return await self._run_in_pool(partial(tables.with_table, table, action))
 
     async def _run_in_pool[T](self, action: Callable[[], T]) -> T:
         """Stand in for the pool of storage calls: each request is a place to die, and may fail either way."""
@@ -429,7 +432,8 @@ class App:
             raise ServiceResponseError("the storage's answer was lost")
         return done
 
-    def _as_it_is_now(self, table: str, client: Any) -> Any:
+    def _client_of(self, table: str) -> Any:
+        client = self.tables.get_table_client(table)
         if self.world.seconds < self.full_until:
             return Refusing(client, 503, "ServerBusy")
         refusal = REFUSING.get(table)

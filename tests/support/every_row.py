@@ -44,11 +44,11 @@ from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
 from durable_retry_console.causes import groups as causes
-from durable_retry_console.index import store as operation_index
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, a_success, an_entry, an_operation, outcome
 from tests.support.counting import STARTED, attempt_ended, counted, operation_ended
+from tests.support.operation_index import write_entries, write_since
 from tests.support.tables import TablesInMemory
 
 LATER: Final = NOON + timedelta(minutes=5)
@@ -199,8 +199,8 @@ async def _write_index() -> None:
     )
     failed = replace(accepted, status=OperationState.DEAD_LETTERED, error="status 422", noted_us=7)
     held = [(OperationList.ALL, accepted), (OperationList.FAILED, failed)]
-    await operation_index.write_entries("worker-1", held)
-    await operation_index.write_since("worker-1", NOON)
+    await write_entries("worker-1", held)
+    await write_since("worker-1", NOON)
 
 
 async def _write_alerts() -> None:

@@ -78,6 +78,7 @@ def _subscribe() -> None:
 def _begin_writers() -> None:
     code.begin()
     minutes.MINUTES.begin()
+    notes.WRITER.begin()
     ACTIVITY_WRITER.begin()
 
 

@@ -17,8 +17,9 @@ from playwright.sync_api import Browser, expect
 from durable_retry.base.json_forms import from_microseconds
 from durable_retry.base.names import OperationState
 from durable_retry.storage import clients as storage_clients
+from durable_retry.storage import tables
 from durable_retry_console.finding.operations import MAX_READ
-from durable_retry_console.index.store import OperationEntry, OperationList, write_entries_at_end
+from durable_retry_console.index.store import OperationEntry, OperationList, rows_of_entries
 from onebox.hub.archive import unpack
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, SystemWithStorage, dead_letter
@@ -92,7 +93,8 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
                 entries_of(each, from_microseconds(created[each["operation_id"]] // 1000 * 1000))
                 for each in originals
             )
-            write_entries_at_end("copies", list(entries))
+            for table, rows in rows_of_entries("copies", entries):
+                tables.replace_each(table, rows)
         yield system
 
 

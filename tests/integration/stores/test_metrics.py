@@ -139,10 +139,10 @@ async def test_a_thread_writes_by_itself_and_the_end_writes_the_rest(monkeypatch
     worker = Worker()
     worker.minutes.begin()
     worker.attempts(*minutes_after(0))
-    eventually(lambda: not worker.minutes._unwritten, "the thread has written")
+    eventually(lambda: not worker.minutes.has_unwritten, "the thread has written")
     monkeypatch.setattr(metrics, "FLUSH_SECONDS", 600.0)
     worker.attempts(*minutes_after(1, 2))
     worker.minutes.end()
-    assert worker.minutes.take() == []
+    assert not worker.minutes.has_unwritten
     found = await attempts_by_point(EVENING, EVENING + 3 * MINUTE)
     assert found == [("22:00", 1), ("22:01", 1), ("22:02", 1)]

@@ -110,13 +110,9 @@ for name in ("payments", "mail"):
 given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")
 made = (OperationEntry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given) for n in (1, 2))
 
-class Loop:
-    is_closed = lambda self: False
-
-writer = operation_notes._Writer()
+operation_notes.WRITER.begin()
 for entry in made:
-    writer.hold(OperationList.ALL, entry)
-operation_notes._writers.values[loop := Loop()] = writer
+    operation_notes.WRITER.note(OperationList.ALL, entry)
 """
 
 

@@ -33,13 +33,14 @@ from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress
 from durable_retry_console.index.reconcile import keep_gone
-from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
+from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.overview import summary as overview
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.test_stored import common
 from tests.support.builders import NOON, an_entry, an_operation
 from tests.support.damaged import HUB, DamagedHub, an_instance, damaged_hub
 from tests.support.every_row import account, write_every_row
+from tests.support.operation_index import write_entries
 from tests.support.tables import TablesInMemory
 
 OPERATION_ID: Final = "op-open"

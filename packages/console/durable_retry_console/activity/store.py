@@ -7,7 +7,6 @@ What a process notes less than a second before it is killed is lost; nothing wai
 """
 
 import json
-import threading
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
@@ -35,11 +34,9 @@ _ROWS_AT_ONCE: Final = 500
 _REMOVED_AT_ONCE: Final = 1_000
 
 
-class ActivityWriter(BackgroundWriter):
+class ActivityWriter(BackgroundWriter[str, tables.Row]):
     def __init__(self) -> None:
-        super().__init__("activity", _PAUSE_SECONDS)
-        self._lock = threading.Lock()
-        self._held: dict[str, tables.Row] = {}
+        super().__init__("activity", _PAUSE_SECONDS, most_held=_MOST_HELD)
 
     def note(self, item: ActivityItem, name: str | None = None) -> None:
         """Have an entry written; returns at once, from any thread.
@@ -49,20 +46,12 @@ class ActivityWriter(BackgroundWriter):
         """
         # Made once: an entry that is written again is the same row.
         key = f"{newest_first(item.at)}-{name or uuid.uuid4().hex[:8]}"
-        row = {"PartitionKey": _ENTRY, "RowKey": key, **contents.packed("item", item.model_dump_json())}
-        with self._lock:
-            self._held[key] = row
-            while len(self._held) > _MOST_HELD:
-                del self._held[next(iter(self._held))]
-        self.wake()
+        content = contents.packed("item", item.model_dump_json())
+        self.hold(key, {"PartitionKey": _ENTRY, "RowKey": key, **content})
 
     @override
-    def _write(self) -> None:
-        with self._lock:
-            written = dict(self._held)
-        self.replace(TABLE, written.values())
-        with self._lock:
-            self._held = {key: row for key, row in self._held.items() if written.get(key) is not row}
+    def _write(self, held: Mapping[str, tables.Row]) -> None:
+        self.replace(TABLE, held.values())
 
 
 WRITER: Final = ActivityWriter()

@@ -15,7 +15,6 @@ Many entries share a row (`index.notes`), so an operation that has none of `NAME
 than a row. An entry says where to look; what is true of the operation is in its status document.
 """
 
-import asyncio
 import json
 import uuid
 import zlib
@@ -26,7 +25,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
-from itertools import batched, starmap
+from itertools import batched
+from operator import methodcaller
 from typing import Annotated, Final
 
 from durable_retry.base.json_forms import (
@@ -107,23 +107,13 @@ class OperationEntry(JsonRow):
         return self.created_at, self.operation_id
 
 
-async def write_entries(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
-    """Write entries to their lists, as few rows as their partitions allow.
-
-    Their row keys begin with the name, which is unique to this call.
-    """
-    await asyncio.gather(*starmap(_upsert_rows, _transactions_of_entries(name, held)))
-
-
-def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
-    """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
-    for table, rows in _transactions_of_entries(name, held):
-        tables.replace_each(table, rows)
-
-
-def _transactions_of_entries(
+def rows_of_entries(
     name: str, held: Iterable[tuple[OperationList, OperationEntry]]
 ) -> Iterator[tuple[str, tuple[tables.Row, ...]]]:
+    """Yield the rows of entries in their lists, as few as their partitions allow, and the table of them.
+
+    What is yielded together fits a transaction. Row keys begin with the name, which is unique to this call.
+    """
     grouped: dict[tuple[OperationList, int], list[OperationEntry]] = defaultdict(list)
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
@@ -140,16 +130,14 @@ def _transactions_of_entries(
             yield NAMES_TABLE, of_names
 
 
-async def _upsert_rows(table: str, rows: tuple[tables.Row, ...]) -> None:
-    if len(rows) == 1:
-        await tables.merge(table, rows[0])
-    else:
-        await tables.transact(table, [("upsert", row) for row in rows])
+def row_of_gap(name: str, since: datetime) -> tables.Row:
+    """Return the row that says that a process may lose what it noted since an instant."""
+    return {"PartitionKey": _WRITERS, "RowKey": name, "since": to_rfc3339(since)}
 
 
-async def write_since(name: str, since: datetime) -> None:
-    """Say that a process may lose what it noted since an instant."""
-    await tables.merge(TABLE, {"PartitionKey": _WRITERS, "RowKey": name, "since": to_rfc3339(since)})
+def end_gap(name: str) -> None:
+    """Do as `close_gap` on this thread."""
+    tables.with_table(TABLE, methodcaller("delete_entity", _WRITERS, name))
 
 
 async def gaps(since_before: datetime) -> dict[str, datetime]:

@@ -11,10 +11,8 @@ The table has one partition for each day, UTC; a row has all dependencies of one
 
 import asyncio
 import logging
-import threading
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, override
@@ -42,88 +40,72 @@ _DAY: Final = timedelta(days=1)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Unsaved:
-    """A minute or a cell that changed since it was written."""
-
-    minutes: int  # its length: 1 or `CELL_MINUTES`
-    begin: int  # minutes since 1970
-    counts: str  # all of it so far, so that it may be written again; the stored form
-
-
-class Minutes(BackgroundWriter):
+class Minutes(BackgroundWriter[int, None]):
     """The minutes of one process; those of a cell stay in memory until all of them are written."""
 
     def __init__(self) -> None:
         super().__init__("metrics", FLUSH_SECONDS)
         self._worker = uuid.uuid4().hex[:12]
-        self._lock = threading.Lock()
         self._counts: dict[int, dict[str, Counts]] = {}  # by minute and dependency
-        self._unwritten: set[int] = set()  # minutes that are not written as they are now
 
     def count(self, dependency: str, counts: Counts) -> None:
         with self._lock:
-            minute, is_first = _present_minute(), not self._unwritten
+            minute = _present_minute()
             add(self._counts.setdefault(minute, {}).setdefault(dependency, {}), counts)
-            self._unwritten.add(minute)
-        if is_first:
-            self.wake()
+            self.hold(minute, None)
 
-    def take(self) -> list[Unsaved]:
-        """Return what changed since the last call, and forget what is written and over, or too old."""
+    @override
+    def _write(self, held: Mapping[int, None]) -> None:
+        self.replace(TABLE, self._rows_of(held))
+
+    def _rows_of(self, changed: Iterable[int]) -> list[tables.Row]:
+        """Return the rows of minutes, and of their cells; forget what is written and over, or too old.
+
+        A row has all of its minute or cell so far, so that it may be written again.
+        """
         with self._lock:
             present = _present_minute() // CELL_MINUTES
-            lost = {minute for minute in self._unwritten if minute // CELL_MINUTES < present - KEPT_CELLS}
+            known = [minute for minute in sorted(changed) if minute in self._counts]
+            lost = [minute for minute in known if minute // CELL_MINUTES < present - KEPT_CELLS]
             attempts = sum(
                 counts.get("attempts", 0) for minute in lost for counts in self._counts[minute].values()
             )
-            changed, self._unwritten = self._unwritten - lost, set()
-            cells = {minute // CELL_MINUTES for minute in changed}
+            kept = known[len(lost) :]
+            cells = {minute // CELL_MINUTES: list[dict[str, Counts]]() for minute in kept}
+            needed = cells.keys() | {present} | {minute // CELL_MINUTES for minute in self.held}
             self._counts = {
-                minute: counts
-                for minute, counts in self._counts.items()
-                if minute // CELL_MINUTES in cells | {present}
+                minute: counts for minute, counts in self._counts.items() if minute // CELL_MINUTES in needed
             }
-            unsaved = [Unsaved(1, minute, to_text(self._counts[minute])) for minute in sorted(changed)]
-            for cell in sorted(cells):
-                of_cell = [
-                    counts for minute, counts in self._counts.items() if minute // CELL_MINUTES == cell
-                ]
+            rows = [self._row(1, minute, self._counts[minute]) for minute in kept]
+            for minute, counts in self._counts.items():
+                cells.get(minute // CELL_MINUTES, []).append(counts)
+            for cell, of_cell in sorted(cells.items()):
                 names = {name: None for counts in of_cell for name in counts}
                 sums = {name: summed(counts.get(name, {}) for counts in of_cell) for name in names}
-                unsaved.append(Unsaved(CELL_MINUTES, cell * CELL_MINUTES, to_text(sums)))
+                rows.append(self._row(CELL_MINUTES, cell * CELL_MINUTES, sums))
         if lost:
             _log.warning(
                 "%s of metrics with %s could not be written and are lost",
                 counted(len(lost), "minute"),
                 counted(int(attempts), "attempt"),
             )
-        return unsaved
+        return rows
 
-    def put_back(self, unsaved: Iterable[Unsaved]) -> None:
-        """Take what could not be written as changed again."""
-        with self._lock:
-            self._unwritten |= {one.begin for one in unsaved if one.minutes == 1}
-
-    @override
-    def _write(self) -> None:
-        unsaved = self.take()
-        try:
-            self.replace(TABLE, map(self._row_of, unsaved))
-        except Exception:
-            self.put_back(unsaved)
-            raise
-
-    def _row_of(self, one: Unsaved) -> tables.Row:
-        begin = datetime.fromtimestamp(one.begin * 60, UTC)
-        row_key = f"{one.minutes}|{begin:%H%M}|{self._worker}"
-        return {"PartitionKey": _day_key(begin), "RowKey": row_key, **contents.packed("counts", one.counts)}
+    def _row(self, minutes: int, begin: int, counts: Mapping[str, Counts]) -> tables.Row:
+        """Return the row of a minute or a cell; `begin` in minutes since 1970."""
+        at = datetime.fromtimestamp(begin * 60, UTC)
+        row_key = f"{minutes}|{at:%H%M}|{self._worker}"
+        return {
+            "PartitionKey": _day_key(at),
+            "RowKey": row_key,
+            **contents.packed("counts", to_text(counts)),
+        }
 
     def clear(self) -> None:
         """Forget everything. For tests."""
         with self._lock:
             self._counts.clear()
-            self._unwritten.clear()
+            self.held.clear()
 
 
 def _present_minute() -> int:

@@ -1,6 +1,7 @@
 """Writing in the background: after a change, again while storage is away, and at the end."""
 
 import threading
+from collections.abc import Mapping
 from typing import override
 
 import pytest
@@ -12,18 +13,20 @@ from tests.support.tables import TablesInMemory
 WITHIN_SECONDS = 20.0
 
 
-class Written(BackgroundWriter):
+class Written(BackgroundWriter[str, int]):
     """Counts its writes; the first `failures` of them fail."""
 
     def __init__(self, failures: int = 0, error: type[Exception] = ValueError) -> None:
         super().__init__("test", 0.001)
         self.failures, self.error = failures, error
         self.count = 0
+        self.written: dict[str, int] = {}
         self.succeeded = threading.Event()
 
     @override
-    def _write(self) -> None:
+    def _write(self, held: Mapping[str, int]) -> None:
         self.count += 1
+        self.written = {**held}
         if self.count <= self.failures:
             raise self.error("storage is away")
         self.succeeded.set()
@@ -91,3 +94,34 @@ def test_only_the_interpreters_refusal_before_the_end_is_its_end() -> None:
     assert not writer.is_over(ValueError("storage"))
     writer.end()
     assert not writer.is_over(refusal)
+
+
+def test_of_what_is_held_under_a_key_the_latest_is_written_also_when_storage_was_away() -> None:
+    writer = Written(failures=1)
+    for number in range(3):
+        writer.hold("a", number)
+    writer.hold("b", 0)
+    assert not writer.flush()
+    writer.hold("b", 1)
+    assert writer.flush()
+    assert writer.written == {"a": 2, "b": 1}
+    assert not writer.has_unwritten
+
+
+def test_what_is_held_is_bounded_and_the_oldest_goes_first() -> None:
+    writer = Written(failures=1)
+    writer._most_held = 2
+    for number in range(2):
+        writer.hold(f"{number}", number)
+    assert not writer.flush()
+    writer.hold("2", 2)
+    assert writer.dropped_since is not None
+    assert [*writer.held] == ["1", "2"]
+
+
+def test_the_thread_makes_a_write_again_that_a_reader_asked_for_and_that_failed() -> None:
+    writer = Written(failures=1)
+    writer.hold("a", 1)
+    assert not writer._changed.is_set()
+    assert not writer.flush()
+    assert writer._changed.is_set()

@@ -21,9 +21,10 @@ from durable_retry.storage import tables
 from durable_retry_console.finding import operations as operation_search
 from durable_retry_console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question
-from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
+from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.states import last_error
 from tests.support.builders import NOON
+from tests.support.operation_index import write_entries
 from tests.support.tables import TablesInMemory
 
 ANY = Question()

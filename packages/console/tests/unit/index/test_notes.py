@@ -41,11 +41,13 @@ from durable_retry_console.index.store import (
     buckets,
     gaps,
 )
+from scripts.processes import eventually
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.feature_parts import in_order
 from tests.support.tables import TablesInMemory
 
 FAR = timedelta(days=1)
+WITH_TABLE = tables.with_table
 
 
 @dataclass
@@ -57,10 +59,13 @@ class Storage:
     requests: int = 0
 
     async def run(self, table: str, action: Callable[[Any], Any]) -> Any:
+        return self.answer(table, action)
+
+    def answer(self, table: str, action: Callable[[Any], Any]) -> Any:
         self.requests += 1
         if self.is_away:
             raise ServiceResponseError("the storage is away")
-        return tables.with_table(table, action)
+        return WITH_TABLE(table, action)
 
     def rows(self, prefix: str) -> list[dict[str, Any]]:
         every = [*self.account.rows(TABLE), *self.account.rows(NAMES_TABLE)]
@@ -71,6 +76,7 @@ class Storage:
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     storage = Storage()
     monkeypatch.setattr(tables, "_run_on_table", storage.run)
+    monkeypatch.setattr(tables, "with_table", storage.answer)
     monkeypatch.setattr(storage_clients, "table_service", lambda: storage.account)
     monkeypatch.setattr(clock, "now", lambda: NOON)
     return storage
@@ -101,29 +107,22 @@ async def test_many_notes_are_one_row(storage: Storage) -> None:
     assert len(await listed()) == 100
 
 
-async def test_an_operation_that_may_run_is_listed(storage: Storage) -> None:
+@pytest.mark.usefixtures("storage")
+async def test_an_operation_that_may_run_is_listed() -> None:
     report(StartUnanswered(an_operation()))
-    await until_written(storage)
+    await write_noted()
     assert [entry.operation_id for entry in await listed()] == [an_operation().operation_id]
 
 
-async def test_a_note_is_written_by_itself(storage: Storage) -> None:
-    note_accepted(an_operation())
-    await until_written(storage)
-    assert storage.rows("writer") == []
-
-
-async def test_no_writes_queue_behind_one_that_takes_long(storage: Storage) -> None:
-    writer = operation_notes._writers.get()
-    writer.pause_seconds = 0.0
-    async with asyncio.timeout(30), writer.lock:
-        note_accepted(an_operation())
-        for _ in range(3):
-            timer = planned(writer)
-            while writer.timer is timer:  # noqa: ASYNC110 - as in `until_written`
-                await asyncio.sleep(0.001)
-        assert not writer.tasks
-    await until_written(storage)
+def test_notes_are_written_by_themselves_and_one_that_waits_is_announced(storage: Storage) -> None:
+    writer = operation_notes.WRITER
+    writer.begin()
+    note_accepted(an_operation(operation_id="op-1"))
+    eventually(lambda: bool(storage.rows("all-")), "the first is written")
+    note_accepted(an_operation(operation_id="op-2"))  # Within a second of the first, so it has to wait.
+    eventually(lambda: bool(storage.rows("writer")), "the second is announced")
+    eventually(lambda: len(storage.rows("all-")) == 2, "the second is written")
+    writer.end()
 
 
 async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
@@ -185,27 +184,11 @@ async def test_every_end_that_no_attempt_shows_is_noted_also_from_the_thread_of_
     ended = OperationEnded(cancelled.to_json(), None)
     if reported_in == "a thread":
         await asyncio.to_thread(report, ended)
-        await asyncio.sleep(0)  # The loop takes it over at its next turn.
     else:
         report(ended)
     await write_noted()
     (entry,) = await listed(OperationList.FAILED)
     assert (entry.operation_id, entry.status) == ("op-1", OperationState.CANCELLED)
-
-
-async def test_an_end_reported_before_any_loop_wrote_is_written_with_the_first_note(
-    storage: Storage,
-) -> None:
-    operation_notes._writers.values.clear()
-    operation = an_operation(operation_id="op-1")
-    cancelled = OperationStatus(
-        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
-    )
-    await asyncio.to_thread(report, OperationEnded(cancelled.to_json(), None))
-    assert storage.requests == 0
-    note_accepted(an_operation(operation_id="op-2"))
-    await write_noted()
-    assert [entry.operation_id for entry in await listed(OperationList.FAILED)] == ["op-1"]
 
 
 @pytest.mark.usefixtures("storage")
@@ -246,7 +229,7 @@ async def test_of_what_is_noted_of_an_operation_in_a_second_only_what_counts_is_
     report(OperationEnded(cancelled.to_json(), None))
     await write_noted()
     note_failure(operation, "failure 3")
-    held = operation_notes._writers.get().held
+    held = operation_notes.WRITER.held
     assert [entry.status for entry in held.values()] == [OperationState.CANCELLED]
     storage.is_away = False
     await write_noted()
@@ -268,7 +251,7 @@ async def test_the_end_of_what_has_a_dead_letter_is_not_noted_again(storage: Sto
 
 async def test_what_is_held_at_the_end_of_a_process_is_written(storage: Storage) -> None:
     note_accepted(an_operation(correlation_id="order-42"))
-    operation_notes.write_at_end()
+    operation_notes.WRITER.end()
     assert (len(storage.rows("all-")), len(storage.rows("named-"))) == (1, 1)
     await write_noted()
     assert len(await listed()) == 1
@@ -288,10 +271,13 @@ async def test_a_success_rides_on_the_row_of_its_acceptance(storage: Storage) ->
 
 
 async def test_what_waits_for_storage_is_announced_and_written_later(storage: Storage) -> None:
+    writer = operation_notes.WRITER
     note_accepted(an_operation(operation_id="op-1"))
-    await until_written(storage)
+    assert writer._seconds_to_write() == pytest.approx(0.05)
+    await write_noted()
     note_accepted(an_operation(operation_id="op-2"))  # Within a second of the first, so it has to wait.
-    await writer_is_idle()
+    assert writer._seconds_to_write() == pytest.approx(1.0, abs=0.5)
+    writer._announce()
     (row,) = storage.rows("writer")
     assert datetime.fromisoformat(row["since"]) <= NOON
     assert await gaps(NOON + FAR) == {row["RowKey"]: NOON - timedelta(seconds=5)}
@@ -301,25 +287,24 @@ async def test_what_waits_for_storage_is_announced_and_written_later(storage: St
     storage.is_away = False
     await write_noted()
     assert {one.operation_id for one in await listed()} == {"op-1", "op-2"}
-    await operation_notes._writers.get().write()  # Nothing came for a while.
+    assert writer.flush()  # Nothing came for a while.
     assert storage.rows("writer") == []
 
 
-@pytest.mark.usefixtures("storage")
-async def test_a_success_after_an_end_that_waited_for_a_loop_is_noted_in_its_own_entry() -> None:
-    operation_notes._writers.values.clear()
-    cancelled = OperationStatus(
-        operation=an_operation(operation_id="op-1"),
-        state=OperationState.CANCELLED,
-        history=History(),
-        updated_at=NOON,
-    )
-    await asyncio.to_thread(report, OperationEnded(cancelled.to_json(), None))
-    note_accepted(an_operation(operation_id="op-2"))
-    note_success(an_operation(operation_id="op-2"))
-    await write_noted()
-    assert [entry.operation_id for entry in await listed(OperationList.FAILED)] == ["op-1"]
-    assert [entry.status for entry in await listed()] == [OperationState.SUCCEEDED]
+async def test_a_process_that_stays_busy_renews_what_it_announced(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = operation_notes.WRITER
+    writer._announce()
+    since = []
+    for seconds in (20, 40):
+        monkeypatch.setattr(clock, "now", lambda seconds=seconds: NOON + timedelta(seconds=seconds))
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda at=(writer._renewed or 0) + seconds: at)
+        note_accepted(an_operation(operation_id=f"op-{seconds}"))
+        await write_noted()
+        since += [(at - NOON).total_seconds() for at in (await gaps(NOON + FAR)).values()]
+    assert since == [-5, 35]
+    assert len(storage.rows("writer")) == 1
 
 
 async def test_what_waits_while_storage_fails_is_shown_in_the_health(
@@ -342,7 +327,7 @@ async def test_what_waits_while_storage_fails_is_shown_in_the_health(
 async def test_what_is_too_much_to_hold_is_left_to_upkeep(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation_notes, "_MOST_HELD", 3)
+    monkeypatch.setattr(operation_notes.WRITER, "_most_held", 3)
     storage.is_away = True
     for number in range(5):
         note_accepted(an_operation(operation_id=f"op-{number}"))
@@ -358,51 +343,15 @@ async def test_storage_that_is_away_is_asked_less_and_less_often(
 ) -> None:
     storage.is_away = True
     note_accepted(an_operation())
-    writer = operation_notes._writers.get()
+    writer = operation_notes.WRITER
     pauses = []
     for _ in range(7):
-        planned(writer).cancel()
-        writer.timer = None  # As when it has fired.
-        await writer.write()
-        pauses.append(planned(writer).when() - loop().time())
-        note_accepted(an_operation())
+        assert not writer.flush()
+        pauses.append(writer._seconds_to_write())
     assert pauses == pytest.approx([2, 4, 8, 16, 30, 30, 30], abs=0.5)
-    warning = "the index of operations cannot be written: ServiceResponseError; entries that wait: 1"
+    warning = "the index of operations cannot be written: ServiceResponseError: the storage is away"
     assert caplog.messages[0] == warning
     storage.is_away = False
     await write_noted()
-    assert writer.pause_seconds == 1
+    assert writer._seconds_to_write() == pytest.approx(1.0, abs=0.5)
     assert len(await listed()) == 1
-
-
-async def until_written(storage: Storage) -> None:
-    async with asyncio.timeout(30):
-        while not storage.rows("all-"):  # noqa: ASYNC110 # the timer of the loop fires when it likes
-            await asyncio.sleep(0.01)
-    await writer_is_idle()
-
-
-def planned(writer: operation_notes._Writer) -> asyncio.TimerHandle:
-    assert writer.timer is not None
-    return writer.timer
-
-
-def loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
-
-
-async def writer_is_idle() -> None:
-    await asyncio.gather(*operation_notes._writers.get().tasks)
-
-
-def test_a_loop_that_is_closed_has_nothing_that_waits(storage: Storage) -> None:
-    """Nobody writes what it held; upkeep adds it."""
-    storage.is_away = True
-
-    async def note_and_fail() -> None:
-        note_accepted(an_operation())
-        await write_noted()
-        assert operation_notes.unwritten() is not None
-
-    asyncio.run(note_and_fail())
-    assert operation_notes.unwritten() is None

@@ -21,10 +21,9 @@ from durable_retry_console.index.store import (
     OperationList,
     buckets,
     gaps,
-    write_entries,
-    write_since,
 )
 from tests.support.builders import NOON
+from tests.support.operation_index import write_entries, write_since
 from tests.support.tables import TablesInMemory
 
 MINUTE = timedelta(minutes=1)

@@ -21,9 +21,9 @@ from durable_retry_console.index.store import (
     OperationList,
     buckets,
     ids_of_name,
-    write_entries,
 )
 from tests.support.builders import NOON, an_operation, instance_of
+from tests.support.operation_index import write_entries
 from tests.support.tables import TablesInMemory
 
 

@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from unittest.mock import patch
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.rules.circuit.states import CircuitState
@@ -19,6 +21,8 @@ from durable_retry.rules.facts import (
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.retry.history import History, WaitKind
 from durable_retry.runtime import clock
+from durable_retry.storage import contents
+from durable_retry.storage.tables import Row
 from durable_retry.telemetry.facts import report
 from durable_retry_console.metrics import debounced
 from durable_retry_console.metrics.counts import Counts, from_text, labelled
@@ -27,7 +31,6 @@ from durable_retry_console.metrics.minutes import (
     KEPT_CELLS,
     MINUTES,
     Minutes,
-    Unsaved,
     record_facts,
 )
 from tests.support.builders import NOON, an_operation
@@ -49,16 +52,30 @@ def manual_clock() -> Iterator[ManualClock]:
         yield manual_clock
 
 
-def counts_of(one: Unsaved) -> dict[str, Counts]:
-    return from_text(one.counts)
+def taken(minutes: Minutes, *, is_away: bool = False) -> list[Row]:
+    """Return the rows that are written now, which storage may not take."""
+    taken: list[Row] = []
+
+    def replace(_table: str, rows: Iterable[Row]) -> None:
+        taken.extend(rows)
+        if is_away:
+            raise ServiceResponseError("away")
+
+    with patch.object(minutes, "replace", replace):
+        assert minutes.flush() is not is_away
+    return taken
 
 
-def minutes_in(unsaved: Iterable[Unsaved]) -> list[dict[str, Counts]]:
-    return [counts_of(one) for one in unsaved if one.minutes == 1]
+def counts_of(row: Row) -> dict[str, Counts]:
+    return from_text(contents.unpacked("counts", row))
+
+
+def minutes_in(rows: Iterable[Row]) -> list[dict[str, Counts]]:
+    return [counts_of(row) for row in rows if row["RowKey"].startswith("1|")]
 
 
 def of_payments() -> Counts:
-    (minute,) = minutes_in(MINUTES.take())
+    (minute,) = minutes_in(taken(MINUTES))
     return minute["payments"]
 
 
@@ -68,37 +85,39 @@ def test_what_happened_is_taken_once_as_a_minute_and_as_a_cell() -> None:
     minutes.count("payments", {"started": 1})
     minutes.count("payments", {"started": 1, "attempt_seconds": 0.1})
     minutes.count("other", {"started": 1})
-    minute, cell = minutes.take()
-    present = int(NOON.timestamp()) // 60
-    assert (minute.minutes, minute.begin, cell.minutes, cell.begin) == (1, present, CELL_MINUTES, present)
+    minute, cell = taken(minutes)
+    assert [row["RowKey"].rpartition("|")[0] for row in (minute, cell)] == [
+        f"1|{NOON:%H%M}",
+        f"{CELL_MINUTES}|{NOON:%H%M}",
+    ]
     assert counts_of(minute) == {"payments": {"started": 2, "attempt_seconds": 0.1}, "other": {"started": 1}}
     assert counts_of(cell) == counts_of(minute)
-    assert minutes.take() == []
+    assert taken(minutes) == []
 
 
 @pytest.mark.usefixtures("manual_clock")
 def test_a_change_during_the_write_is_written_the_next_time() -> None:
     minutes = Minutes()
     minutes.count("payments", {"started": 1})
-    assert len(minutes.take()) == 2
+    assert len(taken(minutes)) == 2
     minutes.count("payments", {"started": 1})
     # The whole minute, so that the row may be written twice.
-    assert minutes_in(minutes.take()) == [{"payments": {"started": 2}}]
+    assert minutes_in(taken(minutes)) == [{"payments": {"started": 2}}]
 
 
 @pytest.mark.usefixtures("manual_clock")
 def test_what_could_not_be_written_is_taken_again() -> None:
     minutes = Minutes()
     minutes.count("payments", {"started": 1})
-    minutes.put_back(minutes.take())
-    assert minutes_in(minutes.take()) == [{"payments": {"started": 1}}]
+    taken(minutes, is_away=True)
+    assert minutes_in(taken(minutes)) == [{"payments": {"started": 1}}]
 
 
 def test_a_cell_adds_up_its_minutes_also_those_that_are_written(manual_clock: ManualClock) -> None:
     minutes = Minutes()
     for number in range(CELL_MINUTES + 1):
         minutes.count("payments", {"started": 1})
-        *_, cell = minutes.take()
+        *_, cell = taken(minutes)
         assert counts_of(cell)["payments"]["started"] == number % CELL_MINUTES + 1
         manual_clock.now += timedelta(minutes=1)
 
@@ -129,7 +148,7 @@ def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: Manua
     report(LimitsRead("payments", 6, 2.5))
     manual_clock.now += timedelta(minutes=1)
     report(LimitsRead("other", 0, 1.0))
-    first, second = minutes_in(MINUTES.take())
+    first, second = minutes_in(taken(MINUTES))
     assert first == {
         "payments": {
             "limit|concurrency": 14,
@@ -164,10 +183,10 @@ def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_k
 def test_a_cell_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:
     minutes = Minutes()
     minutes.count("payments", {"started": 1})
-    minutes.take()
+    taken(minutes)
     manual_clock.now += timedelta(minutes=CELL_MINUTES)
     minutes.count("payments", {"started": 1})
-    minutes.take()
+    taken(minutes)
     assert list(minutes._counts) == [int(manual_clock.now.timestamp()) // 60]
 
 
@@ -177,12 +196,10 @@ def test_what_cannot_be_written_for_long_is_given_up_and_said(
     minutes = Minutes()
     minutes.count("payments", {"attempts": 1})
     manual_clock.now += timedelta(minutes=KEPT_CELLS * CELL_MINUTES)
-    unsaved = minutes.take()
-    assert len(unsaved) == 2
-    minutes.put_back(unsaved)
+    assert len(taken(minutes, is_away=True)) == 2
     manual_clock.now += timedelta(minutes=CELL_MINUTES)
     with caplog.at_level(logging.WARNING):
-        assert minutes.take() == []
+        assert taken(minutes) == []
     assert "1 minute of metrics with 1 attempt could" in caplog.text
     assert minutes._counts == {}
 
@@ -194,8 +211,8 @@ def test_one_call_says_that_there_is_something_to_write(monkeypatch: pytest.Monk
     minutes.count("payments", {"started": 1})
     minutes.count("payments", {"started": 1})
     assert len(calls) == 1
-    minutes.take()
+    taken(minutes)
     minutes.count("payments", {"started": 1})
     assert len(calls) == 2
     minutes.clear()
-    assert minutes.take() == []
+    assert taken(minutes) == []

@@ -15,12 +15,13 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
-from durable_retry_console.index.store import OperationEntry, OperationList, write_entries
+from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.overview import summary as overview
 from durable_retry_console.overview.summary import operation_summary
 from tests.support.builders import NOON
 from tests.support.counting import STARTED, attempt_ended, counted, operation_ended
+from tests.support.operation_index import write_entries
 from tests.support.tables import TablesInMemory
 
 CONFIG = """
