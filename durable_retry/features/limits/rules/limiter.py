@@ -413,8 +413,8 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
         if slot.asked_at < lease.asked_at:
             return limiter
         held_seconds = (now - lease.asked_at).total_seconds()
-        lasted = None if slot.lasted_seconds is None else max(slot.lasted_seconds, held_seconds)
-        limiter = replace(limiter.without(lease, now).with_lasted(lasted), moved_at=now)
+        lasted = limiter.without(lease, now).with_lasted(slot.lasted_seconds, held_seconds)
+        limiter = replace(lasted, moved_at=now)
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))

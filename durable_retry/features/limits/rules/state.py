@@ -80,10 +80,18 @@ class Limiter(JsonShape):
         places = tuple(place.told(until) if place.told_by == lease.name else place for place in self.places)
         return replace(self, leases=self.leases.without(lease.name), answered=answered, places=places)
 
-    def with_lasted(self, seconds: float | None) -> "Limiter":
-        """Return the state when an attempt has ended that took so long; None where none was made."""
+    def with_lasted(self, seconds: float | None, held_seconds: float) -> "Limiter":
+        """Return the state when an attempt has ended that took so long; None where none was made.
+
+        Messages around it count. A full queue that it was in does not: it may be over, and those who ask by
+        themselves would be told to come in a minute.
+
+        Args:
+            held_seconds: For how long it had its slot.
+        """
         if seconds is None:
             return self
+        seconds = max(seconds, min(held_seconds, seconds + self.patience.total_seconds()))
         before = seconds if self.lasted_seconds is None else self.lasted_seconds
         weight = SHORT_WEIGHT if seconds < before / 2 else LASTED_WEIGHT
         return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))

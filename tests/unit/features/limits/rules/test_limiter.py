@@ -356,14 +356,15 @@ def test_it_asks_once_more_before_its_deadline() -> None:
 
 def test_the_mean_follows_for_how_long_attempts_had_their_slots() -> None:
     limiter, slot = granted(Limiter(), asking(1))
-    limiter = give_back(limiter, replace(slot, lasted_seconds=5.0), after(11))
-    assert limiter.lasted_seconds == 11.0, "it was queued as well"
+    limiter = give_back(limiter, replace(slot, lasted_seconds=10.0), after(11))
+    assert limiter.lasted_seconds == 11.0, "messages take time as well"
     limiter, slot = granted(limiter, asking(2, at=50))
     for lasted_seconds, ended, mean in (
         (None, 60, 11.0),  # it made no attempt
-        (3.0, 60, 10.9),
+        (9.0, 60, 10.9),
         (0.1, 51, 6.0),
         (10.0, 50, 10.9),  # the clock of the one that asked is ahead
+        (8.0, 110, 10.9),  # it was in a full queue for most of a minute
     ):
         returned = replace(slot, lasted_seconds=lasted_seconds)
         assert give_back(limiter, returned, after(ended)).lasted_seconds == mean

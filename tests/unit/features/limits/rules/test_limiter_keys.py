@@ -187,6 +187,20 @@ def test_one_that_waits_for_the_rate_of_its_key_asks_by_itself_and_not_when_a_sl
     assert isinstance(acquire(limiter, replace(waiting[0], asked_at=after(2)), after(2))[1], Slot)
 
 
+def test_after_a_full_queue_one_that_waits_for_its_key_asks_within_seconds() -> None:
+    """Nobody tells it of a free slot, so it must not be told to come by how long others were queued."""
+    settings = LimitSettings(max_concurrency=4, per_key=KeyLimits(max_concurrency=1, rate_per_second=0.5))
+    limiter, slot = acquire(Limiter(), asking(0, "a", settings), NOON)
+    assert isinstance(slot, Slot)
+    limiter = give_back(limiter, replace(slot, lasted_seconds=0.5), after(60))
+    limiter, _ = acquire(limiter, asking(1, "a", settings, at=60), after(60))
+    for number in (2, 3):
+        request = replace(asking(number, "a", settings, at=60), has_waited=True)
+        limiter, answer = acquire(limiter, request, after(60))
+    assert isinstance(answer, SlotPostponed)
+    assert answer.seconds == 4.0
+
+
 def test_an_attempt_takes_the_weight_of_its_key_with_it_and_no_other() -> None:
     limits = LimitSettings(4, 0.0, None, {"a": 2.0, "b": 3.0})
     assert limits.of_key("a") == LimitSettings(4, 0.0, None, {"a": 2.0})
