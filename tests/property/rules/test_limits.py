@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable_retry.base.json_forms import to_ms
+from durable_retry.base.names import Priority
 from durable_retry.features.limits.rules.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
 from durable_retry.features.limits.rules.limiter import acquire
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
@@ -52,6 +53,23 @@ def test_with_a_backlog_every_slot_is_in_use(most: int, seconds: float, number: 
     took = crowd.run().starts[-1] + seconds
     assert crowd.most_at_once == most
     assert took <= number / most * seconds * 1.05 + 0.1
+
+
+@BACKENDS
+def test_priorities_count_in_a_short_line_as_well(backend: Backend) -> None:
+    """Also where everybody begins within the seconds after which newcomers ask for the second time."""
+    waits = dict[Priority, list[float]]()
+    for seed in range(8):
+        crowd = Crowd(LimitSettings(rate_per_second=2), seed=seed, backend=backend)
+        for number in range(60):
+            crowd.arrive(1, number / 3, holds=0.5, priority=crowd.draw.choice(list(Priority)))
+        crowd.run()
+        for attempt in crowd.attempts:
+            assert attempt.started is not None
+            waits.setdefault(attempt.priority or Priority.NORMAL, []).append(attempt.started - attempt.due)
+    high, normal, low = (mean(waits[priority]) for priority in Priority)
+    assert high < 0.85 * normal
+    assert normal < 0.9 * low
 
 
 @pytest.mark.parametrize("gap", [18.0, 100.0])

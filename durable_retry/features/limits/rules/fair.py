@@ -84,6 +84,10 @@ class Place(JsonRow):
         """Whether a second of waiting counts less for it."""
         return WEIGHTS[self.priority or Priority.NORMAL] < WEIGHTS[other.priority or Priority.NORMAL]
 
+    def passes(self, other: "Place", then_ms: int) -> bool:
+        """Whether by an instant it has waited for longer than another one of its key, as that counts."""
+        return self.limit_key == other.limit_key and self.order(then_ms) < other.order(then_ms)
+
     def order(self, now_ms: int) -> tuple[float, int, str]:
         """Return what places of one key are sorted by, the first to go first."""
         return -counted_wait_ms(self.due_ms, self.priority, now_ms), self.due_ms, self.name

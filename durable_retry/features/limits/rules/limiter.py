@@ -19,12 +19,14 @@ Requests and returns may come twice, late, and in another order: `base.asks`.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from math import inf
 from typing import Final
 
-from durable_retry.base.json_forms import from_ms, to_ms
+from durable_retry.base.json_forms import to_ms
 from durable_retry.base.text import counted
 from durable_retry.features.limits.rules.calls import KEPT_LINE, LEAST_TOLD_SECONDS, calls_of
 from durable_retry.features.limits.rules.fair import (
@@ -208,6 +210,26 @@ class _Asking:
             for key, number in by_key.items()
         )
 
+    def seconds_behind(self, seconds_of: Callable[[int], float], *, of_key: bool = False) -> float:
+        """Return its wait behind those that go before it, of all keys or of its own.
+
+        It passes those whose seconds count less, so that its turn comes before their number says.
+
+        Args:
+            seconds_of: Its wait behind so many.
+        """
+        if not any(place.counts_less_than(self.own) for place in self.before):
+            return seconds_of(self.ahead(of_key=of_key))
+        room_of = cache(lambda key: self.limiter.room_of(key, self.lent_by_key, self.now))
+        seconds, by_key = seconds_of(0), Counter[str | None]()
+        for place in self.before:
+            key, then_ms = place.limit_key, to_ms(self.now) + round(seconds * 1_000)
+            is_ahead = key == self.own.limit_key if of_key else by_key[key] < room_of(key)
+            if is_ahead and not self.own.passes(place, then_ms):
+                by_key[key] += 1
+                seconds = seconds_of(by_key.total())
+        return seconds
+
     def answer(self) -> tuple[Limiter, SlotAnswer]:
         waits = (self.wait_for_key(), self.wait_for_slot(), self.wait_for_turn())
         if reached := [wait for wait in waits if wait is not None]:
@@ -245,7 +267,7 @@ class _Asking:
         if free > self.ahead(soon):
             return None
         most = self.settings.max_concurrency
-        seconds = self.seconds_until_free(most, self.ahead())
+        seconds = self.seconds_behind(self.seconds_until_free(most))
         return self.slot_wait(seconds, f"{counted(most, 'attempt')} at once", most)
 
     def slot_wait(self, seconds: float, reason: str, most: int, *, is_shared: bool = True) -> Wait:
@@ -273,7 +295,7 @@ class _Asking:
         soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS
         if wait_seconds <= soon and (may_go or not self.ahead(soon)):
             return None
-        seconds = wait_seconds + self.ahead() / rate - LEAD_PART * soon
+        seconds = self.seconds_behind(lambda ahead: wait_seconds + ahead / rate - LEAD_PART * soon)
         return Wait(
             max(seconds, LEAST_ASK_SECONDS),
             self.rate_text,
@@ -291,21 +313,27 @@ class _Asking:
         ahead, mark = self.ahead(of_key=True), mark_of(key)
         lent = self.lent_by_key[mark]
         wait_seconds = (self.limiter.start_of(key, self.now) - self.now).total_seconds()
-        turn_seconds = wait_seconds + ahead / rate if rate > 0 else 0.0
+
+        def turn_seconds(ahead: int) -> float:
+            return wait_seconds + ahead / rate if rate > 0 else 0.0
+
         if most > 0 and lent + (0 if self.is_due else ahead) >= most:
             are = "is" if most == 1 else "are"
             busy = f"{lent} of {counted(most, 'attempt')} of {key} {are} under way"
             if lent < most:
                 busy = f"{counted(ahead, 'attempt')} of {key} before it"
-            seconds = max(self.seconds_until_free(most, ahead, mark), turn_seconds)
+            free_seconds = self.seconds_until_free(most, mark)
+            seconds = self.seconds_behind(
+                lambda ahead: max(free_seconds(ahead), turn_seconds(ahead)), of_key=True
+            )
             return self.slot_wait(seconds, busy, most, is_shared=False)
         if rate > 0 and not self.request.reserved and (wait_seconds > 0 or (ahead and not self.is_due)):
             early = f"{counted(rate, 'attempt')} per second of {key}"
-            seconds = max(turn_seconds, LEAST_ASK_SECONDS)
+            seconds = max(self.seconds_behind(turn_seconds, of_key=True), LEAST_ASK_SECONDS)
             return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)
         return None
 
-    def seconds_until_free(self, most: int, ahead: int, mark: str = "") -> float:
+    def seconds_until_free(self, most: int, mark: str = "") -> Callable[[int], float]:
         """Return when a slot should be free behind so many others, by the mean duration of attempts."""
         mean, now = timedelta(seconds=self.mean_seconds), self.now
         begins = self.limiter.leases.begins(most, now, mark)
@@ -316,11 +344,16 @@ class _Asking:
             shared = self.settings.shared_concurrency
             ends += [now + mean * (each + 1) / (shared + 1) for each in range(min(shared, LOOKED_AT))]
             lent += shared
-        # Those ahead take the free slots when they ask.
-        rounds, place = divmod(max(int(ahead / ASK_SOONER) + lent - most, 0), most)
-        ends = sorted([*ends, *[now + mean] * (place + 1 - len(ends))])
-        seconds = (ends[place] - now + rounds * mean).total_seconds()
-        return max(seconds, min(max(mean.total_seconds() * HELD_PART, LEAST_ASK_SECONDS), 1.0))
+        ends.sort()
+        least_seconds = min(max(mean.total_seconds() * HELD_PART, LEAST_ASK_SECONDS), 1.0)
+
+        def seconds_behind(ahead: int) -> float:
+            # Those ahead take the free slots when they ask.
+            rounds, place = divmod(max(int(ahead / ASK_SOONER) + lent - most, 0), most)
+            end = ends[place] if place < len(ends) else max([now + mean, *ends])
+            return max((end - now + rounds * mean).total_seconds(), least_seconds)
+
+        return seconds_behind
 
     def started(self) -> tuple[Limiter, float | None]:
         """Count a start; return in how many seconds it is, None where there is no rate, or it was counted."""
@@ -356,10 +389,6 @@ class _Asking:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
         elif self.is_new:
             seconds = min(seconds, wait.first_seconds)
-        elif any(place.counts_less_than(self.own) for place in self.before):
-            # It passes them while it waits, so that its turn comes before their number says.
-            waited_seconds = (self.now - from_ms(self.own.due_ms)).total_seconds()
-            seconds = min(seconds, max(wait.first_seconds, waited_seconds))
         latest = self.request.latest_seconds
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
             seconds = latest  # It asks once more before its deadline.

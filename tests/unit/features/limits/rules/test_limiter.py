@@ -337,8 +337,11 @@ def test_one_that_passes_others_by_its_priority_asks_again_in_time() -> None:
         limiter, answer = postponed(limiter, again(number, at=1, due=-100))
     assert answer.seconds == 7.0, "of those that are due at once the names are in order"
     high = replace(again(20, at=1, due=-2), priority=Priority.HIGH)
-    assert postponed(limiter, high)[1].seconds == 3.0, "as long as it has waited"
-    assert postponed(limiter, replace(high, due_at=after(1)))[1].seconds == FIRST_SLOT_ASK_SECONDS
+    assert postponed(limiter, high)[1].seconds == 10.0, "it passes nobody within half a minute"
+    limiter = BUSY
+    for number in range(2, 12):
+        limiter, _ = postponed(limiter, again(number, at=1, due=-30))
+    assert postponed(limiter, high)[1].seconds == 7.0, "its ten seconds count as forty then"
 
 
 def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
