@@ -94,7 +94,7 @@ class Crowd:
         falls_back: Whether `SPARE` is asked while the circuit of the dependency is open.
         is_debounced: Whether every other operation replaces the one before it.
         has_priorities: Whether a third of them each is of high, normal and low priority.
-        deadline_part: The part of the time they all take after which the deadline of every third one is; 0
+        deadline_part: The part of the time they all take after which the deadline of every fifth one is; 0
             for no deadlines.
     """
 
@@ -244,14 +244,18 @@ class Crowd:
         return 5.0 if self.is_quick else 20.0
 
     @property
-    def late_turns(self) -> float:
-        """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
+    def is_full(self) -> bool:
+        """Whether attempts wait for the places of the hub, and not only for a rate."""
         # Every handler has called `OF_HANDLER` before it asks for a turn.
         # An attempt keeps its place while it waits for its turn, too.
         wanted = self.rate_per_second * (sum(self.call_seconds) / 2 + DOOR_SECONDS)
         wanted = max(wanted, self.operations * (self.dependency == OF_HANDLER))
-        is_full = self.has_flood or self.workers * self.places <= wanted
-        return 1.0 if self.is_quick and not is_full else 3.0
+        return self.has_flood or self.workers * self.places <= wanted
+
+    @property
+    def late_turns(self) -> float:
+        """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
+        return 1.0 if self.is_quick and not self.is_full else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
         """Return the file: with other times for attempts, without a dependency, or a part of the limits.

@@ -58,6 +58,8 @@ _IN_ONE_LINE: Final = frozenset({Bound.RATE, Bound.CONCURRENCY, Bound.BOTH})
 """Limits for which all wait together."""
 _RANKED_SECONDS: Final = 20.0
 """A backlog lasts so long at least where priorities are looked at."""
+_RANKED_CALLS: Final = 6
+"""Calls of each priority that are left at least: of fewer, as after a cancel, the mean is chance."""
 _FREE_FOR: Final = timedelta(seconds=13)
 """By then those who wait find a slot that nobody took, and have come for it."""
 _FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
@@ -220,7 +222,10 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         if not calls:
             continue
         # Handlers that gave up may end before the pause that they waited for.
-        last_at = max(call.at for call in calls)
+        stopped = _stopped_keys(story, wave)
+        last_at = max(
+            (call.at for call in calls if call.operation.limit_key not in stopped), default=wave.due_at
+        )
         took = (last_at - wave.due_at - _paused_within(story, wave.due_at, last_at)).total_seconds()
         seconds = mean((_ended_at(story, call) - call.at).total_seconds() for call in calls)
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
@@ -234,6 +239,16 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
             late_seconds = FIRST_ASK_SECONDS if wave is story.newcomers else SOONEST_LONGEST_SECONDS
         if took > expected * _WITHIN + late_seconds:
             yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
+
+
+def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
+    """Return the limit keys whose circuit a wave finds open: whose calls failed, and whose rest gave up."""
+    if not story.shape.has_key_circuits:
+        return set()
+    before = {
+        call.operation.limit_key: call for call in _calls_of(story, story.crowd) if call.at < wave.due_at
+    }
+    return {limit_key for limit_key, call in before.items() if call.status != httpx.codes.OK}
 
 
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
@@ -261,9 +276,13 @@ def _slot_ends_at(story: CrowdStory, call: Call) -> datetime:
 
 
 def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
-    """In a backlog those of a higher priority begin earlier, on average."""
+    """In a backlog at the limits those of a higher priority begin earlier, on average of enough of them.
+
+    Where they wait for the places of the hub, too, no priority counts there.
+    """
     shape = story.shape
-    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.keys or shape.is_debounced or shape.has_flood)
+    is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
+    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.keys or shape.is_debounced or is_full)
     is_ranked = shape.has_priorities and is_one_line and shape.drained_seconds > _RANKED_SECONDS
     if not (is_ranked and shape.is_quick and shape.trouble in _LEFT_TO_THEMSELVES | {Trouble.LIMITED}):
         return
@@ -271,7 +290,7 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     for call in _calls_of(story, story.crowd):
         begins[call.operation.priority or Priority.NORMAL].append((call.at - START).total_seconds())
     means = [mean(begins[priority]) for priority in Priority if begins[priority]]
-    if means != sorted(means):
+    if means != sorted(means) and min(map(len, begins.values())) >= _RANKED_CALLS:
         yield f"those of high, normal and low priority began after {means} s on average"
 
 

@@ -60,8 +60,8 @@ _ACCEPTED: Final = 202
 _SELL: Final = "sell"
 _MANY: Final = "many"
 """What the keys of the crowd begin with."""
-_EVERY: Final = 3
-"""Where there are deadlines one of so many has one."""
+_EVERY: Final = 5
+"""Where there are deadlines one of so many has one: of each priority, and of each of a few limit keys."""
 
 
 type Span = tuple[datetime, datetime]
