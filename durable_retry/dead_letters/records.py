@@ -271,7 +271,7 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     if version is None:
         return True
     record = _record_or_stand_in(version.row)
-    # Of one that cannot be read, only the index has the archiving time.
+    # For an unreadable one, only the index has the archiving time.
     since = archived_at if record.unreadable is not None else record.archived_at
     if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False

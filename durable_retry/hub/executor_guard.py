@@ -74,7 +74,7 @@ def guard_executor() -> None:
     _guard_contexts()
 
 
-# Of each context, what makes its custom status when its turn ends.
+# What makes the custom status of each context when its turn ends.
 _status_makers: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
 

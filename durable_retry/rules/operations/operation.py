@@ -132,7 +132,7 @@ class OperationInput(JsonShape):
     parts: Mapping[str, Mapping[str, Any]] | None = None
     # Who goes first where operations wait; None is `normal`.
     priority: Priority | None = None
-    # Whose share of the dependency's limits it uses, such as a customer's; None for those without a key.
+    # It uses the share of this key, such as a customer's, in the dependency's limits; None without a key.
     limit_key: str | None = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
     acted_before: bool | None = None
