@@ -12,8 +12,7 @@ import docs.api_reference
 import docs.settings_reference
 import docs.signatures_reference
 from docs.tables import with_tables
-from durable_retry.plugins import FEATURES, Plugin, features
-from durable_retry.runtime.deferred import imported
+from durable_retry.plugins import FEATURES, features, names_added_by
 
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "settings": docs.settings_reference.reference,
@@ -70,17 +69,8 @@ NAMES: Final = Path(FEATURES.replace(".", "/"), "names.json")
 
 def names_of_features() -> str:
     """Return the app settings, keys of a dependency and members that each feature adds, as JSON."""
-    names = {feature.name: sorted(_names_of_feature(feature)) for feature in features()}
+    names = {feature.name: sorted(names_added_by(feature)) for feature in features()}
     return f"{json.dumps({name: own for name, own in names.items() if own}, indent=2)}\n"
-
-
-def _names_of_feature(feature: Plugin) -> set[str]:
-    models = [imported(feature.members).model] if feature.members else []
-    models += [imported(feature.dependency)] if feature.dependency else []
-    groups = (imported(reference) for reference in feature.settings)
-    settings = {setting.name for group in groups if not group.is_shared for setting in group.described()}
-    fields = (item for model in models for item in model.model_fields.items())
-    return settings | {info.alias or name for name, info in fields}
 
 
 def write_tables() -> None:

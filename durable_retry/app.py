@@ -29,7 +29,7 @@ from durable_retry.base.validation import Problem, did_you_mean
 from durable_retry.hub.executor_guard import guard_executor
 from durable_retry.intake.blueprints import source_blueprints
 from durable_retry.plugins import hook, plugins, sources, why_absent
-from durable_retry.settings.app import AppSettings, retention_settings
+from durable_retry.settings.app import AppSettings
 from durable_retry.settings.catalogue import groups_of_plugins
 from durable_retry.settings.configuration import (
     APP_ROOT,
@@ -58,7 +58,6 @@ _CHECKS: Final = (
     check_host_json,
     check_storage_account,
     app_settings,
-    retention_settings,
     intake_settings,
 )
 """Read every group of app settings of the core."""

@@ -178,6 +178,8 @@ class Plugin:
         callers: Where a function is that returns an `http.callers.ReadCaller`, which finds out who sends a
             request; None where its settings say nothing about any caller.
         settings: Where its groups of app settings are.
+        of_core: App settings of the core that only it carries out, and keys in tables of the core, such as
+            `circuit.by`.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
@@ -195,6 +197,8 @@ class Plugin:
         health: Where functions are that look at a part of the app's health, by the name of the part; each
             takes the task hub and returns a `upkeep.health.HealthPart`.
         retention: Where its `upkeep.removal.Kind` are, by the name of the kind.
+        kept_for: Where a function is that returns how long each kind is kept: a
+            `settings.retention.Retention`.
         replay: Its module that replays dead letters. `start_left_over` starts the latest replay of one that
             is replayed, unless it was started; it takes the task hub and the dead letter. `replay_unedited`
             replays one; it takes the task hub, its id, a note or None and the present.
@@ -240,6 +244,7 @@ class Plugin:
     status: str = ""
     callers: str = ""
     settings: tuple[str, ...] = ()
+    of_core: tuple[str, ...] = ()
     own_sources: tuple[str, ...] = ()
     sources: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
@@ -251,6 +256,7 @@ class Plugin:
     diagnosis: Mapping[str, str] = field(default_factory=dict)
     health: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
+    kept_for: str = ""
     replay: str = ""
     replay_checks: Mapping[str, str] = field(default_factory=dict)
     replays: Mapping[str, str] = field(default_factory=dict)
@@ -272,7 +278,7 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 
 @cache
-def hook(name: Literal["handlers", "limits", "key_circuits", "replay"]) -> str:
+def hook(name: Literal["handlers", "limits", "key_circuits", "replay", "kept_for"]) -> str:
     """Return what a feature has for a hook that one feature has at most; "" where none has it."""
     return next((str(value) for feature in features() if (value := getattr(feature, name))), "")
 
@@ -280,20 +286,44 @@ def hook(name: Literal["handlers", "limits", "key_circuits", "replay"]) -> str:
 @cache
 def plugins() -> tuple[Plugin, ...]:
     """Return the features, then what is installed beside them, in the order of their names."""
-    present = {feature.name for feature in features()}
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return (*features(), *(plugin for point in points if (plugin := point.load()).needs <= present))
+    return (*features(), *(plugin for plugin in installed() if plugin.needs <= _present()))
+
+
+@cache
+def installed() -> tuple[Plugin, ...]:
+    """Return what is installed beside this distribution, in the order of the names."""
+    return tuple(point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name))
+
+
+@cache
+def _present() -> frozenset[str]:
+    return frozenset(feature.name for feature in features())
+
+
+def names_added_by(plugin: Plugin) -> set[str]:
+    """Return the app settings, keys of a dependency and members that do nothing without a plugin."""
+    models = [imported(plugin.members).model] if plugin.members else []
+    models += [imported(plugin.dependency)] if plugin.dependency else []
+    groups = (imported(reference) for reference in plugin.settings)
+    settings = {setting.name for group in groups if not group.is_shared for setting in group.described()}
+    fields = (item for model in models for item in model.model_fields.items())
+    added = settings | {info.alias or name for name, info in fields} | set(plugin.of_core)
+    return added - {name.partition(".")[0] for name in plugin.of_core if "." in name}
 
 
 @cache
 def names_of_absent() -> dict[str, str]:
     """Return the feature of each app setting, key and member that this app lacks.
 
-    The file that lists them is made from the features: `python -m docs.published`.
+    The file that lists them is made from the features: `python -m docs.published`. What a distribution adds
+    is of the feature that it needs.
     """
     listed = json.loads(files(FEATURES).joinpath("names.json").read_text(encoding="utf-8"))
-    present = {feature.name for feature in features()}
-    return {name: feature for feature, names in listed.items() if feature not in present for name in names}
+    absent = {feature: names for feature, names in listed.items() if feature not in _present()}
+    without = (
+        (min(lacks), names_added_by(plugin)) for plugin in installed() if (lacks := plugin.needs - _present())
+    )
+    return {name: feature for feature, names in (*absent.items(), *without) for name in names}
 
 
 def why_absent(name: str) -> str:

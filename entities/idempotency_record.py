@@ -18,7 +18,7 @@ from durable_retry.rules.operations.keys import (
     expire,
     removes_itself,
 )
-from durable_retry.settings.app import retention_settings
+from durable_retry.settings.retention import retention
 
 blueprint = df.Blueprint()
 
@@ -31,7 +31,7 @@ class IdempotencyRecord(DurableEntity):
         completion = KeyCompletion.from_json(request)
         record = complete(self._stored_record(), completion)
         self.set_state(record.to_json())
-        if removes_itself(record, completion.now, retention_settings().history_for):
+        if removes_itself(record, completion.now, retention().history_for):
             self.signal_entity(
                 self.entity_context.entity_id,
                 "expire",

@@ -263,7 +263,8 @@ def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:
     place = tuple(part for part in details["loc"] if part not in {_KEY_MARK, *TAGS})
     if details["type"] == "extra_forbidden":
         name, known = str(place[-1]), _names_at(shape, place[:-1])
-        why = f", it {absent}" if (absent := why_absent(name)) else did_you_mean(name, known)
+        absent = why_absent(name) or why_absent(".".join(map(str, place[-2:])))
+        why = f", it {absent}" if absent else did_you_mean(name, known)
         return Problem(pointer_of(*place), f"is not a known key{why}")
     words = _WORDS.get(details["type"], details["msg"].replace("Input should be", "must be"))
     return Problem(pointer_of(*place), words)

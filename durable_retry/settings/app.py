@@ -1,14 +1,11 @@
-"""App settings of the app itself: its files and limits, and what it keeps."""
+"""App settings of the app itself: its files and limits."""
 
-import os
-from datetime import timedelta
-from functools import cache, cached_property
 from importlib import metadata
 from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator
 
-from durable_retry.settings.group import SettingsGroup, days, setting, span_of_days
+from durable_retry.settings.group import SettingsGroup, setting
 
 _KIB: Final = 1024
 
@@ -79,40 +76,3 @@ class AppSettings(SettingsGroup):
     script_root: str = setting(
         "The folder of host.json; the host's. Not set: the current folder.", name="AzureWebJobsScriptRoot"
     )
-
-
-class RetentionSettings(SettingsGroup):
-    """How long each kind is kept; 0 days mean for ever."""
-
-    heading: ClassVar[str] = "Retention"
-
-    dead_letter_retention_days: float = days(
-        "How long archived dead letters are kept; 0 = for ever. Open ones are kept until a person acts.", 30.0
-    )
-    history_retention_days: float = days(
-        "How long finished orchestrations and batches are kept, from their start; 0 = for ever.", 7.0
-    )
-    sent_event_retention_days: float = days(
-        "How long sent events are kept, from their operation's success; 0 = for ever.", 7.0
-    )
-
-    @property
-    def archived_for(self) -> timedelta | None:
-        """How long archived dead letters are kept; None for ever."""
-        return span_of_days(self.dead_letter_retention_days)
-
-    @cached_property  # It is read for each submission.
-    def history_for(self) -> timedelta | None:
-        """How long finished orchestrations and batches are kept, from their start; None for ever."""
-        return span_of_days(self.history_retention_days)
-
-    @property
-    def sent_for(self) -> timedelta | None:
-        """How long sent events are kept, from their operation's success; None for ever."""
-        return span_of_days(self.sent_event_retention_days)
-
-
-@cache
-def retention_settings() -> RetentionSettings:
-    """Return this process's settings, read once; see `SettingsGroup.read`."""
-    return RetentionSettings.read(os.environ)

@@ -19,9 +19,10 @@ from durable_retry.rules.config.dependencies_file import Config, key_path, parse
 from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets
 from durable_retry.rules.operations.request import unmet_keys
 from durable_retry.runtime.deferred import imported
-from durable_retry.settings.app import AppSettings, retention_settings
+from durable_retry.settings.app import AppSettings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
+from durable_retry.settings.retention import retention
 
 _log = logging.getLogger(__name__)
 
@@ -281,9 +282,6 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
 def _problems_here(config: Config) -> Iterator[Problem]:
     """List what is wrong with keys of features where the app runs."""
     for name, dependency in config.dependencies.items():
-        if dependency.circuit.is_by_key and not hook("key_circuits"):
-            place = pointer_of("dependencies", name, "circuit", "by")
-            yield Problem(place, "is of the feature key_circuits, which this app lacks")
         for feature in features_of(dependency.of_features):
             if feature.check:
                 problems: Iterable[Problem] = imported(feature.check)(dependency)
@@ -344,7 +342,7 @@ def targets() -> Targets:
         registered_handlers(),
         platform_queue_prefixes(),
         config.earlier_names,
-        retention_settings().history_for,
+        retention().history_for,
     )
 
 

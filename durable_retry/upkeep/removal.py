@@ -13,7 +13,7 @@ from typing import Final
 from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import from_rfc3339, newest_first, to_rfc3339
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.settings.app import RetentionSettings
+from durable_retry.settings.retention import Retention
 from durable_retry.storage import rounds, tables
 
 
@@ -83,7 +83,7 @@ class Kind:
     """
 
     steps: _Steps
-    kept_for: Callable[[RetentionSettings], timedelta | None]
+    kept_for: Callable[[Retention], timedelta | None]
     shards: int = 1
 
 

@@ -16,7 +16,7 @@ from durable_retry.features.outbox.sending import sweep
 from durable_retry.features.retention.histories import remove_record
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
-from durable_retry.settings.app import RetentionSettings
+from durable_retry.settings.retention import Retention
 from durable_retry.upkeep.failures import recover
 from durable_retry.upkeep.rounds import finish_left_over
 from durable_retry_console.index import reconcile
@@ -76,8 +76,8 @@ class Upkeep:
 
     async def mend_index(self) -> None:
         """Add to the index what dead workers had not written, and compare it with what has ended."""
-        kept = RetentionSettings(history_retention_days=_HISTORY_KEPT / timedelta(days=1))
-        with patch.multiple(reconcile, note_document=self._note_lost, retention_settings=lambda: kept):
+        kept = Retention(history_for=_HISTORY_KEPT)
+        with patch.multiple(reconcile, note_document=self._note_lost, retention=lambda: kept):
             await self.people.on_some_worker(_mended)
 
     def _note_lost(self, document: Mapping[str, Any], error: str, **given: bool) -> None:

@@ -20,10 +20,10 @@ from durable_retry.features.callers.settings import CallerSettings
 from durable_retry.features.handlers import loading, registry
 from durable_retry.features.handlers.registry import find_handler
 from durable_retry.features.openapi.routes import described
+from durable_retry.features.retention.settings import RetentionSettings
 from durable_retry.intake.intake import intake
-from durable_retry.plugins import plugins
+from durable_retry.plugins import installed, plugins
 from durable_retry.rules.config.dependency import dependency_table
-from durable_retry.settings.app import retention_settings
 from durable_retry.settings.configuration import (
     Registration,
     find_dependency,
@@ -62,6 +62,7 @@ def _forget() -> None:
     intake.cache_clear()
     described.cache_clear()
     plugins.cache_clear()
+    installed.cache_clear()
 
 
 def _entities() -> list[Any]:
@@ -232,9 +233,10 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("durable_retry.app.groups_of_plugins", lambda: (OfAPlugin, CallerSettings))
-    for read in (retention_settings, intake_settings):
-        read.cache_clear()
+    monkeypatch.setattr(
+        "durable_retry.app.groups_of_plugins", lambda: (OfAPlugin, CallerSettings, RetentionSettings)
+    )
+    intake_settings.cache_clear()
     with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
     printed = str(refused.value)
@@ -247,7 +249,6 @@ def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HISTORY_RETENTION_DAYS", "seven")
-    retention_settings.cache_clear()
     file = tmp_path / "wrong.toml"
     file.write_text(
         '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'

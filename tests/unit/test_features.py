@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from scripts.processes import ROOT
 FEATURES: Final = {plugin.name: plugin for plugin in features()}
 
 WITHOUT: Final = """
-import json, pkgutil, sys
+import json, os, pkgutil, sys
 from importlib import import_module
 
 refused = f"durable_retry.features.{sys.argv[1]}"
@@ -41,6 +40,7 @@ from durable_retry.base.validation import InvalidInputError
 from durable_retry.plugins import plugins
 from durable_retry.rules.operations.request import parse_operation
 from durable_retry.runtime.deferred import imported, unimportable
+from durable_retry.settings.mistakes import StartError
 
 app = df.DFApp()
 durable_retry.register(app)
@@ -52,17 +52,41 @@ for plugin in plugins():
         imported(reference)
 why_not = unimportable()
 assert not why_not, why_not
+file, members, settings = sys.argv[2], *map(json.loads, sys.argv[3:])
+os.environ |= settings
+problems = []
 try:
-    parse_operation(dict.fromkeys(sys.argv[2:]))
+    parse_operation(members)
 except InvalidInputError as error:
-    problems = {problem.pointer: problem.detail for problem in error.problems}
-print(json.dumps([[function.get_function_name() for function in app.get_functions()], problems]))
+    problems += error.problems
+try:
+    durable_retry.register(df.DFApp(), dependencies_file=file)
+except StartError as error:
+    problems += error.problems
+told = {problem.pointer.rpartition(" ")[2]: problem.detail for problem in problems}
+print(json.dumps([[function.get_function_name() for function in app.get_functions()], told]))
 """
 
+OTHERWISE_OFF: Final = {
+    "auth.identity": '"api://payments/.default"',
+    "auth.oauth": "{}",
+    "circuit.by": '"limit_key"',
+    "retry.on_exhausted": '"hold"',
+    "webhook.secrets": '["d2ViaG9vay1zZWNyZXQtb2YtMzItYnl0ZXMtMTIzNDU="]',
+}
+"""Values of keys that ask for a feature where others do not."""
 
-def app_without(feature: str, members: Iterable[str] = ()) -> tuple[set[str], dict[str, str]]:
-    """Return the functions of an app without a feature, and what is wrong with a body of some members."""
-    command = [sys.executable, "-c", WITHOUT, feature, *members]
+
+def app_without(feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Return the functions of an app without a feature, and what is wrong where all that any adds is used."""
+    members, settings, keys = (
+        sorted({name for plugin in plugins() for name in names_in(plugin)})
+        for names_in in (members_of, settings_of, keys_of)
+    )
+    lines = ("[dependencies.payments]", *(f"{key} = {OTHERWISE_OFF.get(key, '0')}" for key in keys))
+    (folder / "dependencies.toml").write_text("\n".join(lines))
+    added = (json.dumps(dict.fromkeys(members)), json.dumps(dict.fromkeys(settings, "1")))
+    command = [sys.executable, "-c", WITHOUT, feature, str(folder / "dependencies.toml"), *added]
     environment = os.environ | {"FLAKY_TARGET_URL": "http://127.0.0.1:9"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
@@ -99,22 +123,40 @@ def members_of(plugin: Plugin) -> set[str]:
     return set(imported(plugin.members).model.model_fields) if plugin.members else set()
 
 
+def settings_of(plugin: Plugin) -> set[str]:
+    """Return the app settings that do nothing without a feature, and that nobody else reads."""
+    groups = [group for each in plugin.settings if not (group := imported(each)).is_shared]
+    own = (each.name for group in groups for each in group.described())
+    return {*own, *filter(str.isupper, plugin.of_core)}
+
+
+def keys_of(plugin: Plugin) -> set[str]:
+    """Return the keys of a dependency that do nothing without a feature."""
+    added = imported(plugin.dependency).model_fields if plugin.dependency else {}
+    in_tables = [*filter(str.islower, plugin.of_core)]
+    keys = {info.alias or name for name, info in added.items()}
+    return {*keys, *in_tables} - {key.partition(".")[0] for key in in_tables}
+
+
 @pytest.fixture(scope="module")
-def whole() -> set[str]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The functions of an app with all features."""
-    return app_without("")[0]
+    return app_without("", tmp_path_factory.mktemp("whole"))[0]
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_an_app_without_a_feature_lacks_its_functions_and_members_alone(
-    feature: str, whole: set[str]
+def test_an_app_without_a_feature_lacks_its_functions_alone_and_refuses_what_would_do_nothing(
+    feature: str, whole: set[str], tmp_path: Path
 ) -> None:
-    members = {name: members_of(plugin) for name, plugin in FEATURES.items()}
-    left, problems = app_without(feature, set().union(*members.values()))
-    gone = (plugin for plugin in plugins() if plugin.name == feature or feature in plugin.needs)
+    left, problems = app_without(feature, tmp_path)
+    gone = [plugin for plugin in plugins() if plugin.name == feature or feature in plugin.needs]
     assert whole - left == set().union(*map(functions_of, gone))
-    unknown = {name for name, detail in problems.items() if detail.startswith("is not a known key")}
-    assert unknown == {f"/{member}" for member in members[feature]}
+    says = f"is of the feature {feature}, which this app lacks"
+    assert {name for name, detail in problems.items() if says in detail} == {
+        *(f"/{name}" for plugin in gone for name in members_of(plugin)),
+        *(f"dependencies.payments.{name}" for plugin in gone for name in keys_of(plugin)),
+        *(name for plugin in gone for name in settings_of(plugin)),
+    }
 
 
 ROOMS: Final = (
@@ -142,6 +184,7 @@ ABOUT: Final = {
         "test_a_step_probes_and_takes_a_slot_at_its_own_dependency",
         "test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it_up",
         "test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_once_more",
+        "test_a_turn_counts_from_the_call_that_was_answered",
     ),
     "lookup": (
         "test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place",

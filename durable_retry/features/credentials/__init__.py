@@ -7,6 +7,7 @@ from durable_retry.plugins import Plugin
 PLUGIN: Final = Plugin(
     name="credentials",
     dependency="durable_retry.features.credentials.tables:CredentialKeys",
+    of_core=("auth.identity", "auth.oauth"),
     check="durable_retry.features.credentials.tables:problems_of_files",
     transport="durable_retry.features.credentials.transport:signed",
     tls="durable_retry.features.credentials.transport:show_certificate",

@@ -6,6 +6,7 @@ from durable_retry.plugins import Plugin
 
 PLUGIN: Final = Plugin(
     name="holding",
+    of_core=("retry.on_exhausted",),
     exhausted="holding",
     look="durable_retry.features.holding.look:HeldLook",
 )

@@ -28,6 +28,7 @@ PLUGIN: Final = Plugin(
     ),
     members="durable_retry.features.outbox.rules.outbox:MEMBERS",
     dependency="durable_retry.features.outbox.rules.outbox:OutboxKeys",
+    of_core=("webhook.secrets",),
     failure="durable_retry.features.outbox.event_store:rows_of_failure",
     commit="durable_retry.features.outbox.event_store:rows_of_commit",
     status="durable_retry.features.outbox.event_store:with_event_states",

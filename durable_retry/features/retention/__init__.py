@@ -9,9 +9,11 @@ from durable_retry.features.retention.names import REMOVE_PAST, RETENTION
 from durable_retry.plugins import Activities, Orchestration, Plugin
 from durable_retry.runtime.deferred import imported
 
+_HERE: Final = "durable_retry.features.retention"
+
 
 def _timers() -> Iterator[df.Blueprint]:
-    yield imported("durable_retry.features.retention.timers:blueprint")
+    yield imported(f"{_HERE}.timers:blueprint")
 
 
 PLUGIN: Final = Plugin(
@@ -20,6 +22,8 @@ PLUGIN: Final = Plugin(
     orchestrations=(Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),),
     orchestrators=(RETENTION,),
     activities=(Activities(module=RETENTION, with_hub=(REMOVE_PAST,)),),
+    settings=(f"{_HERE}.settings:RetentionSettings",),
+    kept_for=f"{_HERE}.settings:kept_for",
     blueprints=_timers,
-    each_round=("durable_retry.features.retention.rounds:look_at_all",),
+    each_round=(f"{_HERE}.rounds:look_at_all",),
 )

@@ -33,7 +33,7 @@ from durable_retry.plugins import features, plugins
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import run_each
 from durable_retry.runtime.deferred import imported
-from durable_retry.settings.app import retention_settings
+from durable_retry.settings.retention import retention
 from durable_retry.storage import lists
 from durable_retry.upkeep.removal import (
     BOUNDS,
@@ -105,7 +105,7 @@ async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> Non
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:
     """Remove one part until nothing is left or the time is up; return whether more may be left."""
-    settings, kind = retention_settings(), kinds().get(part.kind)
+    settings, kind = retention(), kinds().get(part.kind)
     kept_for = None if kind is None else kind.kept_for(settings)
     if kind is None or kept_for is None:
         return False

@@ -29,6 +29,7 @@ from durable_retry.base.validation import (
     pointer_parts,
     validated,
 )
+from durable_retry.plugins import why_absent
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import (
@@ -317,6 +318,11 @@ class _Reader:
                 Problem(pointer_of("dependencies", name, "retry", key), detail)
                 for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
             )
+        wrong.extend(
+            (table, key, absent)
+            for table, key in (("circuit", "by"), ("webhook", "secrets"))
+            if tables[table].get(key) and (absent := why_absent(f"{table}.{key}"))
+        )
         self.problems.extend(
             Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
         )

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.text import seconds_text
 from durable_retry.base.validation import PositiveSeconds, Problem, Seconds, Strict, refuse
+from durable_retry.plugins import why_absent
 
 type Strategy = Literal["exponential", "linear", "fixed", "schedule"]
 type Jitter = Literal["full", "equal", "none"]
@@ -177,9 +178,12 @@ def _preset(name: PresetName, base: RetryPolicy) -> RetryPolicy:
 
 def policy_problems(policy: RetryPolicy) -> list[tuple[str, str]]:
     """List what makes a policy unusable as a whole, as (key, detail)."""
+    problems = []
     if policy.strategy == "schedule" and not policy.schedule_seconds:
-        return [("schedule_seconds", 'must list at least one wait for strategy "schedule"')]
-    return []
+        problems.append(("schedule_seconds", 'must list at least one wait for strategy "schedule"'))
+    if policy.on_exhausted == "hold" and (absent := why_absent("retry.on_exhausted")):
+        problems.append(("on_exhausted", f"must not be hold, which {absent}"))
+    return problems
 
 
 def policy_warnings(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ from durable_retry.plugins import Plugin, plugins
 from durable_retry.rules.dead_letters.record import archived
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import deferred
-from durable_retry.settings.app import RetentionSettings
+from durable_retry.settings.retention import Retention
 from durable_retry.upkeep import rounds as maintenance
 from durable_retry.upkeep.removal import ROUND_EVERY
 from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
@@ -79,8 +79,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
 ) -> None:
     old = await keep(1)
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
-    settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
-    monkeypatch.setattr(retention, "retention_settings", lambda: settings)
+    monkeypatch.setattr(retention, "retention", lambda: Retention(archived_for=timedelta(days=30)))
     monkeypatch.setattr(
         maintenance, "finish_left_over", AsyncMock(side_effect=HttpResponseError("left over"))
     )

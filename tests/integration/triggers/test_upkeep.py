@@ -31,6 +31,7 @@ from durable_retry.features.outbox.index_store import note_pending
 from durable_retry.features.retention import removal as retention
 from durable_retry.features.retention import rounds as retaining
 from durable_retry.features.retention.rounds import RetentionKind, RetentionPart, look_at, remove_past
+from durable_retry.features.retention.settings import RetentionSettings
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.entities import read_record
@@ -39,7 +40,6 @@ from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.dead_letters.record import Status, archived, restored
 from durable_retry.runtime import clock
-from durable_retry.settings.app import RetentionSettings
 from durable_retry.storage import tables
 from durable_retry.upkeep import rounds as maintenance
 from durable_retry.upkeep.removal import ROUND_EVERY
@@ -73,7 +73,7 @@ def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     chosen, kept = AlertSettings(**(ONE_AT_MOST | of_alerts)), RetentionSettings(**of_retention)
     for module in (alerts, health):
         monkeypatch.setattr(module, "alert_settings", lambda: chosen)
-    monkeypatch.setattr(retaining, "retention_settings", lambda: kept)
+    monkeypatch.setattr(retaining, "retention", lambda: kept.kept_for)
 
 
 async def keep(number: int) -> str:

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -6,7 +6,7 @@ from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
 from durable_retry.app import harden_runtime
-from durable_retry.settings.app import RetentionSettings
+from durable_retry.settings.retention import Retention
 from entities import idempotency_record
 from entities.idempotency_record import IdempotencyRecord
 
@@ -36,15 +36,8 @@ def test_an_end_is_kept_for_its_time() -> None:
     }
 
 
-@pytest.fixture
-def kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        idempotency_record, "retention_settings", lambda: RetentionSettings(history_retention_days=0)
-    )
-
-
-@pytest.mark.usefixtures("kept_for_ever")
-def test_a_record_arranges_for_its_own_end_where_histories_are_kept() -> None:
+def test_a_record_arranges_for_its_own_end_where_histories_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idempotency_record, "retention", Retention)
     done = run("complete", COMPLETE)
     (signal,) = done.actions
     assert isinstance(signal, EntitySignalAction)
@@ -53,7 +46,8 @@ def test_a_record_arranges_for_its_own_end_where_histories_are_kept() -> None:
     assert run("expire", signal.get_input(), done.get_state()).get_state() is None
 
 
-def test_a_record_that_goes_with_its_history_sends_nothing() -> None:
+def test_a_record_that_goes_with_its_history_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idempotency_record, "retention", lambda: Retention(history_for=timedelta(days=7)))
     done = run("complete", COMPLETE | {"ttl_seconds": 3600.0})
     assert done.get_state()["expires_at"] == "2026-11-21T10:00:00Z"
     assert not done.actions

@@ -1,9 +1,8 @@
 """App settings, host.json's limits, and the file of dependencies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
 
 import httpx
 import pytest
@@ -213,15 +212,12 @@ def test_a_host_json_that_is_missing_or_broken_is_one_readable_line(
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 
 
-HOOKS: Final = ("handlers", "key_circuits")
-
-
-def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, absent: Sequence[str] = HOOKS[:1]) -> str:
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> str:
     """Load the app with a file of this text, and return its mistakes, one a line."""
     (folder / "dependencies.toml").write_text(text)
     settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    monkeypatch.setattr(configuration, "hook", lambda name: "" if name in absent else hook(name))
+    monkeypatch.setattr(configuration, "hook", lambda name: "" if name == "handlers" else hook(name))
     monkeypatch.setattr(configuration, "registered_handlers", dict)
     monkeypatch.setattr(configuration, "_config", None)
     mistakes = Mistakes(folder)
@@ -289,10 +285,3 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_another_configuration_can_stand_in_for_a_while() -> None:
     with configuration.using(Config({})):
         assert configuration.find_dependency("payments") is None
-
-
-def test_circuits_of_limit_keys_are_refused_without_their_feature(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    printed = start(monkeypatch, tmp_path, f"{GOOD}circuit.by = 'limit_key'\n", absent=HOOKS)
-    assert "dependencies.payments.circuit.by: is of the feature key_circuits, which this app lacks" in printed

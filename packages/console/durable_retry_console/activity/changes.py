@@ -18,9 +18,9 @@ from durable_retry.base.text import names_text
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import TargetType
-from durable_retry.settings.app import retention_settings
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.configuration import dependencies
+from durable_retry.settings.retention import retention
 from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
 from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known
@@ -53,7 +53,7 @@ _compared: Final[dict[str, Mapping[str, str]]] = {}
 
 async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
     """Remove what is older than archived dead letters may be: a step of upkeep."""
-    kept_for = retention_settings().archived_for
+    kept_for = retention().archived_for
     if kept_for is not None:
         await remove_activity_before(now - kept_for)
 

@@ -37,7 +37,7 @@ from durable_retry.rules.operations.completion import unreadable_completion, unr
 from durable_retry.rules.operations.status import checked_document
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.settings.app import retention_settings
+from durable_retry.settings.retention import retention
 from durable_retry.storage import rounds
 from durable_retry.telemetry.facts import report
 from durable_retry.upkeep.rounds import STEP_SECONDS
@@ -203,7 +203,7 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
     The index has no end of a success. The history of an older one than histories are kept may have been
     removed, where the app stood still for so long.
     """
-    kept_for = retention_settings().history_for
+    kept_for = retention().history_for
     kept_since = datetime.min.replace(tzinfo=UTC) if kept_for is None else clock.now() - kept_for
     unended = [
         entry

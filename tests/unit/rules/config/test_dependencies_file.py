@@ -468,6 +468,24 @@ def test_what_clients_see_of_a_dependency_has_every_table() -> None:
     assert shown["masking"] == {"show": "masked", "fields": [], "pointers": []}
 
 
+def test_what_only_a_feature_carries_out_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = {"circuit.by": "key_circuits", "webhook.secrets": "outbox", "retry.on_exhausted": "holding"}
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: absent)
+    off = 'circuit.by = ""\nwebhook.secrets = []\nretry.on_exhausted = "dead_letter"\n'
+    parse_config(f"[dependencies.payments]\n{off}", {})
+    secret = "d2ViaG9vay1zZWNyZXQtb2YtMzItYnl0ZXMtMTIzNDU="
+    on = f'circuit.by = "limit_key"\nwebhook.secrets = ["{secret}"]\nretry.on_exhausted = "hold"\n'
+    with pytest.raises(ConfigError) as refused:
+        parse_config(f"[dependencies.payments]\n{on}", {})
+    assert {problem.pointer: problem.detail for problem in refused.value.problems} == {
+        "/dependencies/payments/circuit/by": "is of the feature key_circuits, which this app lacks",
+        "/dependencies/payments/webhook/secrets": "is of the feature outbox, which this app lacks",
+        "/dependencies/payments/retry/on_exhausted": (
+            "must not be hold, which is of the feature holding, which this app lacks"
+        ),
+    }
+
+
 def test_a_dependency_is_found_by_its_earlier_names() -> None:
     config = parse_config(a('was = ["old", "older"]'), {})
     assert list(config.dependencies) == ["a"]

@@ -111,6 +111,12 @@ def test_a_schedule_needs_entries() -> None:
     assert [key for key, _ in policy_problems(RetryPolicy(strategy="schedule"))] == ["schedule_seconds"]
 
 
+def test_an_operation_cannot_ask_to_be_held_without_the_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pointers_for(STANDARD, on_exhausted="hold") == []
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"retry.on_exhausted": "holding"})
+    assert pointers_for(STANDARD, on_exhausted="hold") == ["/retry/on_exhausted"]
+
+
 def test_attempts_are_counted_with_the_first() -> None:
     assert STANDARD.allows_another(4)
     assert not STANDARD.allows_another(5)
