@@ -7,7 +7,7 @@ Each status has a partition. A dead letter has its rows in the partition of its 
     o|<oldest first><id>         open ones, the oldest first
     d|<archived at><id>          archived ones, the next to delete first
 
-The rows of one status are written in one transaction. They repeat columns of `DeadLetters`, which is
+The rows of one status are written in one transaction. They repeat parts of `DeadLetters`, which is
 authoritative: see docs/decisions/dead-letter-tables.md.
 """
 

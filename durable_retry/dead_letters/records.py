@@ -121,7 +121,7 @@ type RecordChange = Callable[[KeptDeadLetter], KeptDeadLetter]
 
 
 async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
-    """Store the dead letter of an operation, and return its id, which is derived from how it ended.
+    """Store the dead letter of an operation, and return its id, which is the same for the same end.
 
     The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
     is not the operation that failed but one of its events.

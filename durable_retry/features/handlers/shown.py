@@ -15,7 +15,7 @@ from durable_retry.storage import tables
 
 
 async def with_steps(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the status document of a handler's operation with its steps and its heartbeat: one query."""
+    """Return a status document with the steps and the heartbeat of its handler, which cost one query."""
     if "handler" not in document:
         return document
     run = document.pop(STEPS_RUN, None)
@@ -23,11 +23,11 @@ async def with_steps(document: dict[str, Any]) -> dict[str, Any]:
     has_steps = isinstance(run, int)
     steps, heartbeat = await steps_shown(document["operation_id"], run, state) if has_steps else ([], None)
     masking = masking_of(document["dependency"])
-    shown = [step.model_copy(update={"result": masking.value(step.result)}).to_json() for step in steps]
-    document |= {"steps": shown}
+    masked = [step.model_copy(update={"result": masking.value(step.result)}) for step in steps]
+    document |= {"steps": [step.to_json() for step in masked]}
     if heartbeat is not None:
-        masked = heartbeat.model_copy(update={"progress": masking.value(heartbeat.progress)})
-        document["heartbeat"] = masked.to_json()
+        progress = masking.value(heartbeat.progress)
+        document["heartbeat"] = heartbeat.model_copy(update={"progress": progress}).to_json()
     return document
 
 
@@ -37,7 +37,7 @@ async def steps_shown(
     """Return what a status document shows of a run: its steps as they began, and its latest heartbeat.
 
     Args:
-        run: Under whose number they are stored.
+        run: The number of the run under which they are stored.
     """
     rows = await rows_of_run(operation_id, run)
     beats = [row for row in rows if str(row["RowKey"]).endswith(f".{HEARTBEAT}")]
@@ -46,7 +46,7 @@ async def steps_shown(
         for row in rows
         if row not in beats
     ]
-    # One that cannot be read must not hide the operation.
+    # A heartbeat that cannot be read must not hide the operation.
     heartbeat = read_or(lambda: shown_heartbeat(step_in_row(beats[0])), lambda _: None) if beats else None
     return [step for _, step in sorted(steps, key=itemgetter(0))], heartbeat
 
@@ -57,7 +57,7 @@ def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepN
 
 
 def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
-    """Return a step that cannot be read by its name, behind all others."""
+    """Return a step that cannot be read with its name alone, to be sorted behind all others."""
     name = str(row["RowKey"]).partition(".")[2]
     note = StepNote(name=name, status=StepState.UNKNOWN, attempts=0, result=None, unreadable=reason)
     return datetime.max.replace(tzinfo=UTC), note

@@ -34,7 +34,7 @@ from durable_retry.base.validation import InvalidInputError, Problem, problems_o
 from durable_retry.features.handlers.values import Call, Outcome
 
 # Functions whose signature a process remembers; each costs pydantic about a millisecond.
-_KEPT: Final = 1_024
+_MOST_CACHED: Final = 1_024
 
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -64,7 +64,7 @@ class Signature:
         """Return an input as the function's types.
 
         Raises:
-            InvalidInputError: It is none of the function's; pointers begin with `/input`.
+            InvalidInputError: It does not fit the function; pointers begin with `/input`.
         """
         # As JSON and strictly: 5.0, "5" and true are no int, and "2026-01-02" is a date.
         return _read(
@@ -75,7 +75,7 @@ class Signature:
         """Return the arguments for an input.
 
         Raises:
-            InvalidInputError: It is none of the function's.
+            InvalidInputError: It does not fit the function.
         """
         value = self.check_input(document)
         bound = self.python.bind_partial()
@@ -89,17 +89,17 @@ class Signature:
             InvalidInputError: They are not those of the function, or not of its types.
         """
         names = [name for name in self.python.parameters if name != self.call_parameter]
-        given: Any = dict(zip(names, args, strict=False))
-        twice = [name for name in given if name in kwargs]
+        arguments: Any = dict(zip(names, args, strict=False))
+        twice = [name for name in arguments if name in kwargs]
         if twice or len(args) > len(names):
             detail = f"{twice[0]!r} is given twice" if twice else f"the function takes {len(names)} arguments"
             raise InvalidInputError([Problem("/input", detail)])
-        given |= kwargs
-        if self.model_parameter is not None and given.keys() == {self.model_parameter}:
-            given = given[self.model_parameter]
-        taken = self.check_input(_read("/input", self.input_type, lambda: to_jsonable_python(given)))
+        arguments |= kwargs
+        if self.model_parameter is not None and arguments.keys() == {self.model_parameter}:
+            arguments = arguments[self.model_parameter]
+        value = self.check_input(_read("/input", self.input_type, lambda: to_jsonable_python(arguments)))
         document = _read(
-            "/input", self.input_type, lambda: self.input.dump_python(taken, mode="json", by_alias=True)
+            "/input", self.input_type, lambda: self.input.dump_python(value, mode="json", by_alias=True)
         )
         if problems := json_problems(document):
             raise InvalidInputError(problem.below("/input") for problem in problems)
@@ -120,8 +120,8 @@ def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> tuple[
     """Return a function's result as plain JSON, and as the text of that.
 
     Raises:
-        InvalidInputError: It is not what the function is annotated to return, or no JSON says exactly what it
-            is, and its annotation does not say how to read it back.
+        InvalidInputError: It is not what the function is annotated to return, or it changes in JSON and its
+            annotation does not say how to read it back.
     """
     document, changes = json_form(value, pointer)
     text = json.dumps(document)
@@ -142,7 +142,7 @@ def read_result(adapter: TypeAdapter[Any], text: str) -> Any:
 
 
 def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
-    """Return what the app's own types make of a document, whatever their validators raise.
+    """Return what a function of the app's own types returns, whatever their validators raise.
 
     Raises:
         InvalidInputError: Each mistake below a place.
@@ -156,16 +156,16 @@ def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
     raise InvalidInputError(problems)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MOST_CACHED)
 def signature_of(function: Callable[..., Any]) -> Signature:
     """Return what the function of an operation takes and returns."""
     python, call_parameter = parameters_of(function)
-    taken = {name: declared for name, declared in python.parameters.items() if name != call_parameter}
-    for parameter in taken.values():
+    inputs = {name: declared for name, declared in python.parameters.items() if name != call_parameter}
+    for parameter in inputs.values():
         if (problem := _parameter_problem(parameter)) is not None:
             raise SignatureError(problem)
-    model = _only_model(taken)
-    shape = _type_of_arguments(taken) if model is None else taken[model].annotation
+    model = _only_model(inputs)
+    shape = _type_of_arguments(inputs) if model is None else inputs[model].annotation
     try:
         adapter = _adapter_for(shape, "its input")
     except SignatureError:
@@ -175,7 +175,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     return Signature(python, call_parameter, model, shape, adapter, result_of(function))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MOST_CACHED)
 def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str | None]:
     """Return the parameters of a function, and the name of the one that takes the `Call`."""
     try:
@@ -190,10 +190,10 @@ def lookup_signature(function: Callable[..., Any], of: Signature) -> tuple[inspe
     """Return the parameters of a lookup, and the name of the one that takes the `Call`.
 
     Raises:
-        SignatureError: One is none of those that the operation's function has.
+        SignatureError: The operation's function has no such parameter.
     """
     python, call_parameter = parameters_of(function)
-    known = {name: each for name, each in of.python.parameters.items() if name != of.call_parameter}
+    known = {name: value for name, value in of.python.parameters.items() if name != of.call_parameter}
     for name, parameter in python.parameters.items():
         if name == call_parameter:
             continue
@@ -219,18 +219,18 @@ def _takes_call(parameter: inspect.Parameter) -> bool:
     return parameter.annotation is Call
 
 
-def _only_model(taken: Mapping[str, inspect.Parameter]) -> str | None:
-    if len(taken) != 1:
+def _only_model(inputs: Mapping[str, inspect.Parameter]) -> str | None:
+    if len(inputs) != 1:
         return None
-    ((name, parameter),) = taken.items()
+    ((name, parameter),) = inputs.items()
     shape = parameter.annotation
     is_model = isinstance(shape, type) and (issubclass(shape, BaseModel) or is_dataclass(shape))
     return name if is_model else None
 
 
-def _type_of_arguments(taken: Mapping[str, inspect.Parameter]) -> Any:
+def _type_of_arguments(inputs: Mapping[str, inspect.Parameter]) -> Any:
     members: dict[str, Any] = {}
-    for name, parameter in taken.items():
+    for name, parameter in inputs.items():
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
         members[name] = annotation if parameter.default is parameter.empty else NotRequired[annotation]
     make: Any = TypedDict  # mypy knows only those that are written out
@@ -239,9 +239,9 @@ def _type_of_arguments(taken: Mapping[str, inspect.Parameter]) -> Any:
     return shape
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MOST_CACHED)
 def result_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
-    """Return what reads a stored result of a function."""
+    """Return the adapter that reads a stored result of a function."""
     python, _ = parameters_of(function)
     annotation = python.return_annotation
     return _adapter_for(Any if annotation is python.empty else _value_type(annotation), "its result")
@@ -262,7 +262,7 @@ def _adapter_for(shape: Any, part: str) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(shape)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        # What pydantic advises after its first sentence is for authors of models.
+        # Pydantic's advice after its first sentence is for authors of models.
         reason = str(error).splitlines()[0].partition(". ")[0]
         detail = f"{part} has no JSON form ({reason}): use JSON types, dataclasses or pydantic models"
         raise SignatureError(detail) from error

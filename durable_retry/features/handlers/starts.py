@@ -1,9 +1,9 @@
 """The markers of a handler's attempt (`attempt.markers`).
 
-One counts how often the attempt began: a handler that ends its process each time would otherwise be run for
-ever. A handler that meets the marker of another start of its life goes on in that run, whose steps it then
-meets. Before its first request that must be sent once only, outside of a step, it inserts one more, `SENT`,
-which means what that of a request means.
+One counts how often the attempt began: a handler whose process dies each time would otherwise run for ever. A
+handler that finds the marker of another start of its life goes on in the run of that start, and so finds its
+steps. Before the handler sends, outside of a step, its first request that must be sent once only, it inserts
+another marker, `SENT`, which has the meaning of a request's marker.
 """
 
 from collections.abc import Collection

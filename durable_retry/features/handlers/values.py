@@ -1,4 +1,4 @@
-"""Functions of the app's own: what they are called with, and what they raise and return.
+"""What handlers are called with, and what they raise and return.
 
 `TableWrite` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
 line and before anything takes effect.

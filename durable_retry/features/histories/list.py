@@ -26,7 +26,7 @@ class InstanceHistory(Answer):
 async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[InstanceHistory]:
     """Read a page of the histories of what is under way; with `completed` also of what has completed."""
     statuses = _UNDER_WAY | ({OrchestrationStatus.COMPLETED} if completed else set())
-    # With payloads for the size of the page: a history is no smaller than they are.
+    # With payloads, which bound the size of the page: a history is no smaller than they are.
     selection = Selection(runtime_statuses=statuses, with_payloads=True, prefix="")
     try:
         page = await hub.instance_page(selection, token)
@@ -37,7 +37,7 @@ async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page
             ) from error
         raise
     # Azure Storage lists entities among the instances.
-    ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]
+    ids = [found.instanceId for found in page.instances if not found.instanceId.startswith("@")]
     read = await asyncio.gather(*map(hub.read_history, ids))
     items = (InstanceHistory(instance_id=name, events=events) for name, events in zip(ids, read, strict=True))
     return Page(items=tuple(items), next_cursor=page.following)

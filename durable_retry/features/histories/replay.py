@@ -2,11 +2,11 @@
 
     python -m durable_retry.features.histories.replay HISTORIES
 
-replays the files in a folder against the app in the current one, and writes what does not fit as JSON.
+replays the files in a folder against the app in the current one, and writes the differences as JSON.
 `retryctl check-replay` runs it with the app's own Python.
 
 A history fits when the code takes each step that it has, in its order, and no other. The executor compares
-numbers, kinds and names of steps; inputs, times and what an entity is asked are not compared.
+numbers, kinds and names of steps; inputs, times and the operations of entities are not compared.
 """
 
 import base64
@@ -61,11 +61,11 @@ class RecordedHistory:
             instance_id = str(document["instance_id"])
         except (LookupError, TypeError, ParseError) as error:
             raise ValueError(f"is no history: {error}") from None
-        name = next((each.executionStarted.name for each in events if each.HasField("executionStarted")), "")
-        ended = "output" in document or any(each.HasField("executionCompleted") for each in events)
+        starts = (event.executionStarted.name for event in events if event.HasField("executionStarted"))
+        ended = "output" in document or any(event.HasField("executionCompleted") for event in events)
         # Some stores write a turn in pieces: what is behind the last whole turn may not be all of the next.
-        whole = [at for at, each in enumerate(events, 1) if each.HasField("orchestratorCompleted")]
-        return cls(instance_id, name, events[: max(whole, default=0)], ended)
+        turns = [at for at, event in enumerate(events, 1) if event.HasField("orchestratorCompleted")]
+        return cls(instance_id, next(starts, ""), events[: max(turns, default=0)], ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of a history's replay.
+    """The result of a history's replay.
 
     Attributes:
         difference: None where the history fits.
@@ -99,7 +99,7 @@ class ReplayResult:
 
 
 def replayed(orchestrator: Any, history: RecordedHistory) -> ReplayResult:
-    """Replay a history against an orchestrator: the function, or what `orchestration_trigger` made of it."""
+    """Replay a history against an orchestrator: its function, or what `orchestration_trigger` returned."""
     if not history.events:
         return ReplayResult()
     guard_executor()
@@ -112,11 +112,11 @@ def replayed(orchestrator: Any, history: RecordedHistory) -> ReplayResult:
         )
     response = pb.OrchestratorResponse()
     response.ParseFromString(base64.b64decode(answer))
-    return watch.judged(response.actions)
+    return watch.result(response.actions)
 
 
 class _Watch:
-    """Sees each event that the executor takes, where it refuses one, and where the code ends."""
+    """Notes each event that the executor takes, where it refuses one, and where the code ends."""
 
     def __init__(self, history: RecordedHistory, process_event: Callable[..., None]) -> None:
         self._history = history
@@ -128,10 +128,10 @@ class _Watch:
         self._refused: Difference | None = None
 
     def bound(self) -> Callable[..., None]:
-        """Return what stands in place of the executor's method."""
+        """Return the function to patch the executor's method with."""
 
         def process_event(executor: Any, context: Any, event: pb.HistoryEvent) -> None:
-            if self._depth == 0:  # What came while it was suspended is inside of the event that resumes it.
+            if self._depth == 0:  # An event that ends a suspension has those inside that came during it.
                 self._number += 1
                 if event.HasField("orchestratorStarted"):
                     self._last_turn = self._number
@@ -140,7 +140,7 @@ class _Watch:
             try:
                 self._process_event(executor, context, event)
             except Exception as error:
-                # Past its end the executor stumbles over the end itself, which has the number of a step.
+                # After the code has ended the executor takes the end, which has a step's number, for a step.
                 is_refusal = was_complete or isinstance(error, task.NonDeterminismError)
                 self._refuse(event, here if is_refusal else f"raises {type(error).__name__}: {error}")
                 raise
@@ -157,8 +157,8 @@ class _Watch:
     def _difference(self, number: int, history: str, code: str) -> Difference:
         return Difference(self._history.instance_id, self._history.orchestrator, number, history, code)
 
-    def judged(self, actions: Iterable[pb.OrchestratorAction]) -> ReplayResult:
-        """Return what came of the replay, by what the code would do next."""
+    def result(self, actions: Iterable[pb.OrchestratorAction]) -> ReplayResult:
+        """Return the result of the replay, by what the code would do next."""
         ends = [action for action in actions if action.HasField("completeOrchestration")]
         further = [
             _step(action, _ACTION) for action in actions if not action.HasField("completeOrchestration")
@@ -200,7 +200,7 @@ _STEPS: Final[Mapping[str, str]] = {
     "entityOperationCalled": "call of {0.operation} of {0.targetInstanceId.value}",
     "entityOperationSignaled": "signal {0.operation} to {0.targetInstanceId.value}",
 }
-"""How the steps of a history's events and of the executor's actions are called; others by their kinds."""
+"""Words for the steps of a history's events and of the executor's actions; others have their kind's name."""
 
 
 def _step(message: Any, kinds: str) -> str:
@@ -231,13 +231,13 @@ def orchestrators_in(folder: Path) -> dict[str, Any]:
             os.environ.setdefault(name, value)
     use_placeholders()
     module = importlib.import_module(script.stem)
-    app = next((each for each in vars(module).values() if isinstance(each, func.FunctionRegister)), None)
+    app = next((value for value in vars(module).values() if isinstance(value, func.FunctionRegister)), None)
     if app is None:
         raise LookupError(f"{script} declares no function app")
-    triggers = ((each, vars(each.get_trigger())) for each in app.get_functions())
+    triggers = ((function, vars(function.get_trigger())) for function in app.get_functions())
     return {
-        trigger.get("orchestration") or str(each.get_function_name()): each.get_user_function()
-        for each, trigger in triggers
+        trigger.get("orchestration") or str(function.get_function_name()): function.get_user_function()
+        for function, trigger in triggers
         if trigger["type"] == "orchestrationTrigger"
     }
 
@@ -265,17 +265,17 @@ def differences(
         if history.events and history.orchestrator not in orchestrators:
             step = (f"orchestration {history.orchestrator}", "has no orchestrator of this name")
             yield Difference(history.instance_id, history.orchestrator, 1, *step)
-        elif (found := replayed(orchestrators.get(history.orchestrator), history).difference) is not None:
-            yield found
+        elif difference := replayed(orchestrators.get(history.orchestrator), history).difference:
+            yield difference
 
 
 def main(folder: str) -> None:
-    """Replay the histories in a folder against the app in the current one, and write what came of it."""
+    """Replay the histories in a folder against the app in the current one, and write the differences."""
     # What the app prints is no part of the document.
     with redirect_stdout(sys.stderr):
         try:
-            histories = [each for each in histories_in(Path(folder)) if each.events]
-            found = [asdict(each) for each in differences(orchestrators_in(Path.cwd()), histories)]
+            histories = [history for history in histories_in(Path(folder)) if history.events]
+            found = list(map(asdict, differences(orchestrators_in(Path.cwd()), histories)))
         except (LookupError, ValueError) as error:
             sys.exit(str(error))
     counts = Counter(history.orchestrator for history in histories)

@@ -1,11 +1,12 @@
-"""The operations that their policies hold, for whoever alerts people.
+"""The operations that their policies hold, for alerts.
 
-`watch` sees them in the pages of the task hub that it reads for what failed, at no request more. What a
-process has seen it keeps: where one look does not reach the end of a large hub, the next ones do.
+`watch` sees them in the pages of the task hub that it reads to find failures, without a further request. A
+process remembers what it has seen: one look may not reach the end of a large hub, and the next ones go on.
 """
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final
 
 from durabletask.internal import orchestrator_service_pb2 as pb
@@ -16,7 +17,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime.concurrency import LoopOwned
 
 _FORGOTTEN_AFTER: Final = timedelta(minutes=5)
-"""What ended is seen no more. Looks are a minute apart."""
+"""An operation that was not seen for so long has ended. Looks are a minute apart."""
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class HeldOperations:
     """What the looks of a process have seen.
 
     Attributes:
-        since: By the ids of operations, since when each is held, and when it was seen last.
+        since: By the id of an operation, since when it is held, and when it was seen last.
         looked_at: When the latest look ended.
     """
 
@@ -44,8 +45,8 @@ class HeldLook:
 
     async def move_on(self, _name: str, state: pb.OrchestrationState) -> None:
         """Note whether its policy holds an unfinished operation, which stays as it is."""
-        shown = state.customStatus.value
-        since = held_since(json_object(shown) or {}) if BY_POLICY in shown else None
+        status = state.customStatus.value
+        since = held_since(json_object(status) or {}) if BY_POLICY in status else None
         known = _seen_in(self.hub).since
         if since is None:
             known.pop(state.instanceId, None)
@@ -66,8 +67,8 @@ def _seen_in(hub: TaskHub) -> HeldOperations:
 
 
 def held_operations(hub: TaskHub, now: datetime) -> dict[str, datetime] | None:
-    """Return since when each operation is held, the first first; None where nobody has looked lately."""
+    """Return since when each operation is held, the oldest first; None where the latest look is too old."""
     seen = _seen_in(hub)
     if seen.looked_at is None or now - seen.looked_at > _FORGOTTEN_AFTER:
         return None
-    return dict(sorted(((name, since) for name, (since, _) in seen.since.items()), key=lambda each: each[1]))
+    return dict(sorted(((name, since) for name, (since, _) in seen.since.items()), key=itemgetter(1)))

@@ -11,10 +11,10 @@ from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.rules.retry.policy import HOLD_SECONDS, RetryPolicy
 
 BY_POLICY: Final = "the policy"
-"""Who pauses what is held."""
+"""Stands for the person in a pause that a policy makes."""
 
 _EXHAUSTED: Final = frozenset({DeadLetterReason.RETRIES_EXHAUSTED, DeadLetterReason.DEADLINE_EXCEEDED})
-"""More attempts or more time may help; what a dependency refuses, or nobody knows, waits for an answer."""
+"""Reasons for which more attempts or more time may help, unlike a refusal or an unknown end."""
 
 _REASON_CHARS: Final = 200
 
@@ -32,11 +32,11 @@ def pause_in_place_of(letter: DeadLetter) -> dict[str, Any]:
     return {"by": BY_POLICY, "reason": reason}
 
 
-def held_since(shown: Mapping[str, Any]) -> datetime | None:
+def held_since(status: Mapping[str, Any]) -> datetime | None:
     """Return since when its policy holds an operation, by its custom status; None where it does not."""
-    actions = shown.get("actions")
+    actions = status.get("actions")
     last = actions[-1] if isinstance(actions, list) and actions else {}
-    is_held = (shown.get("status"), last.get("action"), last.get("by")) == (
+    is_held = (status.get("status"), last.get("action"), last.get("by")) == (
         OperationState.PAUSED,
         PAUSE_EVENT,
         BY_POLICY,

@@ -61,7 +61,7 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
         fields: Keyword arguments of the function, and `OperationFields`. Without `key` it is made of the
             orchestrator's name, the instance's id and the number of this call, such as `checkout/order-7/1`:
             the same in every replay. When the orchestrator has continued as new or was started again, its
-            execution is part of it, too. A `key` that was used before gives the operation of before, unless
+            execution is part of it, too. A `key` that was used before gives the earlier operation, unless
             that had ended before this execution began: such an old result is refused. Without
             `correlation_id` that is the instance's id.
 
@@ -82,12 +82,12 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
     document.setdefault("correlation_id", visible(context.instance_id))
     caller = f"{execution.name}/{context.instance_id}"
     keys = [f"{caller}/{number}", f"{caller}/{_digest(execution.id)[:16]}/{number}"]
-    given = _input_of_call(document, execution.began_at, keys)
+    input_ = _input_of_call(document, execution.began_at, keys)
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
-        child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
+        child = context.call_sub_orchestrator(function_name(CALL), input=input_, instance_id=instance_id)
     else:
-        child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
+        child = context.call_sub_orchestrator(function_name(CALL), input_, instance_id)
     return result_in((yield child))
 
 
@@ -96,7 +96,7 @@ def _digest(text: str) -> str:
 
 
 def _input_of_call(document: dict[str, Any], since: datetime, keys: list[str]) -> dict[str, Any]:
-    # What the host could not take is not sent, but why it is refused.
+    # In place of a document that the host could not take, the reasons are sent.
     try:
         return {"document": checked_document(document), "since": to_rfc3339(since), "keys": keys}
     except InvalidInputError as error:

@@ -1,4 +1,4 @@
-"""What code of the app says of an operation, and what it gets back."""
+"""Operations of the app's own code: the fields that it submits, and the result or error that it gets."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -113,7 +113,7 @@ def operation_document(
 def body_with(fields: dict[str, Any], content: bytes) -> bytes:
     """Return the body of an operation whose `input`, or `request.json`, is a message as it was sent.
 
-    What is no JSON in UTF-8 stays alone: inside of a document it might close that, and add members to it.
+    Content that is no JSON in UTF-8 is returned alone: in a document it might close that, and add members.
     """
     if not fields:
         return content
@@ -164,13 +164,13 @@ class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `exce
         super().__init__(", ".join(filter(None, words)))
 
 
-def checked_document(given: dict[str, Any]) -> dict[str, Any]:
+def checked_document(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the body of an operation as JSON, no larger than one that comes over HTTP.
 
     Raises:
         InvalidInputError: The host could not read it, or it is too large.
     """
-    document: dict[str, Any] = plain_json(given)
+    document: dict[str, Any] = plain_json(fields)
     if problem := size_problem(document, app_settings().max_body_bytes):
         raise InvalidInputError([problem])
     return document

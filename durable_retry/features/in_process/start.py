@@ -27,8 +27,8 @@ class PendingCall:
     """A call by an orchestration.
 
     Attributes:
-        instance: That of the call itself, to which the operation reports its end.
-        since: When the caller's execution began: a result of before is refused.
+        instance: The id of the call's own instance, to which the operation reports its end.
+        since: When the caller's execution began: an older result is refused.
         key: For an operation without a key of its own.
     """
 
@@ -87,8 +87,8 @@ async def begin_call(hub: TaskHub, document: Any, call: PendingCall, now: dateti
 
 async def _reports_to(hub: TaskHub, operation_id: str) -> str | None:
     """Return the instance to which an operation reports its end, as long as its own instance is kept."""
-    shown = await hub.read_instance(operation_id)
-    return None if shown is None else written_operation(shown.input).get("reports_to")
+    instance = await hub.read_instance(operation_id)
+    return None if instance is None else written_operation(instance.input).get("reports_to")
 
 
 async def _is_of_another_call(
@@ -97,22 +97,22 @@ async def _is_of_another_call(
     caller = await _reports_to(hub, operation_id)
     if caller is not None:
         return caller != call.instance
-    # No more than its record is left.
+    # Only its record is left.
     return isinstance(outcome, KeyReused) or _ended_before(outcome.document, call.since)
 
 
 async def _why_refused(hub: TaskHub, outcome: Replayed | KeyReused, call: PendingCall) -> str | None:
-    """Return why the operation of a key is not taken; None when it is none of before, or that of this call.
+    """Return why the operation of a used key is refused; None when it is not an old one, or is this call's.
 
-    A call whose start was repeated finds its own operation, which ended before by a clock that is behind.
+    A call whose start was repeated finds its own operation, which may seem old by a clock that is behind.
     """
     if isinstance(outcome, KeyReused):
         return KEY_REUSED
-    found = outcome.document
-    is_old = outcome.finished and _ended_before(found, call.since)
-    if not is_old or await _reports_to(hub, found["operation_id"]) == call.instance:
+    document = outcome.document
+    is_old = outcome.finished and _ended_before(document, call.since)
+    if not is_old or await _reports_to(hub, document["operation_id"]) == call.instance:
         return None
-    ended = f"is that of {found['operation_id']}, which ended at {found['updated_at']}"
+    ended = f"is that of {document['operation_id']}, which ended at {document['updated_at']}"
     return f"{ended}, before the orchestration that calls began: its result is not taken for a new one"
 
 

@@ -105,15 +105,15 @@ async def run_orchestrator(
     began = time.monotonic_seconds()
     run = OrchestratorRun()
 
-    async def call_operation(given: dict[str, Any], own_time: FakeClock) -> dict[str, Any]:
-        if "problems" in given:
-            return given
+    async def call_operation(input_: dict[str, Any], own_time: FakeClock) -> dict[str, Any]:
+        if "problems" in input_:
+            return input_
         needed = {handler.dependency for handler in registered_handlers().values()}
         now = own_time.now()
         async with world(own_time, dependencies, needed, config, settings) as fake_of:
-            call = PendingCall(instance_id, now, given["keys"][0])
+            call = PendingCall(instance_id, now, input_["keys"][0])
             try:
-                operation = operation_of_call(given["document"], call, now)
+                operation = operation_of_call(input_["document"], call, now)
             except InvalidInputError as error:
                 return {"problems": [problem.to_json() for problem in error.problems]}
             ended = await Play(operation, own_time, steps, fake_of, functions).to_the_end()
@@ -125,8 +125,8 @@ async def run_orchestrator(
     )
     try:
         run.result = plain_json(await context.play(_orchestrator_of(orchestrator), given))
-    except _Lack as lack:
-        raise LookupError(str(lack)) from None
+    except _Missing as missing:
+        raise LookupError(str(missing)) from None
     except Exception as error:  # noqa: BLE001 - the orchestrator may raise anything
         run.error = error
     run.seconds = time.monotonic_seconds() - began
@@ -159,13 +159,13 @@ def _orchestrator_of(declared: Any) -> Callable[[Any, Any], Any]:
     return code
 
 
-class _Lack(BaseException):
-    """What the test does not give; no `except Exception` of an orchestrator takes it for a failure."""
+class _Missing(BaseException):
+    """The test lacks a stand-in or an event. Not an `Exception`: an orchestrator must not catch it."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """What an orchestrator has begun: it is done when it first waits, and ends by its own clock."""
+    """What an orchestrator has begun: it runs when the orchestrator waits, and ends by a clock of its own."""
 
     ends: task.CompletableTask[Any]
     do: Callable[[FakeClock], Awaitable[Any]]
@@ -202,14 +202,14 @@ class _Context(task.OrchestrationContext):
         self._call_operation = call_operation
         self._begun: list[_Work] = []
         self._under_way: list[_Work] = []
-        self._unheard: list[str] = []
+        self._missing: list[str] = []
         self._numbers = 0
 
-    async def play(self, orchestrator: Callable[[Any, Any], Any], given: Any) -> Any:
+    async def play(self, orchestrator: Callable[[Any, Any], Any], input_: Any) -> Any:
         begin_execution(
             self, InstanceExecution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
         )
-        turns = orchestrator(self, given)
+        turns = orchestrator(self, input_)
         refuse_async(turns)
         if not inspect.isgenerator(turns):
             return turns
@@ -234,7 +234,7 @@ class _Context(task.OrchestrationContext):
         self._under_way = [work for work in self._under_way + self._begun if not work.ends.is_complete]
         self._begun = []
         if not self._under_way:
-            raise _Lack(f"the orchestrator waits for what never comes; events to give: {self._unheard}")
+            raise _Missing(f"the orchestrator waits for what never comes; events to give: {self._missing}")
         first = min(self._under_way, key=lambda work: work.time.now())
         self._time.move(max(0.0, (first.time.now() - self._time.now()).total_seconds()))
         first.end()
@@ -243,11 +243,11 @@ class _Context(task.OrchestrationContext):
         self._begun.append(_Work(ends, do, FakeClock(self._time.now())))
         return ends
 
-    def _call(self, name: str, stand_in: Any, given: Any) -> task.CompletableTask[Any]:
-        value = plain_json(given)
+    def _call(self, name: str, stand_in: Any, input: Any) -> task.CompletableTask[Any]:
+        value = plain_json(input)
         self._run.called.append((name, value))
         if stand_in is None:
-            raise _Lack(f"{name!r} has no stand-in: give functions={{{name!r}: ...}}")
+            raise _Missing(f"{name!r} has no stand-in: give functions={{{name!r}: ...}}")
 
         async def do(_time: FakeClock) -> Any:
             result = user_function(stand_in)(value)
@@ -305,16 +305,16 @@ class _Context(task.OrchestrationContext):
         return self._begin(task.TimerTask(), fire)
 
     def wait_for_external_event(self, name: str, **_options: Any) -> task.CancellableTask[Any]:
-        heard: task.CancellableTask[Any] = task.CancellableTask()
+        event: task.CancellableTask[Any] = task.CancellableTask()
         if name not in self._events:
-            self._unheard.append(name)
-            return heard
+            self._missing.append(name)
+            return event
         data = self._events.pop(name)
 
-        async def hear(_time: FakeClock) -> Any:
+        async def receive(_time: FakeClock) -> Any:
             return data
 
-        return self._begin(heard, hear)
+        return self._begin(event, receive)
 
     def continue_as_new(self, new_input: Any, **_options: Any) -> None:
         self._run.continued_with = plain_json(new_input)

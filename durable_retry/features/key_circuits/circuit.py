@@ -19,7 +19,7 @@ from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked
 
-_KEPT: Final = timedelta(seconds=30)
+_COUNTS_FOR: Final = timedelta(seconds=30)
 """A circuit is read anew after this even if nothing says that it has changed: a signal may be lost."""
 
 
@@ -29,11 +29,11 @@ class KeyCircuit(CircuitCache):
 
     whole: CircuitCache  # the dependency's own circuit
     _changes_seen: int = 0  # by the dependency's own circuit, before the last read
-    _kept_until: datetime | None = None  # how long that read counts while nothing changes
+    _counts_until: datetime | None = None  # how long that read counts while nothing changes
 
     def __post_init__(self) -> None:
         CircuitCache.__post_init__(self)
-        # They bound the whole dependency.
+        # Limits bound the whole dependency, not one key.
         self.limits = self.whole.limits
 
     async def enter(
@@ -46,7 +46,7 @@ class KeyCircuit(CircuitCache):
     ) -> Permitted | Blocked:
         """See `CircuitCache.enter`; a hold of the whole dependency comes first."""
         await self.whole.refresh_snapshot()
-        # A retry needs the level of the budget, and who waited the number of those who wait.
+        # A retry needs the present budget, and an operation that waited the number of those that wait.
         if attempt == 1 and not admission.waiting:
             self._keep_snapshot()
         answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission)
@@ -59,24 +59,24 @@ class KeyCircuit(CircuitCache):
         """See `CircuitCache.read_snapshot`."""
         whole, now = self.whole.snapshot, self.now()
         await CircuitCache.read_snapshot(self)
-        self._kept_until = None
+        self._counts_until = None
         if self._read_again_at is None and whole is not None and whole.is_valid(now):
-            self._changes_seen, self._kept_until = whole.key_changes.count, now + _KEPT
+            self._changes_seen, self._counts_until = whole.key_changes.count, now + _COUNTS_FOR
 
     def _keep_snapshot(self) -> None:
-        """Take a snapshot for one of now where the dependency's own circuit says that nothing has changed."""
-        whole, kept, now = self.whole.snapshot, self.snapshot, self.now()
+        """Let the snapshot count as new where the dependency's own circuit shows that nothing has changed."""
+        whole, snapshot, now = self.whole.snapshot, self.snapshot, self.now()
         if (
             whole is not None
             and whole.is_valid(now)
-            and kept is not None
-            and kept.is_calm
+            and snapshot is not None
+            and snapshot.is_calm
             and not self.buffer.has_sent_trouble
-            and self._kept_until is not None
-            and now < self._kept_until
+            and self._counts_until is not None
+            and now < self._counts_until
             and not whole.key_changes.concern(self.settings.limit_key or "", self._changes_seen)
         ):
-            self.snapshot = replace(kept, taken_at=max(kept.taken_at, whole.taken_at))
+            self.snapshot = replace(snapshot, taken_at=max(snapshot.taken_at, whole.taken_at))
 
     def _held_by_hand(self, operation_id: str, admission: AdmissionState) -> Refused | None:
         whole, now = self.whole, self.now()
@@ -101,7 +101,7 @@ class KeyCircuit(CircuitCache):
 
 
 _IN_USE: Final = timedelta(minutes=1)
-"""A key that nobody asked for in this time leaves its place to another one."""
+"""The circuit of a key that was not used in this time may be replaced by that of another one."""
 
 
 def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> CircuitCache:

@@ -29,9 +29,9 @@ async def forget_idle_circuits(hub: TaskHub, now: datetime) -> None:
 async def _circuits_after(
     hub: TaskHub, dependency: str, place: str | None
 ) -> tuple[list[Breaker], str | None]:
-    """Return a page of the circuits of a dependency's limit keys, but for those that nobody can read.
+    """Return a page of the circuits of a dependency's limit keys, without those that cannot be read.
 
-    With them the place behind the page; None at the end, as at the begin.
+    The second value is the `place` of the next page; None after the last page, and for the first.
     """
     page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
     read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)

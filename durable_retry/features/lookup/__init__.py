@@ -1,4 +1,4 @@
-"""Lookup: a dependency is asked whether an attempt happened whose end is unknown."""
+"""Lookup: a dependency is asked whether an attempt with an unknown end happened."""
 
 from typing import Final
 

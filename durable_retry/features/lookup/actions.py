@@ -1,4 +1,4 @@
-"""Ask for a person whether an operation happened whose end is unknown: by a replay that sends nothing."""
+"""Asks whether an operation with an unknown end happened, for a person: by a replay that makes no attempt."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +19,7 @@ _IS_KNOWN: Final = "the operation is no dead letter of which nobody knows whethe
 
 
 async def ask_whether_it_happened(hub: TaskHub, operation_id: str, by: str | None) -> StartedReplay:
-    """As `ask_about`, of the dead letter that the operation is."""
+    """Ask about the dead letter of an operation, as `ask_about` does."""
     letter = (await find_operation(hub, operation_id)).dead_letter
     if letter is None or letter.id is None:
         raise WrongOperationStateError(_IS_KNOWN)
@@ -44,7 +44,7 @@ async def ask_about(
         WrongOperationStateError: Its end is known, or neither its dependency nor the app can ask.
         WrongStatusError: The dead letter is replayed or archived.
     """
-    # What is replayed or archived is refused for that.
+    # `replay_unedited` refuses one that is replayed or archived.
     record = await existing_dead_letter(dead_letter_id)
     if not record.is_unclear:
         raise WrongOperationStateError(_IS_KNOWN)

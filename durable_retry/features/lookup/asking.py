@@ -96,8 +96,8 @@ async def answer_about(operation: OperationInput, attempt: int, number: int) -> 
         replace(plan, number=attempt), operation.handler, lookup.function
     )
     if outcome.category is None:
-        said = Answer(at=limit.started_at, settle_seconds=lookup.settle_seconds, **outcome.result)
-        outcome = replace(outcome, result=said.to_json())
+        answer = Answer(at=limit.started_at, settle_seconds=lookup.settle_seconds, **outcome.result)
+        outcome = replace(outcome, result=answer.to_json())
     return replace(outcome, number=number)
 
 
@@ -106,22 +106,22 @@ async def _ask(lookup: Lookup, operation: OperationInput, attempt: int, plan: Pl
         path = question_path(lookup, operation, attempt)
     except UnaskableError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error), is_elsewhere=True)
-    asked_now = replace(plan, operation=asking(plan.operation, path))
-    return await attempt_request(asked_now, outcome_of=partial(_outcome_of, lookup, operation))
+    question = replace(plan, operation=asking(plan.operation, path))
+    return await attempt_request(question, outcome_of=partial(_outcome_of, lookup, operation))
 
 
 def _outcome_of(
     lookup: Lookup, operation: OperationInput, plan: Plan, answer: BoundedResponse
 ) -> AttemptOutcome:
     outcome = outcome_of_answer(plan, answer)
-    said = partial(
+    make_answer = partial(
         Answer,
         at=plan.limit.started_at,
         settle_seconds=lookup.settle_seconds,
         status_code=answer.status_code,
     )
     if outcome.category is Category.NOT_FOUND and answer.status_code == _NOT_FOUND and lookup.may_answer_404:
-        return plan.outcome(status_code=_NOT_FOUND, result=said(says="not_found").to_json())
+        return plan.outcome(status_code=_NOT_FOUND, result=make_answer(says="not_found").to_json())
     if outcome.category is not None:
         return outcome
     text = None if answer.is_cut else body_text(answer.body, answer.content_type)
@@ -131,11 +131,11 @@ def _outcome_of(
     except FormlessError as error:
         return replace(outcome, category=Category.TRANSIENT, error=str(error), result=None)
     if value is None:
-        result = said(says="not_found")
+        result = make_answer(says="not_found")
     elif (why := failure_in(lookup, document)) is not None:
-        result = said(says="failed", why=safe_text(why, plan.dependency))
+        result = make_answer(says="failed", why=safe_text(why, plan.dependency))
     else:
-        result = said(says="found", result=_result_of(value, operation, plan, answer))
+        result = make_answer(says="found", result=_result_of(value, operation, plan, answer))
     return replace(outcome, result=result.to_json())
 
 
@@ -148,10 +148,10 @@ def _result_of(value: Any, operation: OperationInput, plan: Plan, answer: Bounde
     if operation.handler is None:
         return result
     name = "json" if "json" in result else "body"
-    of_handler = {"value": result[name]}
+    handler_result = {"value": result[name]}
     if MASKED in result:
-        of_handler[MASKED] = [place.replace(f"/{name}", "/value", 1) for place in result[MASKED]]
-    return of_handler
+        handler_result[MASKED] = [place.replace(f"/{name}", "/value", 1) for place in result[MASKED]]
+    return handler_result
 
 
 async def _with_large_result_apart(

@@ -1,4 +1,4 @@
-"""Lookup: a dependency is asked whether an attempt happened whose end is unknown.
+"""Lookup: a dependency is asked whether an attempt with an unknown end happened.
 
     attempt ──end unknown──> question ──found──────────────────────> succeeded with what was found
                                 ├──found, and failed there─────────> dead letter `RejectedByDependency`
@@ -6,11 +6,11 @@
                                 ├──not found, not settled──> wait ─> question
                                 └──no answer───────────────────────> dead letter `AmbiguousOutcome`
 
-A question is a GET with the policy, the circuit and the limits of the operation. Only an answer that has the
-form it should have says that nothing happened: a page of a proxy, a part of JSON that is nowhere near what
-`found` points at, or a name without a value in the path say nothing.
+A question is a GET with the policy, the circuit and the limits of the operation. Only an answer in the
+expected form says that nothing happened: a page of a proxy, or JSON without the object in which `found` would
+be, is no answer. A path with a name that has no value is not asked.
 
-The outcome of the attempt stands in `Run.unsettled` until then, with how the `Inquiry` stands as its result.
+Until the end is known, the outcome of the attempt is in `Run.unsettled`, with the `Inquiry` as its result.
 """
 
 import json
@@ -71,7 +71,7 @@ def _checked_values(values: list[Any]) -> list[Any]:
     return values
 
 
-# An alias in the sense of Python would be a schema of its own, which the OpenAPI document has no use for.
+# Not declared with `type`: such an alias would be a schema of its own in the OpenAPI document.
 _Pointer = Annotated[str, checked(pointer_problem)]
 _SettleSeconds = Annotated[float, Field(ge=0, le=86_400)]
 _DEFAULT_SETTLE_SECONDS: Final = 10.0
@@ -115,7 +115,7 @@ class LookupFunction(Strict):
 
 
 def _read(own: Any, read_table: Callable[[Any], Lookup | None]) -> Lookup | LookupFunction | None:
-    # A handler has a function in place of a table, which no file can say.
+    # A handler's lookup is a function in place of a table; a file cannot have one.
     if isinstance(own, LookupFunction) or (isinstance(own, dict) and callable(own.get("function"))):
         return LookupFunction.model_validate(own)
     return read_table(own)
@@ -133,7 +133,7 @@ class LookupKeys(Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclear(JsonShape):
-    """The part of an operation: what to ask before its first attempt, of an earlier run; nothing for most."""
+    """The part of an operation: what to ask before its first attempt about an earlier run; mostly nothing."""
 
     since: datetime | None = None  # when the latest attempt of that run ended; None asks for nothing
     attempt: int | None = None  # the number of that attempt; None where that is not known
@@ -157,7 +157,7 @@ MEMBERS: Final = _Lookups()
 
 
 def lookup_of(dependency: Dependency) -> Lookup | LookupFunction | None:
-    """Return how a dependency, as its handlers see it or not, is asked; None where it is not."""
+    """Return the lookup of a dependency, or of what a handler makes of it; None where it has none."""
     return dependency.keys_of(LOOKUP, LookupKeys).lookup
 
 
@@ -167,7 +167,7 @@ def unclear_in(operation: OperationInput) -> Unclear:
 
 
 class UnaskableError(Exception):
-    """The path cannot be asked for this operation; nobody may take that for an answer."""
+    """There is no path to ask for this operation; that must not count as an answer."""
 
 
 def question_path(lookup: Lookup, operation: OperationInput, attempt: int) -> str:
@@ -214,14 +214,14 @@ class Answer(JsonShape):
 
 
 class FormlessError(Exception):
-    """The answer has not the form that it should have, so it says nothing."""
+    """The answer does not have the expected form, so it says nothing."""
 
 
 def value_found(lookup: Lookup, document: Any) -> Any:
     """Return what an answer has at `found`; None where nothing is there.
 
     Raises:
-        FormlessError: Nor is there anything in which it would be.
+        FormlessError: The object in which it would be is missing, too.
     """
     if document is None:
         raise FormlessError("its answer is no JSON")
@@ -240,7 +240,7 @@ def failure_in(lookup: Lookup, document: Any) -> str | None:
     for pointer, failed in lookup.failed.items():
         for value in pointed_at(document, pointer):
             # True equals 1 in Python, and not in JSON.
-            if any(type(each) is type(value) and each == value for each in failed):
+            if any(type(known) is type(value) and known == value for known in failed):
                 return f"{pointer} is {cut_text(json.dumps(value), _VALUE_CHARS)}"
     return None
 
@@ -249,16 +249,14 @@ def failure_in(lookup: Lookup, document: Any) -> str | None:
 class LookupCall(JsonShape):
     """The input of the activity `look_up`."""
 
-    call: Mapping[
-        str, Any
-    ]  # the JSON form of an `AttemptCall`: which operation, and the question's admission
+    call: Mapping[str, Any]  # the JSON form of an `AttemptCall`: the operation, the question's admission
     number: int  # of the question, from 1
     attempt: int  # the attempt that it is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry(JsonShape):
-    """How the questions about one attempt stand."""
+    """The state of the questions about one attempt."""
 
     ended_at: datetime  # the end of the attempt, by whichever clock has it later
     retry: RetryState = field(default_factory=RetryState)  # of the present question
@@ -269,7 +267,7 @@ class Inquiry(JsonShape):
 
 
 def inquiry_about(outcome: AttemptOutcome, now: datetime) -> Inquiry:
-    """Return how the questions about an attempt stand, which `carried` has put there or begin."""
+    """Return the state of the questions about an attempt: what `carried` has stored, or a new one."""
     if outcome.result is None:
         return Inquiry(ended_at=max(end_of(outcome), now))
     return Inquiry.from_json(outcome.result)
@@ -281,7 +279,7 @@ def carried(outcome: AttemptOutcome, inquiry: Inquiry) -> AttemptOutcome:
 
 
 def is_unknown(outcome: AttemptOutcome) -> bool:
-    """Whether nobody knows whether an attempt happened, and asking helps."""
+    """Whether it is unknown if an attempt happened, and asking helps."""
     return outcome.category is Category.AMBIGUOUS and outcome.counted and not outcome.is_stopped
 
 
@@ -297,10 +295,10 @@ def after_question(
     """Return the outcome of the attempt by what follows a question, or the wait before the next question.
 
     Args:
-        inquiry: How it stands after the question.
-        asked_at: As the orchestration has it.
+        inquiry: The state after the question.
+        asked_at: When it was asked, by the clock of the orchestration.
     """
-    # The attempt lasts until its end is known, so that nobody takes the questions for a delay of our own.
+    # The attempt lasts until its end is known: the time of the questions must not show as a delay of our own.
     outcome = replace(outcome, duration_ms=max(outcome.duration_ms, duration_until(outcome, now)))
     match decision:
         case Done(result):

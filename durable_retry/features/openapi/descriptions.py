@@ -1,8 +1,7 @@
 """What tags, path parameters and members mean where no class says it: a name means one thing in the API.
 
-Examples of what is sent and answered are made from the schemas of the classes. A class has one of its own
-where its types do not make one (`base.validation.with_example`). In all others a member's name says
-what stands there, since a name means one thing in the whole API.
+Examples of what is sent and answered are made from the schemas of the classes and from the members' names. A
+class that this does not suit has an example of its own (`base.validation.with_example`).
 """
 
 from collections.abc import Mapping
@@ -322,7 +321,7 @@ _NULL: Final = frozenset(
 )
 
 _INSTANT: Final = "2026-11-21T09:30:00Z"
-_OF_TYPE: Final[Mapping[Any, Any]] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
+_TYPE_EXAMPLES: Final[Mapping[Any, Any]] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
 _TYPES: Final[Mapping[type, str]] = {
     str: "string",
     int: "integer",
@@ -368,7 +367,7 @@ class Examples:
             return [self._example(schema.get("items", {}), name)]
         if schema.get("format") == "date-time":
             return _INSTANT
-        value = _OF_TYPE.get(type_)
+        value = _TYPE_EXAMPLES.get(type_)
         return max(value, schema["minimum"]) if "minimum" in schema else value
 
     def _example_object(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:

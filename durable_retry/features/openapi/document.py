@@ -51,7 +51,7 @@ LEFT_OPEN: Final = (
     ("StepRequest", ("properties", "operation")),
     ("StepRequest", ("properties", "compensation", "anyOf", 0)),
 )
-"""What a model takes as it comes, because each is validated by itself: an operation."""
+"""Where a model takes any object, because the operation there is validated by itself."""
 
 _DESCRIPTION: Final = (
     "Operations on downstream services, retried durably until they succeed, are cancelled, or are put before "
@@ -130,9 +130,9 @@ def _answer_models(routes: Iterable[Route]) -> Iterator[AnswerModel]:
 
 
 class _Schemas(GenerateJsonSchema):
-    """An answer has every member, also those that have a default for whoever builds it.
+    """An answer has every member, also one with a default; only members with an `exclude_if` may be left out.
 
-    Members with an `exclude_if` may be left out. What callers send has one description, also in an answer.
+    What callers send has the same schema in an answer.
     """
 
     _is_sent = False
@@ -168,7 +168,7 @@ class _Schemas(GenerateJsonSchema):
         for members in members_by_feature().values():
             own = self._whole(self.generate_inner(members.model.__pydantic_core_schema__))
             whole["properties"] |= own.get("properties", {})
-            whole["examples"] = [whole["examples"][0] | each for each in own.get("examples", [{}])]
+            whole["examples"] = [whole["examples"][0] | example for example in own.get("examples", [{}])]
 
     @override
     def model_schema(self, schema: Any) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class _Schemas(GenerateJsonSchema):
 
     @override
     def field_is_required(self, field: Any, total: bool) -> bool:
-        # Those of a `TypedDict` say it themselves.
+        # The fields of a `TypedDict` say it themselves.
         if self.mode == "serialization" and field["type"] != "typed-dict-field" and not self._is_sent:
             return "serialization_exclude_if" not in field
         return super().field_is_required(field, total)
@@ -190,7 +190,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 _WITH_FEATURES: Final = {Dependency: _Schemas.add_keys, OperationRequest: _Schemas.add_members}
-"""Classes among whose members stand those of features."""
+"""Classes to whose members features add theirs."""
 
 
 def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
@@ -201,12 +201,13 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
         ref_template=_REF,
         schema_generator=_Schemas,
     )
-    # What features add is described there, property by property.
+    # Models of features are left out: their properties are in the schemas to which they are added.
     models = [*models_of_features().values(), *(members.model for members in members_by_feature().values())]
     added = {model.__name__ for model in models}
-    schemas: dict[str, Any] = {name: each for name, each in generated["$defs"].items() if name not in added}
-    for name, path in [each for each in LEFT_OPEN if each[0] in schemas]:
-        _replace_schema(schemas[name], path, _OPERATION)
+    schemas: dict[str, Any] = {name: made for name, made in generated["$defs"].items() if name not in added}
+    for name, path in LEFT_OPEN:
+        if name in schemas:
+            _replace_schema(schemas[name], path, _OPERATION)
     return {
         name: with_members_described(name, with_described_properties(schema))
         for name, schema in schemas.items()
@@ -273,8 +274,8 @@ def _response_object(answer: RouteAnswer, headers: Iterable[str], examples: Exam
     )
     response: dict[str, Any] = {"description": answer.description, "headers": _header_objects(headers)}
     if answer.media_type:
-        shown = {} if answer.model is None else {"example": examples.of(answer.model.__name__)}
-        response["content"] = {answer.media_type: {"schema": schema, **shown}}
+        example = {} if answer.model is None else {"example": examples.of(answer.model.__name__)}
+        response["content"] = {answer.media_type: {"schema": schema, **example}}
     return response
 
 

@@ -1,4 +1,4 @@
-"""HTTP: the OpenAPI document. To make it imports all routes."""
+"""HTTP: the OpenAPI document. Making it imports all routes."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ def described() -> dict[str, Any]:
 
 
 def document_name(listed: Iterable[Collection]) -> str:
-    """Return the name of the file that describes collections here: what changes it, changes the name."""
+    """Return the name of the file that describes collections: all that changes the file changes the name."""
     sources = registration().sources
     parts = (VERSION, api_path(), [*listed], None if sources is None else sorted(sources))
     return f"{sha256(repr(parts).encode()).hexdigest()[:24]}.json"
@@ -50,13 +50,13 @@ def documents() -> dict[str, bytes]:
 @routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), errors=(), anonymous=True)
 async def get_openapi() -> func.HttpResponse:
     """This document."""
-    content, etag = _sent()
+    content, etag = _document_and_tag()
     return func.HttpResponse(content, headers={"ETag": etag}, mimetype="application/json")
 
 
 @cache
-def _sent() -> tuple[bytes, str]:
-    """Return the document as it is sent, and its entity tag: nobody needs a key to ask for it."""
+def _document_and_tag() -> tuple[bytes, str]:
+    """Return the document as it is sent, and its entity tag; made once, since the route needs no key."""
     shipped = SHIPPED / document_name(collections())
     content = shipped.read_bytes() if shipped.exists() else _text_of(described())
     return content, etag_of_text(content)

@@ -1,8 +1,8 @@
-"""Order lanes: what lets a lane go on whose front is gone, or was archived.
+"""Order lanes: letting a lane go on when the operation in front is gone, or its dead letter was archived.
 
 An operation gives its turn back by a signal at its end. The platform drops the signals of an entity batch
-whose worker dies, and an orchestration that is terminated or purged sends none. So those who wait near the
-front let it be looked at now and then, and upkeep looks at every lane in turn.
+whose worker dies, and an orchestration that is terminated or purged sends none. So the operations that wait
+near the front have it looked at now and then, and upkeep looks at every lane in turn.
 """
 
 import logging
@@ -42,7 +42,7 @@ STEP_SECONDS: Final = 25.0
 """How long upkeep looks at lanes in one run."""
 
 LOOKED_AT: Final = 10
-"""Places that one look goes through, from the front, until one is there."""
+"""Most places that one look goes through, from the front to the first operation that lives."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ class Found(Enum):
     BLOCKS = auto()
     """One that ended as a dead letter, which is open or about to be replayed."""
     OVER = auto()
-    """Nobody."""
+    """One that is gone, or ended and left its place behind."""
 
 
 async def look_at_lane(hub: TaskHub, order_key: str) -> int:
-    """Take the places of operations that are over, from the front to the first that lives; say how many."""
+    """Remove places of operations that are over, from the front to the first that lives; return how many."""
     return await _look_along(hub, await read_lane(hub, order_key))
 
 
@@ -78,7 +78,7 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
 async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
     """Return the join of an operation that its lane has not seen; None where nobody has to wait for it.
 
-    It was never started, or it is over and does not block those behind it.
+    That is one that was never started, or is over and does not block those behind it.
     """
     instance = await hub.read_instance(operation_id)
     operation = None if instance is None else read_or(partial(operation_of, instance), lambda _: None)
@@ -90,14 +90,14 @@ async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
 
 
 async def tend_lanes(hub: TaskHub, now: datetime) -> None:
-    """Look at lanes, and remove what is left of those that nobody comes to."""
+    """Look at lanes, and remove the tails of those that are not used any more."""
     await run_each([partial(look_at_lanes, hub, STEP_SECONDS), partial(remove_old_tails, now)])
 
 
 async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
-    """Look at lanes for so long, from where the last run stopped, and at the last page whole.
+    """Look at pages of lanes for so long, from where the last run stopped.
 
-    Also where nobody waits: a message that came late may have left somebody there.
+    Lanes in which nobody waits are looked at, too: a late message may have put an operation there.
     """
     errors = list[Exception]()
     async for page in rounds.pages_from_place("lanes", partial(lanes_after, hub), seconds):
@@ -106,7 +106,7 @@ async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
 
 
 async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:
-    """Look what has become of the operation of a place, and say it to the lane if that does not know."""
+    """Look what became of the operation of a place, and signal it to the lane where that has not seen it."""
     document = await find_status(hub, place.operation_id)
     if document is None:
         await drop_from_lane(hub, lane, place)
@@ -139,7 +139,7 @@ async def _look_at_letter(hub: TaskHub, lane: Lane, place: Place, letter_id: str
 
 
 async def _leave(hub: TaskHub, lane: Lane, place: Place) -> Found:
-    # One whose orchestration never asked has no run that could leave.
+    # An operation whose orchestration never asked has no run that could leave.
     await (leave_lane(hub, lane, place, None) if place.run else drop_from_lane(hub, lane, place))
     return Found.OVER
 
@@ -152,9 +152,9 @@ def _blocks(letter: KeptDeadLetter) -> bool:
 
 
 async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
-    """Let those go on that wait behind a dead letter which was archived.
+    """Let the operations go on that wait behind an archived dead letter.
 
-    Where the task hub does not take it, a look at the lane finds it out later.
+    Where the task hub does not take the signal, a later look at the lane does the same.
     """
     if letter.order_key is None or letter.operation_id is None:
         return
@@ -179,7 +179,7 @@ async def list_lanes(
 
     Args:
         blocked: Whether a dead letter blocks them; None for all.
-        order_key: The one that is meant, which is shown with its queue, also where nobody is in it; None for
+        order_key: Only the lane of this key, which is shown with its queue, also where it is empty; None for
             all.
         after: How many are on the pages before.
     """

@@ -22,7 +22,7 @@ async def start_in_lane(hub: TaskHub, start: Start, operation: OperationInput) -
     placed = await _with_number(hub, operation)
     result = await start(placed)
     if isinstance(result, Started):
-        # A join that is lost is made up for by whoever comes next in the order.
+        # The next operation in the order makes up for a lost join.
         with suppress(TaskHubUnavailableError):
             await join_lane(hub, placed)
     return result

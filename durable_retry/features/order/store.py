@@ -64,18 +64,18 @@ def message_of(
 
 
 async def take_number(order_key: str, operation_id: str, *, is_anew: bool = False) -> Tail:
-    """Return the tail of its lane behind an operation about to be started, which joins it then.
+    """Give a number to an operation that is about to be started; return the tail of its lane behind it.
 
     It costs a read and a write.
 
     Args:
-        is_anew: Whether a number that it has counts no more.
+        is_anew: Whether to give it a new number, although it has one.
 
     Raises:
         TaskHubUnavailableError: The table does not answer; the operation was not started.
     """
     key = lane_id(order_key).key
-    # Submissions of one process meet here, not at the row, where all but one would write in vain.
+    # Submissions of one process wait for each other here: at the row, all but one would write in vain.
     async with lane_lock(key):
         try:
             now = clock.now()
@@ -86,7 +86,7 @@ async def take_number(order_key: str, operation_id: str, *, is_anew: bool = Fals
 
 TABLE: Final = "OrderLanes"
 
-# Held by those who use them.
+# A lock lives while a submission holds it or waits for it.
 _locks: Final = LoopOwned[WeakValueDictionary[str, asyncio.Lock]](WeakValueDictionary)
 
 
@@ -107,10 +107,10 @@ def _tail_of(row: tables.Row) -> Tail:
 
 
 async def remove_old_tails(now: datetime) -> None:
-    """Remove the tails of lanes that nobody came to for a day, in one of 256 parts: all take 21 hours."""
+    """Remove the tails of lanes that were not used for a day, in one of 256 parts: all take 21 hours."""
     part = int(now.timestamp() // _PART_SECONDS) % 256
     for stored in await tables.read_partition(TABLE, f"{part:02x}"):
-        # One that cannot be read stays, and keeps no other.
+        # A tail that cannot be read stays, and does not stop the removal of others.
         tail = read_or(partial(_tail_of, stored.row), lambda _: None)
         if tail is not None and from_ms(tail.number) < now - _TAIL_KEPT:
             await tables.delete_version(TABLE, f"{part:02x}", stored.row["RowKey"], stored.etag)
@@ -132,9 +132,9 @@ async def read_lane(hub: TaskHub, order_key: str) -> Lane:
 
 
 async def lanes_after(hub: TaskHub, place: str | None) -> tuple[list[Lane], str | None]:
-    """Return a page of the lanes that somebody is in, but for those that nobody can read.
+    """Return a page of the lanes that are not empty, without those that cannot be read.
 
-    With them the place behind the page; None at the end, as at the begin.
+    The second value is the `place` of the next page; None after the last page, and for the first.
     """
     page = await hub.entity_page(function_name(ORDER_LANE), place)
     read = (read_or(partial(Lane.from_json_text, state), _no_lane) for state in page.states)
@@ -157,21 +157,21 @@ def _no_lane(_reason: str) -> Lane | None:
 
 
 async def leave_lane(hub: TaskHub, lane: Lane, place: Place, dead_letter_id: str | None) -> None:
-    """Say that the operation of a place has ended, where it did not say so itself."""
-    await _say(hub, LEAVE, _message(lane, place, dead_letter_id))
+    """Signal that the operation of a place has ended, where it did not do so itself."""
+    await _signal(hub, LEAVE, _message(lane, place, dead_letter_id))
 
 
 async def drop_from_lane(hub: TaskHub, lane: Lane, place: Place) -> None:
-    """Say that nothing is left of the operation of a place."""
-    await _say(hub, DROP, _message(lane, place, None))
+    """Signal that nothing is left of the operation of a place."""
+    await _signal(hub, DROP, _message(lane, place, None))
 
 
 async def release_lane(hub: TaskHub, order_key: str, operation_id: str, dead_letter_id: str) -> None:
-    """Let those go on that wait behind a dead letter."""
+    """Let the operations go on that wait behind a dead letter."""
     message = LaneMessage(
         order_key=order_key, operation_id=operation_id, accepted_at=clock.now(), dead_letter_id=dead_letter_id
     )
-    await _say(hub, RELEASE, message)
+    await _signal(hub, RELEASE, message)
 
 
 def _message(lane: Lane, place: Place, dead_letter_id: str | None) -> LaneMessage:
@@ -185,5 +185,5 @@ def _message(lane: Lane, place: Place, dead_letter_id: str | None) -> LaneMessag
     )
 
 
-async def _say(hub: TaskHub, operation: str, message: LaneMessage) -> None:
+async def _signal(hub: TaskHub, operation: str, message: LaneMessage) -> None:
     await hub.signal_entity(lane_id(message.order_key), operation, message.to_json())

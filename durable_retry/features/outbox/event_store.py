@@ -69,7 +69,7 @@ class StoredRow:
 
 
 def row_of(location: CommitLocation, event: StoredEvent) -> tables.Row:
-    """Return the row of an event; what is beside the document is shown where nobody can read that."""
+    """Return the row of an event; its other columns are shown where the document cannot be read."""
     return {
         "PartitionKey": location.partition_key,
         "RowKey": f"{_ROW_PREFIX}{event.event_id}",
@@ -96,9 +96,9 @@ async def rows_of_failure(record: KeptDeadLetter, now: datetime) -> list[tables.
     if not events:
         return []
     operation, url = OperationInput.from_json(record.operation), f"{api_path()}/dead-letters/{record.id}"
-    said = [with_dead_letter(event, record, url) for event in events]
+    events = [with_dead_letter(event, record, url) for event in events]
     location = CommitLocation(DEAD_LETTERS, record.id)
-    return await _rows_of_events(failure_id_of(operation.run_id), location, said, operation, now)
+    return await _rows_of_events(failure_id_of(operation.run_id), location, events, operation, now)
 
 
 async def _rows_of_events(
@@ -144,9 +144,9 @@ async def with_event_states(document: dict[str, Any]) -> dict[str, Any]:
 
 async def events_of(outbox_id: str, location: CommitLocation | None = None) -> list[StoredEvent]:
     """Return the events of a run in their order, whatever their state; a location of None is looked up."""
-    found = await _events_at(outbox_id, location or own_location(outbox_id))
-    if found or location is not None:
-        return found
+    events = await _events_at(outbox_id, location or own_location(outbox_id))
+    if events or location is not None:
+        return events
     noted = await read_location(outbox_id)
     return [] if noted == own_location(outbox_id) else await _events_at(outbox_id, noted)
 
@@ -156,9 +156,9 @@ async def find_event(event_id: str, location: CommitLocation | None = None) -> S
     outbox_id = outbox_id_of(event_id)
     if outbox_id is None:
         return None
-    found = await _event_at(event_id, location or own_location(outbox_id))
-    if found is not None or location is not None:
-        return found
+    stored = await _event_at(event_id, location or own_location(outbox_id))
+    if stored is not None or location is not None:
+        return stored
     return await _event_at(event_id, await read_location(outbox_id))
 
 
@@ -186,8 +186,8 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent
             items.extend(event.listed() for event in events if number_of(event.event_id) > after)
         if following is None:
             break
-    more = len(items) > limit
-    return items[:limit], items[limit - 1].event_id if more else None
+    has_more = len(items) > limit
+    return items[:limit], items[limit - 1].event_id if has_more else None
 
 
 async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
@@ -307,7 +307,7 @@ async def _events_at(outbox_id: str, location: CommitLocation) -> list[StoredEve
 
 
 def _event_or_stand_in(row: tables.Row) -> StoredEvent:
-    """Return an event; where nobody can read its row, its id and what else is known of it."""
+    """Return an event; where its row cannot be read, its id and what else is known of it."""
     event_id = str(row["RowKey"]).removeprefix(_ROW_PREFIX)
 
     def stand_in(reason: str) -> StoredEvent:

@@ -81,9 +81,9 @@ class PendingNote:
     noted_at: datetime  # when the note was last written
     partition: str  # the partition of the note
     etag: str = ""  # the ETag of this version of the note
-    # Why where and when cannot be read; they are what they mostly are, and long ago.
+    # Why `location` and `noted_at` cannot be read; they are the default location and long ago then.
     unreadable: str | None = None
-    # How many the commit has; None where a resend wrote the note.
+    # How many events the commit has; None where a resend wrote the note.
     events: int | None = None
 
 
@@ -92,7 +92,7 @@ async def note_pending(
 ) -> None:
     """Write a note before a run gets pending events; writing it again makes a new version.
 
-    `events` is how many the commit has; None leaves what the note says of it.
+    `events` is how many the commit has; None leaves the number in the note.
     """
     keys = {"PartitionKey": partition_of(_PENDING, outbox_id), "RowKey": outbox_id}
     count = {} if events is None else {"events": events}

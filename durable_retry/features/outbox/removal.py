@@ -42,7 +42,7 @@ async def remove_sent_events(past: Past) -> tuple[int, str]:
 
     # Events of one run have one instant, so their entries are neighbours.
     by_run = groupby(entries, lambda entry: _outbox_id_of(entry.id))
-    removed = await remove_few_at_once(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
+    removed = await remove_few_at_once(remove, [(outbox_id, list(group)) for outbox_id, group in by_run])
     # An event that was made pending again is listed again when it ends.
     await drop_entries(entries)
     return drained(removed, EVENTS_PER_STEP)

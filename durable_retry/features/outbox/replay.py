@@ -19,6 +19,6 @@ async def start(hub: TaskHub, record: KeptDeadLetter) -> None:
 
 
 async def was_started(record: KeptDeadLetter, requested_at: datetime) -> bool:
-    """Return whether the event became pending again since this was asked for, or its row is gone."""
+    """Return whether the event became pending again since the replay was requested, or its row is gone."""
     row = await find_event(event_id_in(record))
     return row is None or row.event.pending_since >= requested_at

@@ -126,11 +126,11 @@ async def give_up(delivery: Delivery, place: Mapping[str, Any], *, category: str
 def _dead_letter_of(delivery: Delivery, event: StoredEvent, *, category: str, detail: str) -> dict[str, Any]:
     # The event stands in place of an operation's request.
     operation_id = operation_id_of(event.event_id)
-    shown = {name: event.event[name] for name in ("queue", "path") if name in event.event}
+    target = {name: event.event[name] for name in ("queue", "path") if name in event.event}
     return {
         "event_id": event.event_id,
         "operation": delivery.operation.to_json()
-        | {"operation_id": operation_id, "request": {"event": envelope_of(event), **shown}},
+        | {"operation_id": operation_id, "request": {"event": envelope_of(event), **target}},
         "category": category,
         "reason": DeadLetterReason.OUTBOX_UNDELIVERABLE.value,
         "detail": f"event {event.event_id}: {detail}",
@@ -178,7 +178,7 @@ async def deliver(
 
 
 def _plan_of_delivery(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
-    # A later attempt tells a conflict with the one before, whose end nobody learnt, from a refusal.
+    # After an attempt with an unknown end, a 409 may be a conflict with that attempt, and no refusal.
     operation = replace(delivery.operation, acted_before=delivery.state.may_have_acted or None)
     return Plan(operation, number, dependency, start_clock(operation))
 
@@ -229,8 +229,8 @@ _SWEEP: Final = "outbox"
 
 async def start_sending(hub: TaskHub, outbox_id: str) -> bool:
     """Start the orchestration that sends the pending events of a run; False when it runs already."""
-    given = {"operation_id": outbox_id}
-    return await hub.start_instance(OUTBOX, outbox_instance(outbox_id), given, again=True)
+    input_ = {"operation_id": outbox_id}
+    return await hub.start_instance(OUTBOX, outbox_instance(outbox_id), input_, again=True)
 
 
 async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
@@ -245,9 +245,9 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     event = await mark_pending(event_id, now)
     outbox_id = outbox_id_of(event_id) or ""
     if not await start_sending(hub, outbox_id):
-        given = {"operation_id": outbox_id, "event_id": event_id}
+        input_ = {"operation_id": outbox_id, "event_id": event_id}
         instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
-        await hub.start_instance(OUTBOX, instance_id, given, again=True)
+        await hub.start_instance(OUTBOX, instance_id, input_, again=True)
     return event.listed()
 
 
@@ -284,15 +284,15 @@ async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
     row = await find_event(event_id)
     if row is None:
         raise NoSuchEventError(event_id)
-    event, more = row.event, dict[str, Any]()
+    event, progress = row.event, dict[str, Any]()
     match event.state:
         case EventState.PENDING:
-            more = await _progress_of_event(hub, event)
+            progress = await _progress_of_event(hub, event)
         case EventState.FAILED:
-            more = await _attempts_given_up(event)
+            progress = await _attempts_given_up(event)
     data = masking_of(event.event.get("dependency")).shown({"data": event.event.get("data")})
     known = {**dict(event.listed()), "correlation_id": event.correlation_id, **data}
-    return OutboxEventDocument(**{**known, **more})
+    return OutboxEventDocument(**{**known, **progress})
 
 
 async def _progress_of_event(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
@@ -300,21 +300,21 @@ async def _progress_of_event(hub: TaskHub, event: StoredEvent) -> dict[str, Any]
     for candidate in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
         instance = await hub.read_instance(candidate)
         status = {} if instance is None else instance.custom_status or {}
-        shown = read_or(partial(_delivery_shown, status, event), lambda _: None)
-        if shown is not None:
-            return shown
+        progress = read_or(partial(_delivery_in, status, event), lambda _: None)
+        if progress is not None:
+            return progress
     return {}
 
 
-def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, Any] | None:
-    shown: dict[str, Any] | None = status.get("deliveries", {}).get(event.event_id)
-    if shown is None:
+def _delivery_in(status: Mapping[str, Any], event: StoredEvent) -> dict[str, Any] | None:
+    delivery: dict[str, Any] | None = status.get("deliveries", {}).get(event.event_id)
+    if delivery is None:
         return None
     return {
-        "attempt_count": int(shown["attempt_count"]),
-        "next_attempt_at": from_rfc3339(shown["next_attempt_at"]),
-        "attempts": tuple(map(PastAttempt.from_json, shown["attempts"])),
-        "why": shown["why"],
+        "attempt_count": int(delivery["attempt_count"]),
+        "next_attempt_at": from_rfc3339(delivery["next_attempt_at"]),
+        "attempts": tuple(map(PastAttempt.from_json, delivery["attempts"])),
+        "why": delivery["why"],
     }
 
 
@@ -331,7 +331,7 @@ _DEAD_LETTER: Final = re.compile(r"dl-[0-9a-f]{32}")
 
 
 async def sweep(hub: TaskHub, now: datetime) -> None:
-    """Start the orchestrations of operations whose events have been pending for long: a crash cut them off.
+    """Start the orchestrations of operations whose events have been pending for long, as after a crash.
 
     Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
     on from there, so its cost is bounded and depends on what is pending only.
@@ -342,7 +342,7 @@ async def sweep(hub: TaskHub, now: datetime) -> None:
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
     ids = (note.outbox_id for note in due)
     started, errors = await settle_all(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
-    if (cursor or "") != begin:  # also behind one that cannot be started: its turn comes with the next round
+    if (cursor or "") != begin:  # also where one could not be started: the next round starts it
         await rounds.write_round(_SWEEP, rounds.Round(cursor or ""))
     raise_first(errors)
     if not begin and not notes:
@@ -352,7 +352,7 @@ async def sweep(hub: TaskHub, now: datetime) -> None:
 
 
 _SWEPT_LATELY: Final = timedelta(seconds=90)
-"""A sweep of this process that found the outbox empty answers for the watch that follows it in a minute."""
+"""How long an empty sweep of this process counts: until `watch`, which runs once a minute, has asked."""
 
 # When the latest sweep of this process found no note at all.
 _swept_empty: Final = LoopOwned[dict[TaskHub, datetime]](dict)

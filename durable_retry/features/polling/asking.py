@@ -1,7 +1,7 @@
 """One poll: a GET with the dependency's headers and credential, while its circuit lets calls through.
 
-It takes no place among the dependency's limits, and its circuit does not count it. Where to ask is named by
-an answer, so it must be at the host of the base URL: the credential goes nowhere else.
+It takes no place among the dependency's limits, and its circuit does not count it. The URL to ask comes from
+an answer, so it must be at the host of the base URL: the credential is sent to no other.
 """
 
 import json

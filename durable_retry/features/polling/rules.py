@@ -2,9 +2,9 @@
 
     attempt ──202, place──> wait ──> poll ──202──> wait ──> poll ──200──> the outcome of the attempt
 
-The outcome that the attempt got stands for it until then (`Run.unsettled`), with what was `Accepted` as its
-result, and so it is carried on when the orchestration continues as new. How a poll fails counts no attempt:
-what may pass is asked again. What ends it is the outcome of the attempt, classified as any other answer.
+Until the end, `Run.unsettled` has the outcome of the 202, with the `Accepted` as its result; an orchestration
+that continues as new takes it along. A poll that fails counts no attempt: it is repeated where the failure
+may pass. The last poll is the outcome of the attempt, classified as any other answer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ class Poll(Strict):
     def _is_one(self, result: Mapping[str, Any], states: list[_State]) -> bool:
         state = _value_at(result, self.state_pointer)
         # True equals 1 in Python, and not in JSON.
-        return any(type(each) is type(state) and each == state for each in states)
+        return any(type(known) is type(state) and known == state for known in states)
 
 
 def _value_at(result: Mapping[str, Any], pointer: str | None) -> Any:
@@ -179,7 +179,7 @@ def poll_of(operation: OperationInput) -> Poll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted(JsonShape):
-    """Where the work behind a request stands that a dependency has accepted."""
+    """The state of the work behind a request that a dependency has accepted."""
 
     place: str  # where to ask, as the answer names it: relative to the request, or absolute
     due_at: datetime  # when it is asked next
@@ -222,7 +222,7 @@ def is_accepted(outcome: AttemptOutcome) -> bool:
 def accepted_in(
     outcome: AttemptOutcome, poll: Poll, operation: OperationInput, now: datetime
 ) -> Accepted | AttemptOutcome:
-    """Return where the work behind an accepted request stands, or how its attempt ends in place of that.
+    """Return the state of the work behind an accepted request, or the outcome that ends the attempt now.
 
     Args:
         outcome: As the attempt got it, or as `carried` returned it.
@@ -251,7 +251,7 @@ def next_poll(
     *,
     polls: int,
 ) -> Accepted | AttemptOutcome:
-    """Return when the work is asked for next, or that the deadline comes before that.
+    """Return when the dependency is polled next, or the outcome where the deadline comes before that.
 
     The last poll is made when the time to connect is all that is left.
 
@@ -261,7 +261,7 @@ def next_poll(
         polls: How many were made.
     """
     pause = DelayConstraint(now + timedelta(seconds=poll.every_seconds), ())
-    constraints = [pause, *_asked(polled, operation, now)]
+    constraints = [pause, *_requested_delays(polled, operation, now)]
     due_at = max(constraint.at for constraint in constraints)
     if operation.deadline_at is not None:
         last_at = latest_start(operation.deadline_at, operation.timeouts)
@@ -273,8 +273,8 @@ def next_poll(
     return Accepted(place=polled.place, due_at=due_at, reasons=reasons, polls=polls)
 
 
-def _asked(polled: Polled, operation: OperationInput, now: datetime) -> Iterator[DelayConstraint]:
-    """Yield what the dependency, or its circuit, asks for."""
+def _requested_delays(polled: Polled, operation: OperationInput, now: datetime) -> Iterator[DelayConstraint]:
+    """Yield the delays that the dependency, or its circuit, asks for."""
     if polled.refused is not None:
         held = circuit_constraint(operation, polled.refused, now)
         yield replace(held, at=min(held.at, now + _LOOKED_AGAIN))
@@ -299,10 +299,8 @@ def _accepted_text(outcome: AttemptOutcome) -> str:
 
 def _too_late(outcome: AttemptOutcome, polled: Polled, polls: int, now: datetime) -> AttemptOutcome:
     last = polled.outcome
-    said = "" if last is None else f", the last one answered {outcome_text(last.status_code, last.error)}"
-    detail = (
-        f"{_accepted_text(outcome)}, and had not ended after {counted(polls, 'poll')}{said if polls else ''}"
-    )
+    end = f", the last one answered {outcome_text(last.status_code, last.error)}" if last and polls else ""
+    detail = f"{_accepted_text(outcome)}, and had not ended after {counted(polls, 'poll')}{end}"
     return replace(
         outcome,
         duration_ms=duration_until(outcome, now),
@@ -313,7 +311,7 @@ def _too_late(outcome: AttemptOutcome, polled: Polled, polls: int, now: datetime
 
 
 def unknown_end(outcome: AttemptOutcome, why: str, now: datetime) -> AttemptOutcome:
-    """Return the outcome of an attempt of which nobody can say how the work behind it ends."""
+    """Return the outcome of an attempt when it is unknown how the work behind it ends."""
     return replace(
         outcome,
         duration_ms=duration_until(outcome, now),

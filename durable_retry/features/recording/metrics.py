@@ -1,4 +1,4 @@
-"""What is counted and measured of operations and circuits; gauges belong to who shows them."""
+"""What is counted and measured of operations and circuits; gauges are declared where they are shown."""
 
 from typing import Final
 
@@ -82,5 +82,4 @@ POSTPONEMENTS: Final = Metric(
     "Retries that the retry budget postponed.",
 )
 
-METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
-"""All of them."""
+METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -18,7 +18,7 @@ def _timers() -> Iterator[df.Blueprint]:
 
 PLUGIN: Final = Plugin(
     name=RETENTION,
-    # A timer looks after it.
+    # A timer starts it again: upkeep need not watch it.
     orchestrations=(Orchestration(name=RETENTION, prefix=f"{RETENTION}-", is_watched=False),),
     orchestrators=(RETENTION,),
     activities=(Activities(module=RETENTION, with_hub=(REMOVE_PAST,)),),

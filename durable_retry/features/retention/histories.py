@@ -26,30 +26,30 @@ SETTLED_AFTER: Final = timedelta(hours=1)
 """A task hub purges no entity that changed lately: the entity remembers recent messages, to put later ones in
 order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)."""
 
-# A history waits for the completion of its record no longer: two dozen rounds of `purge_others`.
+# The longest that a history stays for its record to be completed: two dozen rounds of `purge_others`.
 _HISTORY_NEEDED_FOR: Final = timedelta(days=1)
 
 _log = logging.getLogger(__name__)
 
 
 async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | None, now: datetime) -> bool:
-    """Remove the record of a key whose operation's history goes; later, if its time is not over yet.
+    """Remove the record of a key before the operation's history is purged, or let it expire when it is due.
 
     Args:
         instance: With the history; None where it is gone.
 
     Returns:
-        Whether the history may go. A record that lacks its end is completed from it: by a signal, which may
-        be lost. One that will answer alone must be looked for by every process. A later round sees what
-        became of that.
+        Whether the history may be purged. It stays while the record lacks the end, which a signal completes
+        from the history: the signal may be lost. It stays too until every process reads a record that will
+        answer alone. A later round looks again.
     """
     completion = None if instance is None else completion_of_ended(instance)
     if completion is None and instance is not None:
-        return True  # It keeps no record, or has not ended well; such a history stays.
+        return True  # It has no record, or has not ended well: `purge_others` leaves such a history.
     is_long_over = completion is not None and completion.expires_at <= now - SETTLED_AFTER
     may_have_record = instance is None or _may_have_record(instance)
     if is_long_over and (not may_have_record or await purge_record(hub, operation_id)):
-        return True  # One that is there has expired, so nobody has to read it.
+        return True  # Any record has expired, so it need not be read.
     try:
         record = await read_record(hub, operation_id)
     except UnreadableRecordError as error:
@@ -58,7 +58,7 @@ async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | No
     is_missing = record is None or (completion is not None and record.run < completion.run)
     if completion is not None and completion.expires_at > now and is_missing:
         await complete_record(hub, operation_id, completion)
-        # The next round may come when its time is long over, and look for no record.
+        # The next round may come when the key's time is long over, and then it reads no record.
         await expire_record(hub, operation_id, completion.expires_at)
         return False
     if record is not None:
@@ -87,7 +87,7 @@ async def purge_others(past: Past) -> tuple[int, str]:
     """
     hub = past.hub
     own = orchestrations()
-    names, prefixes = {function_name(name) for name in own}, sorted({each.prefix for each in own.values()})
+    names, prefixes = {function_name(name) for name in own}, sorted({kind.prefix for kind in own.values()})
 
     async def purge_one(state: pb.OrchestrationState) -> bool:
         instance = await hub.read_instance(state.instanceId)

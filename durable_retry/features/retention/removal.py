@@ -61,12 +61,12 @@ async def remove_archived_dead_letters(past: Past) -> tuple[int, str]:
     The record is deleted first, since lists do not show entries without a record; the due entry last, so the
     next run repeats what a crash interrupted.
     """
-    waiting = await due(past.before, DEAD_LETTERS_PER_STEP)
-    return drained(await remove_few_at_once(_remove_archived, waiting), DEAD_LETTERS_PER_STEP)
+    entries = await due(past.before, DEAD_LETTERS_PER_STEP)
+    return drained(await remove_few_at_once(_remove_archived, entries), DEAD_LETTERS_PER_STEP)
 
 
-async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
-    dead_letter_id, created_at, archived_at = waiting
+async def _remove_archived(entry: tuple[str, datetime, datetime]) -> int:
+    dead_letter_id, created_at, archived_at = entry
     if await remove_archived(dead_letter_id, archived_at):
         await unlist_archived(dead_letter_id, created_at, archived_at)
     else:

@@ -79,12 +79,12 @@ async def look_at_all(hub: TaskHub, now: datetime) -> None:
     """Look at every kind for a while."""
     # Records have a timer of their own.
     looked_at = [kind for kind in kinds() if kind != RetentionKind.RECORDS]
-    # Within an hour a run of maintenance begins with this step.
+    # Rotated by the hour: one run of maintenance in an hour begins with this step.
     await run_each(partial(look_at, hub, kind, now) for kind in rotated(looked_at, now, ROUND_EVERY))
 
 
 async def clean_records(hub: TaskHub, now: datetime) -> None:
-    """As `look_at`, of expired idempotency records."""
+    """Remove what expired idempotency records leave, as `look_at` does."""
     await look_at(hub, RetentionKind.RECORDS, now)
 
 
@@ -96,8 +96,8 @@ async def look_at(hub: TaskHub, kind: str, now: datetime) -> None:
 
 async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> None:
     if await remove_past(hub, part, now, LOOK_SECONDS):
-        given = {"kind": part.kind, "shard": part.shard}
-        if not await hub.start_instance(RETENTION, part.instance_id, given, again=True):
+        input_ = {"kind": part.kind, "shard": part.shard}
+        if not await hub.start_instance(RETENTION, part.instance_id, input_, again=True):
             for feature in features():
                 if feature.unwatched:
                     await imported(feature.unwatched)(hub, part.instance_id, now)
@@ -149,5 +149,5 @@ _KINDS: Final[Mapping[str, Kind]] = {
 def kinds() -> Mapping[str, Kind]:
     """Return all kinds by their names, those of what plugs in among them."""
     lists = Kind(in_rounds(remove_listed), lambda settings: settings.history_for, len(listed_names()))
-    added = {name: each for plugin in plugins() for name, each in plugin.retention.items()}
-    return {**_KINDS, RetentionKind.LISTS: lists, **{name: imported(kind) for name, kind in added.items()}}
+    added = {name: imported(kind) for plugin in plugins() for name, kind in plugin.retention.items()}
+    return {**_KINDS, RetentionKind.LISTS: lists, **added}

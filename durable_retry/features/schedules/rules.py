@@ -116,7 +116,7 @@ def _croniter_field(field: str, names: Sequence[str]) -> str:
 
 
 def _croniter_part(part: str, names: Sequence[str]) -> str:
-    """Return a part of a field as croniter reads it like NCRONTAB, whose forms alone are taken."""
+    """Return a part of a field so that croniter reads it as NCRONTAB does; other forms are refused."""
     # Beyond NCRONTAB croniter takes `L`, `#`, `R`, and ranges that run backwards.
     match = _PART.fullmatch(part)
     if match is None:
@@ -128,13 +128,12 @@ def _croniter_part(part: str, names: Sequence[str]) -> str:
     if first > last:
         raise NcrontabError(f"{part!r} is a range that runs backwards")
     step = match["step"] or ""
-    return (
-        f"{first}{step}" if first == last else f"{first}-{last}{step}"
-    )  # croniter takes 5-5 for every value
+    # Croniter takes 5-5 for every value.
+    return f"{first}{step}" if first == last else f"{first}-{last}{step}"
 
 
 def _number(text: str, names: Sequence[str]) -> int:
-    """Return a value as NCrontab does: a name may be cut anywhere, and 7 is no day of the week."""
+    """Return a value as NCrontab does: first letters of a name are enough, and 7 is no day of the week."""
     named = (number for number, name in enumerate(names) if name.startswith(text))
     number = int(text) if text.isdigit() else next(named, None)
     if number is None:
@@ -158,7 +157,7 @@ class ScheduledOperation:
     def dues(self, last: datetime | None, now: datetime, *, is_late: bool) -> list[datetime]:
         """Return the due times to start now, the earliest first.
 
-        It is not known when the timer last fired where `last` is None. `is_late` is what the host reports:
+        `last` is when the timer last fired, None where that is not known. `is_late` is what the host reports:
         the due time has passed.
         """
         until = now + EARLY

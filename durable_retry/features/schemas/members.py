@@ -44,9 +44,9 @@ class SchemaKeys(Strict):
 
 
 def _fits(pattern: str, path: str) -> bool:
-    wanted, given = (unquote(text).strip("/").split("/") for text in (pattern, path))
-    return len(wanted) == len(given) and all(
-        each in (_ONE_SEGMENT, segment) for each, segment in zip(wanted, given, strict=True)
+    patterns, segments = (unquote(text).strip("/").split("/") for text in (pattern, path))
+    return len(patterns) == len(segments) and all(
+        part in (_ONE_SEGMENT, segment) for part, segment in zip(patterns, segments, strict=True)
     )
 
 

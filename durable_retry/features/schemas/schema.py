@@ -1,6 +1,6 @@
 """The JSON Schemas that dependencies name: read once in a process, checked at the start, and applied.
 
-The package `jsonschema` is imported where a dependency names a schema alone.
+The package `jsonschema` is imported only where a dependency names a schema.
 """
 
 import json
@@ -26,7 +26,7 @@ class UnusableSchemaError(ValueError):
 
 @cache
 def validator_of(file: str) -> Any:
-    """Return what validates documents against the schema in a file, by its path from the app's folder.
+    """Return the validator of documents by the schema in a file, which is named from the app's folder.
 
     Raises:
         UnusableSchemaError: It cannot be read, is no JSON Schema, or refers to what is outside of it.
@@ -104,4 +104,4 @@ def _details_of(error: Any) -> Iterator[tuple[str, str]]:
 
 def _is_known(name: str, schema: Mapping[str, Any]) -> bool:
     patterns = schema.get("patternProperties", {})
-    return name in schema.get("properties", {}) or any(re.search(each, name) for each in patterns)
+    return name in schema.get("properties", {}) or any(re.search(pattern, name) for pattern in patterns)

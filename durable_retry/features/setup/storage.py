@@ -32,7 +32,7 @@ CORE_TABLES: Final = (
 
 def tables_wanted() -> list[str]:
     """Return the names of the tables of the core and of what plugs in."""
-    references = (*CORE_TABLES, *(each for plugin in plugins() for each in plugin.tables))
+    references = (*CORE_TABLES, *(table for plugin in plugins() for table in plugin.tables))
     return sorted(imported(reference) for reference in references)
 
 

@@ -97,7 +97,7 @@ class SourceSettings(SettingsGroup):
         for needed in REQUIREMENTS.values():
             names = [cls.name_of(field) for field in needed.settings]
             is_set = {name: bool(environ.get(name)) for name in names}
-            # A connection alone, of several sources, asks for the first of them.
+            # Where a connection of several sources is set alone, the first of them counts as wanted.
             if needed.connection is not None and (any(is_set.values()) or needed.connection not in connected):
                 connected.add(needed.connection)
                 connection = cls.name_of(needed.connection)
@@ -137,7 +137,7 @@ def source_settings() -> SourceSettings:
 
 _RENEWAL: Final = "maxAutoLockRenewalDuration"
 _TO_START_SECONDS: Final = 10.0
-"""What a start takes after the pause, at most, while nothing is behind."""
+"""The longest that a start takes after the pause, while nothing is behind."""
 
 
 def check_lock(host_json: Path = APP_ROOT / HOST_JSON) -> None:

@@ -44,7 +44,7 @@ from durable_retry.settings.intake import intake_settings
 
 event_grid_blueprint = df.Blueprint()
 
-# A Service Bus queue grants 10 by default; the others are for a task hub that is away.
+# Deliveries that may be given back, of 10 that a queue grants by default: the others are for failures.
 _FREE_DELIVERIES: Final = 3
 
 
@@ -59,8 +59,8 @@ def service_bus_blueprint(settings: SourceSettings) -> df.Blueprint:
     """
     blueprint, queue = df.Blueprint(), SourceSettings.reference_to("service_bus_queue")
 
-    def trigger(below: str, **more: Any) -> Callable[[Any], Any]:
-        return blueprint.service_bus_queue_trigger(queue_name=f"{queue}{below}", **more)
+    def trigger(below: str, **options: Any) -> Callable[[Any], Any]:
+        return blueprint.service_bus_queue_trigger(queue_name=f"{queue}{below}", **options)
 
     take = bind_hub(blueprint)(operations_service_bus)
     _receive(trigger, settings, take, dead_letters_service_bus)
@@ -72,9 +72,9 @@ def service_bus_topic_blueprint(settings: SourceSettings) -> df.Blueprint:
     blueprint, subscription = df.Blueprint(), SourceSettings.reference_to("service_bus_subscription")
     topic = SourceSettings.reference_to("service_bus_topic")
 
-    def trigger(below: str, **more: Any) -> Callable[[Any], Any]:
+    def trigger(below: str, **options: Any) -> Callable[[Any], Any]:
         name = f"{subscription}{below}"
-        return blueprint.service_bus_topic_trigger(topic_name=topic, subscription_name=name, **more)
+        return blueprint.service_bus_topic_trigger(topic_name=topic, subscription_name=name, **options)
 
     take = bind_hub(blueprint)(operations_service_bus_topic)
     _receive(trigger, settings, take, dead_letters_service_bus_topic)
@@ -87,9 +87,9 @@ def _receive(
     take: Callable[..., Any],
     keep: Callable[..., Any],
 ) -> None:
-    """Declare who takes the messages, and who keeps those of the dead-letter queue, where that is wanted.
+    """Declare the function that takes messages, and where wanted the one for the dead-letter queue.
 
-    No receiver reads both queues with sessions and those without; a dead-letter queue has none.
+    A receiver reads either queues with sessions or queues without; a dead-letter queue has none.
     """
     check_lock()
     declared = partial(
@@ -147,8 +147,8 @@ async def keep_given_up(source: str, message: func.ServiceBusMessage) -> None:
     Raises:
         azure.core.exceptions.AzureError: It could not be kept; a dead-letter queue delivers without end.
     """
-    said = (message.dead_letter_reason, message.dead_letter_error_description)
-    why = ": ".join(filter(None, ("Service Bus gave it up", *said)))
+    reasons = (message.dead_letter_reason, message.dead_letter_error_description)
+    why = ": ".join(filter(None, ("Service Bus gave it up", *reasons)))
     # The present delivery is that of the dead-letter queue.
     deliveries = Deliveries((message.delivery_count or 1) - 1, host_instant(message.enqueued_time_utc))
     refusal = Refusal(DeadLetterReason.POISON_MESSAGE, why)
@@ -167,7 +167,7 @@ async def operations_event_grid(event: str, hub: TaskHub) -> None:
 
 
 # Members that the service adds to each document.
-_OF_COSMOS_DB: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
+_COSMOS_DB_MEMBERS: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
 
 
 def _retry_growing(blueprint: RetriedBlueprint, function: Any) -> None:
@@ -316,7 +316,7 @@ def cosmos_db_blueprint(settings: SourceSettings) -> RetriedBlueprint:
 async def operations_cosmos_db(documents: str, context: func.Context, hub: TaskHub) -> None:
     """Start the operations that a batch of changed documents holds.
 
-    The parameter is the batch's own JSON text, so that a document that is none does not fail its neighbours.
+    The parameter is the batch's own JSON text, so that a malformed document does not fail the others.
     """
     settings = source_settings()
     place = settings.places.get(COSMOS_DB, "")
@@ -342,7 +342,7 @@ def cosmos_db_arrivals(documents: str, place: str, pointer: str) -> Iterator[Arr
 
 
 def _changes_in(documents: str, pointer: str) -> list[tuple[str, str, str]]:
-    """Return text, id and partition of each change; what is no JSON, or nests without end, stays whole."""
+    """Return text, id and partition of each change; a batch that is no JSON, or too deep, stays whole."""
     try:
         changes = read_json(documents)
         return [
@@ -360,11 +360,11 @@ def _operation_in(document: Any, pointer: str) -> Any:
         return inside[0] if inside else None
     if not isinstance(document, Mapping) or "specversion" in document:
         return document
-    return {name: value for name, value in document.items() if name not in _OF_COSMOS_DB}
+    return {name: value for name, value in document.items() if name not in _COSMOS_DB_MEMBERS}
 
 
 def _change_name(document: Any) -> tuple[str, str]:
-    """Return a change's id, and the document's, in whose changes there is an order."""
+    """Return the id of a change, and that of its document, whose changes are in order."""
     if not isinstance(document, Mapping) or not document.get("id") or not document.get("_etag"):
         return "", ""
     return f"{document['id']}-{str(document['_etag']).strip('"')}", str(document["id"])
@@ -376,11 +376,11 @@ def _source(name: str, blueprint: Callable[[SourceSettings], df.Blueprint]) -> S
     def place() -> str | None:
         return source_settings().places.get(name)
 
-    def made() -> df.Blueprint | None:
+    def make() -> df.Blueprint | None:
         return None if place() is None else blueprint(source_settings())
 
     needs = tuple(map(SourceSettings.name_of, REQUIREMENTS[name].settings))
-    return Source(blueprint=made, needs=needs, place=place)
+    return Source(blueprint=make, needs=needs, place=place)
 
 
 SOURCES: Final[Mapping[str, Source]] = {

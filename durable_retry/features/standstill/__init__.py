@@ -1,4 +1,4 @@
-"""Standstill: lets orchestrations go on whose next turn does not come, and names those that nothing moves."""
+"""Standstill: nudges orchestrations whose next turn does not come, and names those that no nudge moves."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from durable_retry.plugins import Activities, Collection, Orchestration, Plugin
 PLUGIN: Final = Plugin(
     name="standstill",
     collections=(Collection("diagnoses/{*rest}", ("durable_retry.features.standstill.routes:routes",)),),
-    # The check of a queue waits for nothing.
+    # A queue check waits for nothing: upkeep need not watch it.
     orchestrations=(Orchestration(name=QUEUE_CHECK, prefix=f"{QUEUE_CHECK}-", is_watched=False),),
     orchestrators=("queue_check",),
     activities=(Activities(module="queue_check", without_hub=(PASS_QUEUE,)),),

@@ -1,4 +1,4 @@
-"""The checks of the task hub's queues: asked for, and noted when they are through (`rules`)."""
+"""Starts checks of the task hub's queues, and notes when they are through (`rules`)."""
 
 from datetime import datetime
 from functools import reduce

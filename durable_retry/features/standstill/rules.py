@@ -1,14 +1,14 @@
-"""How far the task hub's queues are, by which what is lost is told from what is queued.
+"""Tells messages that are lost from those that are queued, by how far the task hub's queues are.
 
-Age is not loss: what waits behind thousands of others is late, and comes. Where something is late, one
-orchestration for the whole app goes through the same queues, a *queue check*. Once it is through, what was
-asked for before it has begun, or was lost.
+Age is not loss: a message behind thousands of others is late, and comes. Where something is late, one
+orchestration for the whole app, a *queue check*, goes through the same queues. Once it is through, every
+message that was sent before it has been taken, or was lost.
 
     asked for ──> check asked ──> check through ──> the longest that it may take ──> `late_after`: lost
                                      └ before that it may be queued
 
-A queue is first in first out, but for two things that `late_after` has room for: hosts take from it side by
-side, and what a dead host had taken rests until it is visible again.
+A queue is first in first out, with two exceptions that `late_after` has room for: hosts take from it side by
+side, and what a host that died had taken stays hidden for a while.
 """
 
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ PATIENCE: Final = timedelta(minutes=10)
 """A check that takes longer is behind a backlog, or lost: another one is asked."""
 
 CLOCKS_DIFFER: Final = timedelta(seconds=15)
-"""The clocks of two hosts, at most."""
+"""The most by which the clocks of two hosts differ."""
 
 MOST_CHECKS: Final = 32
-"""So many are remembered; beyond that every second one of the older half goes, and the first stays."""
+"""So many are remembered; beyond that every second one of the older half is forgotten, not the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class QueueChecks(JsonShape):
         """Return from when on a turn that has not come is lost; None while its message may be queued.
 
         Args:
-            late_after: Room for what the order of a queue leaves open.
+            late_after: How much later than a check an earlier message may still come.
             longest: How long an answer may take from its begin.
         """
         begun_by = self._begun_by(expected.since)
@@ -91,12 +91,12 @@ class QueueChecks(JsonShape):
     def asked(self, now: datetime) -> "QueueChecks":
         """Return them with one that is asked now."""
         half = MOST_CHECKS // 2
-        kept = self.checks if len(self.checks) < MOST_CHECKS else (*self.checks[:half:2], *self.checks[half:])
-        return QueueChecks((*kept, QueueCheck(now)))
+        past = self.checks if len(self.checks) < MOST_CHECKS else (*self.checks[:half:2], *self.checks[half:])
+        return QueueChecks((*past, QueueCheck(now)))
 
     def through(self, check: QueueCheck, at: datetime | None) -> "QueueChecks":
-        """Return them when one came through; without it where that failed (None)."""
+        """Return them after one came through; without it where it failed (`at` is None)."""
         ended = () if at is None else (replace(check, through_at=max(at, check.asked_at)),)
         return QueueChecks(
-            tuple(each for known in self.checks for each in (ended if known == check else (known,)))
+            tuple(new for known in self.checks for new in (ended if known == check else (known,)))
         )

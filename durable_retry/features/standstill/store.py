@@ -1,4 +1,4 @@
-"""What stands still: two rows of `Upkeep`, not there before the first time that something is late.
+"""What stands still: two rows of `Upkeep`, which are made when something is late for the first time.
 
 Table `Upkeep`: PK `stuck`   RK `stuck`    `instances` that a nudge did not move, as JSON
                              RK `checks`   `checks` of the task hub's queues, as JSON
@@ -17,7 +17,7 @@ from durable_retry.storage.rounds import TABLE
 from durable_retry.storage.tables import Row
 
 MOST: Final = 20
-"""So many are kept: an incident is no list."""
+"""So many are stored: an incident needs no complete list."""
 
 
 class StuckInstance(Answer):
@@ -54,7 +54,7 @@ async def _change(name: str, rule: Callable[[Any], Any], of_row: Any, write: Cal
 
 
 async def read_stuck() -> Stuck:
-    """Return those that were noted; each may have moved since."""
+    """Return the instances that were noted; they may have moved since."""
     return await _read("stuck", _stuck_of, ())
 
 

@@ -1,21 +1,21 @@
 """Orchestrations that stand still: their next turn does not come, since a message was lost.
 
-That of a start, of a timer, of an activity, or of an entity, which may not answer at all. `watch` sees it in
-the pages of the task hub that it reads for what failed, at no request more: when an instance had its last
-turn, and in its custom status for what it waits.
+It may be that of a start, a timer, an activity, or an entity, which may not answer at all. `watch` sees it
+without a further request, in the pages that it reads to find failures: they say when an instance had its last
+turn, and in its custom status what it waits for.
 
-What is late may be queued behind thousands of others. So the first that is late has the queues checked, by
-one orchestration for the whole app, and nothing is called lost before a check that was asked after it is
-through (`rules`). While nothing is late nothing is checked.
+A late message may be queued behind thousands of others. So when something is late, one orchestration for the
+whole app checks the queues, and a message counts as lost only when a check that began after it is through
+(`rules`). While nothing is late nothing is checked.
 
     no turn yet            started again under its key, in place of the start that was lost
     a wait is over         nudged: the turn that follows sees the time, and goes on as if by its timer
     an answer              nudged: it is asked for again, and the one that comes first counts
     the others             nudged: they look, send or count, or have their step done again
 
-A nudge is an event (`Signals.answers`). One that finds nothing lost changes nothing. What has no turn a
-minute later is noted. What has none after another minute is beyond repair from here: health, alerts and
-`retryctl doctor` name it (`stuck_instances`) until it moves.
+A nudge is an event (`Signals.answers`). One that finds nothing lost changes nothing. An instance without a
+turn a minute later is noted. One without a turn after another minute cannot be repaired from here: health,
+alerts and `retryctl doctor` name it (`stuck_instances`) until it moves.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _NUDGED_AGAIN: Final = BETWEEN_LOOKS * 0.8
 _OPERATIONS: Final = frozenset({OPERATION, STARTED_OPERATION})
 
 _LONGEST_FUNCTION: Final = timedelta(minutes=30)
-"""Where host.json sets no limit to a function."""
+"""The limit of a function that is assumed where host.json sets none."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,20 +72,20 @@ class Standstill(StrEnum):
 
 def expected_turn(name: str, state: pb.OrchestrationState) -> Expected | None:
     """Return the next turn of an unfinished instance of an orchestration; None where a person decides."""
-    shown = json_object(state.customStatus.value) or {}
+    status = json_object(state.customStatus.value) or {}
     changed_at: datetime = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
     answer = Expected(changed_at, is_answer=True)
     if _has_not_begun(state):
         return Expected(changed_at)
     if name not in _OPERATIONS:
-        due_at = instant_in(shown, DUE_AT) or changed_at
+        due_at = instant_in(status, DUE_AT) or changed_at
         return Expected(due_at) if due_at > changed_at else answer
-    is_running = shown.get("status") == OperationState.RUNNING and shown.get("next_attempt_at") is None
-    if not shown or is_running:
+    is_running = status.get("status") == OperationState.RUNNING and status.get("next_attempt_at") is None
+    if not status or is_running:
         return answer
     try:
-        in_order = shown["status"] == OperationState.WAITING_ORDER
-        ends_at = shown["waits"][-1]["until"] if in_order else shown["next_attempt_at"]
+        in_order = status["status"] == OperationState.WAITING_ORDER
+        ends_at = status["waits"][-1]["until"] if in_order else status["next_attempt_at"]
         return Expected(max(changed_at, from_rfc3339(ends_at)))
     except (KeyError, IndexError, TypeError, ValueError):
         return None  # Paused until somebody resumes it.
@@ -99,7 +99,7 @@ _REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityT
 
 
 def redelivery_seconds() -> float:
-    """Return for how long, by host.json, messages rest that a host had taken which died.
+    """Return how long, by host.json, messages stay hidden that a host had taken when it died.
 
     Raises:
         SettingsError: One of the two is not a time span.
@@ -110,15 +110,15 @@ def redelivery_seconds() -> float:
 
 
 def _late_after() -> timedelta:
-    """Return how much later than a check something may begin that a dead host had taken, and a minute."""
+    """Return how much later than a check a message may come that a dead host had taken, and a minute more."""
     return timedelta(seconds=redelivery_seconds()) + BETWEEN_LOOKS
 
 
 async def _longest_answer(hub: TaskHub, name: str, instance_id: str) -> timedelta:
-    """Return how long the answer may take that an instance waits for.
+    """Return how long the answer that an instance waits for may take.
 
-    That is what an operation was accepted with, whatever the file of this worker says. What another one
-    calls has its limits in its history alone; the host ends every function in time.
+    An operation has the limit that it was accepted with, whatever this worker's file says. Of other
+    orchestrations only the history has the limits of their calls: for them the host's limit counts.
     """
     if name not in _OPERATIONS:
         known = orchestrations().get(name)
@@ -179,7 +179,7 @@ class StuckLook:
         lost_since = (await self._read()).lost_since(expected, self._late_after)
         self._wants_check = self._wants_check or lost_since is None
         if lost_since is not None and self.now > lost_since and expected.is_answer:
-            # Read of few: of those that have begun, and take their time.
+            # This reads the instance, of the few that wait for an answer for long.
             lost_since += await _longest_answer(self.hub, name, instance_id)
         return None if lost_since is None or self.now <= lost_since else lost_since
 
@@ -211,14 +211,14 @@ async def nudge_if_lost(hub: TaskHub, instance_id: str, now: datetime) -> None:
 
 
 async def _nudge(hub: TaskHub, instance_id: str, expected: Expected) -> None:
-    # What was asked for by a turn since somebody looked is not lost.
+    # What a turn has asked for since the look at the instance is not lost.
     with suppress(InstanceEndedError):
         asked_before = to_rfc3339(expected.since + CLOCKS_DIFFER)
         await hub.raise_event(instance_id, NUDGE_EVENT, {"asked_before": asked_before})
 
 
-# What is noted, as the latest run of this process saw it: it answers for the next, a minute later, so that
-# nothing is read while nothing stands still.
+# What was noted, as the latest run of this process saw it. The next run, a minute later, uses it, so that it
+# reads nothing while nothing stands still.
 _noted: Final = LoopOwned[dict[TaskHub, tuple[datetime, Stuck]]](dict)
 
 
@@ -228,14 +228,14 @@ def _noted_lately(hub: TaskHub, now: datetime) -> Stuck | None:
 
 
 async def note_stuck(hub: TaskHub, instances: Collection[StuckInstance], now: datetime) -> None:
-    """Note those that an earlier nudge should have moved; nothing is asked for where there is none."""
+    """Note those that an earlier nudge should have moved; this costs no request where there is none."""
 
     def rule(stuck: Stuck) -> Stuck:
         # In an app that was away everything is late, and was not nudged yet.
-        known = {each.instance_id: each for each in stuck}
-        for each in instances:
-            if (before := known.get(each.instance_id)) is None or before.since != each.since:
-                known[each.instance_id] = each
+        known = {instance.instance_id: instance for instance in stuck}
+        for instance in instances:
+            if (before := known.get(instance.instance_id)) is None or before.since != instance.since:
+                known[instance.instance_id] = instance
         return tuple(known.values())
 
     known = _noted_lately(hub, now)
@@ -250,20 +250,21 @@ async def stuck_instances(hub: TaskHub, now: datetime) -> Stuck:
     """Return those that no nudge moves, the first that was due first; forget those that have moved."""
     noted = _noted_lately(hub, now)
     noted = await read_stuck() if noted is None else noted
-    instances = await asyncio.gather(*(hub.read_instance(each.instance_id) for each in noted))
+    instances = await asyncio.gather(*(hub.read_instance(entry.instance_id) for entry in noted))
     still = {
-        each.instance_id
-        for each, instance in zip(noted, instances, strict=True)
+        entry.instance_id
+        for entry, instance in zip(noted, instances, strict=True)
         if instance is not None
         and instance.runtime_status in (OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING)
-        and instance.updated_at <= each.since
+        and instance.updated_at <= entry.since
     }
-    moved = {each.instance_id for each in noted} - still
+    moved = {entry.instance_id for entry in noted} - still
     if moved:
-        await change_stuck(lambda stuck: tuple(each for each in stuck if each.instance_id not in moved))
+        await change_stuck(lambda stuck: tuple(entry for entry in stuck if entry.instance_id not in moved))
         _noted.get().pop(hub, None)
-    nudged = (each for each in noted if each.instance_id in still and now - each.noted_at >= _NUDGED_AGAIN)
-    return tuple(sorted(nudged, key=lambda each: each.since))
+    nudged = [entry for entry in noted if now - entry.noted_at >= _NUDGED_AGAIN]
+    nudged.sort(key=lambda entry: entry.since)
+    return tuple(entry for entry in nudged if entry.instance_id in still)
 
 
 async def _start_again(hub: TaskHub, name: str, instance_id: str) -> bool:
@@ -271,9 +272,9 @@ async def _start_again(hub: TaskHub, name: str, instance_id: str) -> bool:
     instance = await hub.read_instance(instance_id)
     if instance is None or not instance.input or restarts_of(instance) >= MOST_RESTARTS:
         return False
-    given = instance.input | {"restarts": restarts_of(instance) + 1}
-    # Azure Storage replaces none that is pending: there a person terminates it, and it starts anew.
-    is_started = await hub.start_instance(name, instance_id, given, again=False, was_lost=True)
+    input_ = instance.input | {"restarts": restarts_of(instance) + 1}
+    # Azure Storage replaces no pending instance: there a person terminates it, and upkeep starts it anew.
+    is_started = await hub.start_instance(name, instance_id, input_, again=False, was_lost=True)
     if is_started:
         _log.warning("%s has not begun since %s: started again", instance_id, to_rfc3339(instance.created_at))
     return is_started

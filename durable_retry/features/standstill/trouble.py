@@ -29,7 +29,7 @@ async def stuck_part(hub: TaskHub) -> HealthPart:
     stuck: Stuck = ()
     if patience > 0:
         stuck = await seen_lately(hub, partial(stuck_instances, hub, now), stuck)
-    seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
+    seconds = max(((now - instance.since).total_seconds() for instance in stuck), default=0.0)
     if seconds <= patience:
         return HealthPart(healthy=True)
     detail = f"{len(stuck)} that stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
@@ -41,4 +41,4 @@ async def why_stuck(hub: TaskHub) -> str:
     stuck = await stuck_instances(hub, clock.now())
     if not stuck:
         return ""
-    return f"since {to_rfc3339(stuck[0].since)}: {', '.join(each.instance_id for each in stuck)}"
+    return f"since {to_rfc3339(stuck[0].since)}: {', '.join(instance.instance_id for instance in stuck)}"

@@ -43,7 +43,7 @@ CREATED: Final = "created"
 _BATCH_KEY: Final = "batch"
 _ITEM_PREFIX: Final = "item-"
 _AFTER_ITEMS: Final = "item."
-_SHOWN: Final = ("PartitionKey", "RowKey", "key", "operation_id", "status", "error")
+_ITEM_COLUMNS: Final = ("PartitionKey", "RowKey", "key", "operation_id", "status", "error")
 
 _BYTES_AT_ONCE: Final = 1_500_000
 """A transaction takes 4 MiB of UTF-8 including the protocol's overhead."""
@@ -96,8 +96,8 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
     }
     if batch.key is not None:
         row["key"] = batch.key
-    listed = {"PartitionKey": CREATED, "RowKey": f"{newest_first(batch.created_at)}-{batch.batch_id}"}
-    await tables.merge(TABLE, listed)
+    entry = {"PartitionKey": CREATED, "RowKey": f"{newest_first(batch.created_at)}-{batch.batch_id}"}
+    await tables.merge(TABLE, entry)
     await tables.insert_if_absent(TABLE, row)
 
 
@@ -125,7 +125,7 @@ def _batch_of_row(batch_id: str, row: tables.Row) -> Batch:
 
 
 def _unreadable_batch(batch_id: str, row: tables.Row, reason: str) -> Batch:
-    """Return what is known of a batch whose row cannot be read; its items are counted where they are."""
+    """Return what is known of a batch whose row cannot be read; its items are counted by their own rows."""
     created_at = read_or(lambda: from_rfc3339(row["created_at"]), lambda _: from_ms(0))
     finished_at = read_or(lambda: from_rfc3339(row["finished_at"]), lambda _: None)
     return Batch(
@@ -195,15 +195,15 @@ def _status_of_item(row: tables.Row) -> OperationState:
 async def document_of_batch(batch: Batch, status: OperationState | None = None) -> BatchDocument:
     """Return the document of `GET /api/batches/{batch_id}`, with the items of a status; None for all."""
     page = await tables.rows_between(
-        TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
+        TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_ITEM_COLUMNS
     )
     items = [
         read_or(partial(_item_of_row, row), partial(_unreadable_item, index))
         for index, row in enumerate(page.rows)
     ]
     summary = _summary_of(batch, counts_of(item.status for item in items))
-    shown = (item for item in items if status in (None, item.status))
-    return BatchDocument(**dict(summary), items=tuple(shown))
+    chosen = (item for item in items if status in (None, item.status))
+    return BatchDocument(**dict(summary), items=tuple(chosen))
 
 
 def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
@@ -267,13 +267,13 @@ def _unreadable_item(index: int, reason: str) -> BatchItem:
 
 def _transactions_of_rows(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
     for group in batched(rows, tables.MOST_CHANGES, strict=False):
-        begun: list[tables.Row] = []
+        transaction: list[tables.Row] = []
         size = 0
         for row in group:
             row_size = len(json.dumps(row))
-            if begun and size + row_size > _BYTES_AT_ONCE:
-                yield begun
-                begun, size = [], 0
-            begun.append(row)
+            if transaction and size + row_size > _BYTES_AT_ONCE:
+                yield transaction
+                transaction, size = [], 0
+            transaction.append(row)
             size += row_size
-        yield begun
+        yield transaction

@@ -94,7 +94,7 @@ async def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: dat
     """Validate the items of a batch; one that cannot be an operation is kept with the reason."""
     items = []
     for index, document in enumerate(request.items):
-        await asyncio.sleep(0)  # others get their turn
+        await asyncio.sleep(0)  # lets other tasks run
         items.append(_item_of_batch(workflow, index, document, now))
     return items
 
@@ -137,7 +137,7 @@ async def start_item(
     """Start an operation unless its key was used before, and return how it ended if it has.
 
     An operation that was started here reports its end to `operation.reports_to`. One that was submitted
-    elsewhere under the same key reports to nobody, so whoever waits calls this again now and then.
+    elsewhere under the same key does not, so a batch or saga that waits calls this again now and then.
 
     Args:
         operation: Resolved when the batch or the saga was accepted; its deadline counts from now.
@@ -150,7 +150,7 @@ async def start_item(
         TaskHubUnavailableError: It is not known to be started; calling this again is safe.
         azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written, or a
             result could not be read.
-        ValueError: Nobody can read its result, which a saga must not take for one without the values; or
+        ValueError: Its result cannot be read, which a saga must not take for one without the values; or
             another of `answers.CAUSES`.
     """
     pointers = tuple(needed)
@@ -283,22 +283,22 @@ async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -
     """
     request = validated(BatchRequest, document)
     stored = await store.find_batch(workflow.id)
-    print_ = fingerprint_of_request(BATCH_SOURCE, document)
-    if stored is not None and stored.fingerprint != print_:
+    own_print = fingerprint_of_request(BATCH_SOURCE, document)
+    if stored is not None and stored.fingerprint != own_print:
         return SubmissionOutcome.KEY_REUSED
     async with http_admission().admitted(hub):
-        batch = stored or await _kept_batch(workflow, request, print_)
+        batch = stored or await _keep_batch(workflow, request, own_print)
         if batch.finished_at is None:
             # Also a batch that was accepted before: a crash may have come before its start.
             await _start_batch(hub, batch)
     return SubmissionOutcome.STARTED if stored is None else SubmissionOutcome.REPLAYED
 
 
-async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
+async def _keep_batch(workflow: WorkflowRequest, request: BatchRequest, own_print: str) -> Batch:
     now = clock.now()
     batch = Batch(
         batch_id=workflow.id,
-        fingerprint=print_,
+        fingerprint=own_print,
         total=len(request.items),
         max_concurrency=request.max_concurrency,
         tolerated_failures=request.tolerated_failures,
@@ -317,8 +317,8 @@ def fingerprint_of_request(source: str, document: Mapping[str, Any]) -> str:
 
 async def _start_batch(hub: TaskHub, batch: Batch) -> None:
     progress = BatchProgress(total=batch.total, max_concurrency=batch.max_concurrency)
-    given = {"batch_id": batch.batch_id, "progress": progress.to_json()}
-    await hub.start_instance(BATCH, batch.batch_id, given, again=False)
+    input_ = {"batch_id": batch.batch_id, "progress": progress.to_json()}
+    await hub.start_instance(BATCH, batch.batch_id, input_, again=False)
 
 
 async def find_batch(batch_id: str, status: OperationState | None = None) -> BatchDocument | None:

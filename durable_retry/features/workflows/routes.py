@@ -110,7 +110,7 @@ def workflow_of(request: func.HttpRequest, source: str, document: Any) -> Workfl
         InvalidInputError: The header cannot be read, or names another key than the body.
     """
     written = document.get("key") if isinstance(document, dict) else None
-    # The key of a body that is refused names nothing.
+    # The body is refused later where its key is no text.
     in_body = written if isinstance(written, str) else None
     headers = SubmissionHeaders.read(request.headers)
     if None not in (headers.key, in_body) and headers.key != in_body:

@@ -1,10 +1,10 @@
 """Sagas in the task hub: the input has the constant fields, the custom status how each step ended.
 
-What takes the hub raises `TaskHubUnavailableError` where that does not answer.
+Functions that take the hub raise `TaskHubUnavailableError` where it does not answer.
 
-Restarts are written down before they are started: a start that comes late runs nothing old. The task hub
-starts an orchestration in place of any that has ended, whatever was restarted meanwhile. So a
-run goes by what is written here, not by the input that it was started with:
+A restart is written here before it is started. The task hub starts an orchestration in place of any that has
+ended, also when the start comes late and another restart was written meanwhile. So a run does what is written
+here, not what its input says:
 
     table `Workflows`, PK <saga id>
     RK `restart`                 the latest restart: who wrote it, and how far it is
@@ -13,8 +13,8 @@ run goes by what is written here, not by the input that it was started with:
 
     written ──a run begins with it──> begun ──the run ends──> ended
 
-A restart is written in place of the one that was read before the saga was, on condition that this is
-unchanged: neither was another written since, nor did a run begin with it.
+A restart replaces the one that was read before the saga was read, on condition that this one is unchanged: no
+other was written since, and no run began with it.
 """
 
 import json
@@ -90,7 +90,7 @@ def saga_of(instance: Instance) -> Saga:
     """Return a saga as far as its instance shows it: without the values of results.
 
     Raises:
-        ValueError: Nobody can read it, or another of `answers.CAUSES`.
+        ValueError: It cannot be read; or another of `answers.CAUSES`.
     """
     return _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
 
@@ -100,10 +100,10 @@ def fingerprint_of_saga(instance: Instance) -> str:
     return str(instance.input["saga"]["fingerprint"])
 
 
-def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
-    if not moving:
+def _with_completions(saga: Saga, progress: Mapping[str, Any] | None) -> Saga:
+    if not progress:
         return saga
-    steps = zip(saga.steps, moving["endings"], strict=True)
+    steps = zip(saga.steps, progress["endings"], strict=True)
     return saga.with_steps(tuple(_with_completion(step, *pair) for step, pair in steps))
 
 
@@ -184,7 +184,7 @@ async def write_restart(saga: Saga, token: str, before: LatestRestart | None) ->
 
 
 async def begin_restart(saga_id: str, token: str) -> LatestRestart:
-    """Note that a run begins which a restart has started, and return the restart that it runs. Idempotent.
+    """Note that a run begins that a restart started; return the restart that it is to run. Idempotent.
 
     Where the latest one has ended, its run is over.
     """

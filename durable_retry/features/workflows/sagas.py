@@ -1,4 +1,4 @@
-"""Sagas: accept one, look at one, list them, and run one again, under its own id, that was compensated."""
+"""Sagas: accept one, look at one, list them, and run a compensated one again under its own id."""
 
 import asyncio
 import uuid
@@ -84,7 +84,7 @@ async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datet
     reader = _StepReader(workflow, now, problems)
     steps = []
     for index, step in enumerate(request.steps):
-        await asyncio.sleep(0)  # others get their turn
+        await asyncio.sleep(0)  # lets other tasks run
         steps.append((step.name, reader.operation(index, step), reader.compensation(index, step)))
     if reader.problems:
         raise InvalidInputError(reader.problems)
@@ -212,7 +212,7 @@ async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | 
             result that is needed is gone; somebody else restarts it.
         TaskHubUnavailableError: It is not known to be restarted; the saga shows whether it was.
     """
-    # Before anything else of the saga: whoever restarts it from here on changes this.
+    # Read before the rest of the saga: a restart by another request changes it, which `_write` notices.
     before = await latest_restart(saga_id)
     saga = await _ended_saga(hub, saga_id)
     parts = await map_bounded(partial(_look_at_step, hub), saga.steps, _AT_ONCE)
@@ -287,7 +287,7 @@ async def _look(
         fingerprint = await _fingerprint_of(hub, operation.operation_id)
     except UnreadableRecordError as error:
         raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
-    # One whose key was taken never ran: what has its id is another request.
+    # An operation whose key was taken never ran: its id belongs to another request.
     document = (
         await find_status(hub, operation.operation_id)
         if fingerprint == fingerprint_of(operation.to_json())
@@ -305,7 +305,7 @@ async def _look(
 
 
 async def _letter_of_refused(operation: OperationInput, end: Completion) -> str | None:
-    """Return the dead letter of one that was refused before it began: no status names it."""
+    """Return the dead letter of an operation that was refused before it began: no status names it."""
     if end.succeeded or end.attempt_count:
         return None
     letter = await find_dead_letter(dead_letter_id_of(operation.to_json()))
@@ -352,15 +352,15 @@ def _check_results(saga: Saga, parts: Iterable[_Parts]) -> None:
 
 
 async def _archive_dead_letters(hub: TaskHub, saga: Saga, parts: Iterable[_Parts], by: str | None) -> None:
-    for step, kept in zip(saga.steps, parts, strict=True):
-        for part, operation in ((kept.done, step.operation), (kept.undone, step.compensation)):
+    for step, before in zip(saga.steps, parts, strict=True):
+        for part, operation in ((before.done, step.operation), (before.undone, step.compensation)):
             if part is None or operation is None or operation.operation_id == part.end.operation_id:
                 continue
             if part.dead_letter_id is not None:
-                await _put_away(hub, step.name, part.dead_letter_id, by)
+                await _archive_letter(hub, step.name, part.dead_letter_id, by)
 
 
-async def _put_away(hub: TaskHub, name: str, dead_letter_id: str, by: str | None) -> None:
+async def _archive_letter(hub: TaskHub, name: str, dead_letter_id: str, by: str | None) -> None:
     with suppress(NoSuchDeadLetterError):
         try:
             await archive(hub, dead_letter_id, by)
@@ -383,8 +383,8 @@ async def _write(saga: Saga, before: LatestRestart | None) -> str:
 
 async def _start(hub: TaskHub, saga: Saga, token: str) -> None:
     """Start the run of a restart: it runs what is written, also where another start was late."""
-    given = {"saga": saga.to_json(), "restart": token}
-    is_started = await hub.start_instance(SAGA, saga.saga_id, given, again=True)
+    input_ = {"saga": saga.to_json(), "restart": token}
+    is_started = await hub.start_instance(SAGA, saga.saga_id, input_, again=True)
     latest = await latest_restart(saga.saga_id)
     if latest is not None and latest.token != token:
         raise WrongSagaStateError(_BY_SOMEBODY_ELSE)
@@ -396,9 +396,9 @@ _BY_SOMEBODY_ELSE: Final = "somebody else restarted the saga at this moment"
 
 
 async def _fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
-    """Return the fingerprint for which a key stands, by its operation's instance, else by its record.
+    """Return the fingerprint that a key belongs to, from its operation's instance, else from its record.
 
-    It is None where it stands for none, and where that is not known.
+    It is None where the key belongs to none, and where that is not known.
     """
     instance = await hub.read_instance(operation_id)
     if instance is not None:

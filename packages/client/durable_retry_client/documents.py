@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Document(BaseModel):
     """Base of what the API answers with."""
 
-    # A program builds the models that it uses.
+    # Built at first use: a program uses few of them.
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 

@@ -35,12 +35,12 @@ class RefusedError(ApiError):
         except ValidationError:
             super().__init__(f"{self.status} {answer.reason_phrase}: not an answer of Durable Retry")
         else:
-            listed = "; ".join(f"{each.pointer}: {each.detail}" for each in self.problem.errors)
+            listed = "; ".join(f"{mistake.pointer}: {mistake.detail}" for mistake in self.problem.errors)
             super().__init__(": ".join(filter(None, (f"{self.status} {self.problem.detail}", listed))))
 
 
 class UnreachableError(ApiError):
-    """There was no answer, however often it was asked: what was sent may have arrived."""
+    """No try got an answer: what was sent may have arrived."""
 
 
 class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `except OperationFailed`
@@ -52,7 +52,7 @@ class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `exce
     Attributes:
         operation: Its last status document.
         status: `dead_lettered` or `cancelled`.
-        category: Kind of the failure, such as `malformed`; None of a cancelled one, as those below.
+        category: Kind of the failure, such as `malformed`; None of a cancelled operation, as the next two.
         reason: The reason of the dead letter, such as `RetriesExhausted`.
         dead_letter_id: What to replay.
         detail: What went wrong, for a person; "" of a cancelled one.

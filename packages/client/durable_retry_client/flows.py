@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
+_MAY_PASS: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
 _FIRST_WAIT_SECONDS: Final = 0.5
@@ -54,7 +54,7 @@ _PAGE_ITEMS: Final = 200
 
 @dataclass(frozen=True)
 class Request:
-    """A request. `repeats`: whether it does no harm when it arrives twice."""
+    """A request. `repeats`: whether it may arrive twice without harm."""
 
     method: str
     path: tuple[str, ...]
@@ -138,14 +138,14 @@ def _may_repeat(request: Request, answer: Answer) -> bool:
         return False
     if isinstance(answer, httpx.Response):
         # A 503 of the API says that nothing was started.
-        return answer.status_code in _AGAIN and (
+        return answer.status_code in _MAY_PASS and (
             request.repeats or answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
         )
     return request.repeats or isinstance(answer, httpx.ConnectError)
 
 
 def _seconds_before_next_try(answer: Answer, number: int) -> float:
-    """Return the seconds before the next try: full jitter over what was asked for."""
+    """Return the seconds before the next try: full jitter on top of the answer's `Retry-After`."""
     growing = min(_FIRST_WAIT_SECONDS * 2 ** (number - 1), _LONGEST_WAIT_SECONDS)
     return _least_wait(answer) + random.uniform(0, growing)  # noqa: S311 - spreads clients
 
@@ -155,7 +155,7 @@ def _least_wait(answer: Answer) -> float:
     text = answer.headers.get("Retry-After", "") if isinstance(answer, httpx.Response) else ""
     try:
         return float(text) if text.isdecimal() else _seconds_until(parsedate_to_datetime(text))
-    except (TypeError, ValueError):  # the first of Python 3.10 and older, where it is no date
+    except (TypeError, ValueError):  # TypeError: Python 3.10 and older, for a text that is no date
         return 0.0
 
 
@@ -183,7 +183,7 @@ def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
         "timeout": _TIMEOUT_SECONDS,
         # Without TLS nothing is verified: do not load the trusted certificates.
         "verify": is_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        "trust_env": is_tls,  # `HTTP_PROXY` would read the function key
+        "trust_env": is_tls,  # a proxy of `HTTP_PROXY` could read the function key
     }
 
 
@@ -203,7 +203,7 @@ def _json_of(body: Any) -> bytes:
     """Return a body as JSON, models and dataclasses of it too.
 
     Raises:
-        ValueError, TypeError: A value in it has no JSON that says what it is: NaN, bytes, a set, an iterator.
+        ValueError, TypeError: A value in it has no JSON form: NaN, bytes, a set, an iterator.
     """
     return json.dumps(body, allow_nan=False, default=_plain).encode()
 

@@ -80,10 +80,10 @@ class Resources(Flows):
         look_seconds = _FIRST_LOOK_SECONDS
         look = Request("GET", ("operations", operation_id))
         while not (operation := (yield from self._read(Operation, look))).is_finished:
-            left = until - time.monotonic()
-            if left <= 0:
+            left_seconds = until - time.monotonic()
+            if left_seconds <= 0:
                 raise TimeoutError(f"{operation_id} is {operation.status} after {timeout_seconds} s")
-            yield min(look_seconds, left)
+            yield min(look_seconds, left_seconds)
             look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
         if operation.status != "succeeded":
             raise OperationFailed(operation)

@@ -246,12 +246,12 @@ _KNOWN: Final = {**_BY_CLASS, **_BY_CODE}
 
 
 def kind_by_code(names: Iterable[str]) -> Classification | None:
-    """Return what a code says over the status of the answer beside it; None where that decides."""
+    """Return what a code means, which goes before the status of its answer; None where the status decides."""
     return next((_BY_CODE[name] for name in names if name in _BY_CODE), None)
 
 
 def kind_of(names: Iterable[str], *, rules: Rules = NO_RULES) -> Classification | None:
-    """Return what an exception means that a handler raised; None where nobody knows it.
+    """Return what an exception that a handler raised means; None where it is not known.
 
     What a handler has sent before it failed is not known here, so every attempt of it counts, unless its
     credential is refused.

@@ -3,18 +3,18 @@
     none ──begin──> running ──succeed──> succeeded     never run again
                      ^    └────fail────> failed ──begin──> running, one attempt more
 
-A record that runs and whose process died stays as it is. Whether its step ran is not known: the next
-execution runs it again under the same key where the dependency deduplicates, and else must not
+The record of a running step stays as it is when the process dies. Whether the step took effect is not known:
+the next execution runs it again under the same key where the dependency deduplicates, and must not otherwise
 (`UnknownEffectError`).
 
 A record belongs to an operation, the run that began it first and the step's name. A replay with the same
 input continues the records of the run that it replays; so a record also has the number of the run that last
-wrote it, and a lower one, which is over, writes no more. A run that a person started after an unknown
-effect may run the step again: that was the decision.
+wrote it, and a lower run, which is over, cannot write it any more. A run that a person started after an
+unknown effect may run the step again: the person decided that.
 
 The heartbeats of a run are one more `RememberedStep`, under a name that no step can have: `result` is what
-was reported last, `begun_at` when, `attempts` the number of the attempt. So it is kept, continued by a replay
-and removed as steps are.
+was reported last, `begun_at` when, `attempts` the number of the attempt. So heartbeats are stored, continued
+by a replay and removed as steps are.
 """
 
 import json
@@ -63,8 +63,8 @@ class RememberedStep(JsonShape):
 def forgotten(record: RememberedStep | None) -> RememberedStep:
     """Return the record of a step that a later run makes again as if it had never begun.
 
-    It has the number of a run behind its own, so that an execution that is still under way cannot give it a
-    result any more. The run that makes it again has a higher one.
+    Its run number is one higher, so that an execution of the old run cannot store a result any more. The run
+    that makes the step again has a still higher number.
     """
     if record is None:
         raise LookupError
@@ -74,14 +74,14 @@ def forgotten(record: RememberedStep | None) -> RememberedStep:
 
 
 class UnknownEffectError(StepStoppedError):
-    """An earlier execution began the step, how it ended is not known, and it must not be repeated."""
+    """An earlier execution began the step; how that ended is not known, and the step must not be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     name: str
     run: int  # number of the operation's run
-    token: str  # names this execution alone
+    token: str  # unique for this execution
     is_repeatable: bool  # whether the step may run again when it is not known whether it ran
     now: datetime
     dead_letter_id: str
@@ -91,7 +91,7 @@ def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep
     """Return the record with which a step begins, or the one that has its result.
 
     Raises:
-        UnknownEffectError: It began before, how it ended is not known, and it must not be repeated.
+        UnknownEffectError: It began before; how that ended is not known, and it must not be repeated.
         OvertakenError: A later run of the operation wrote the record.
     """
     if record is None:
@@ -123,7 +123,7 @@ def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep
 
 
 def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -> RememberedStep:
-    """Return the record with a result; the first result stays, also beside a later execution.
+    """Return the record with a result; the first result stays, whatever a later execution returns.
 
     Raises:
         OvertakenError: A later run of the operation wrote the record.

@@ -78,7 +78,7 @@ class Slow:
     Attributes:
         seconds: How far the clock moves. The attempt is cut off at the end of its time, or when its function
             has reported nothing for `heartbeat_seconds`.
-        answer: What comes then.
+        answer: The answer after that.
     """
 
     seconds: float
@@ -107,7 +107,7 @@ class FakeDependency:
         return [request.headers.get(header) for request in self.requests]
 
     def transport(self, time: FakeClock) -> httpx.AsyncBaseTransport:
-        """Return what sends to it, by the clock of a run."""
+        """Return a transport that sends to it, by the clock of a run."""
         return httpx.MockTransport(
             lambda request: self.receive(request, time, float(request.headers.get("X-Seconds-Left", "inf")))
         )
@@ -129,7 +129,7 @@ class FakeDependency:
         return _response_to(request, answer)
 
     def warn_if_never_asked(self, name: str) -> None:
-        """Warn that answers were scripted, and nobody asked."""
+        """Warn if it has scripted answers and received no request."""
         if self._is_scripted and not self.requests:
             warnings.warn(
                 f"the FakeDependency of {name!r} was never asked: it answers `call.client` and httpx clients "

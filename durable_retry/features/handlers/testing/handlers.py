@@ -137,7 +137,7 @@ async def world(
     config: str | Path | None,
     settings: Mapping[str, str] | None,
 ) -> AsyncIterator[Callable[[str], FakeDependency]]:
-    """Have a clock, dependencies and settings of a test inside the block, and what gives a fake by its name.
+    """Use a test's clock, dependencies and settings inside the block; gives the function that finds a fake.
 
     Args:
         needed: Names of dependencies beside those of the fakes.
@@ -186,7 +186,7 @@ def _operation_for_handler(
 
 @dataclass(slots=True)
 class Play:
-    """One operation on its way: the loop of `orchestrators.operation`, without what needs a task hub."""
+    """The run of one operation: the loop of `orchestrators.operation`, without what needs a task hub."""
 
     operation: OperationInput
     time: FakeClock
@@ -248,7 +248,7 @@ class Play:
             return await attempt_request(plan)
         handler = _required_handler(self.operation.handler)
         if (stand_in := self.functions.get(handler.name)) is not None:
-            # It has the signature of what it stands for.
+            # With the signature of the function that it replaces.
             handler = replace(handler, function=wraps(handler.function)(partial(stand_in)))
         if handler.repeatable is False:
             await mark()
@@ -267,9 +267,9 @@ class Play:
         return outcome
 
     def _answer_own_client(self, plan: Plan, request: httpx.Request) -> httpx.Response:
-        """Answer by the fake of the dependency at the request's host, or else of the function's own."""
-        known = (each for each in dependencies().dependencies.values() if each.base_url)
-        hosts = {httpx.URL(each.base_url).host: each.name for each in known}
+        """Answer by the fake of the dependency at the request's host, or else by that of the handler's."""
+        known = (dependency for dependency in dependencies().dependencies.values() if dependency.base_url)
+        hosts = {httpx.URL(dependency.base_url).host: dependency.name for dependency in known}
         fake = self.fake_of(hosts.get(request.url.host, plan.dependency.name))
         return fake.receive(request, self.time, plan.limit.seconds_left)
 

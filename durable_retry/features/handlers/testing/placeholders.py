@@ -1,4 +1,4 @@
-"""App settings that a test lacks: a placeholder stands for each that a file of dependencies names."""
+"""Placeholders for app settings that a file of dependencies names and that a test lacks."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def with_placeholders(text: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _placeholder(name: str, key: str, value: str) -> str:
-    """Return what fits where a setting is used: a URL, a part of one, a webhook's secret, or any text."""
+    """Return a value that fits where a setting is used: a URL, a part of one, a webhook's secret, or text."""
     word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if key == "secrets":
         return _SECRET

@@ -3,7 +3,7 @@
     joined(lane, place, after)  at submission, so that a place is seen before its orchestration asks
     taken(lane, place, after)   the operation's orchestration asks for its turn; it joins if it has not yet
     left(lane, place)           the operation has ended; with a dead letter that blocks, it keeps its place
-    dropped(lane, place)        its owner is gone without a word
+    dropped(lane, place)        its operation is gone and has not left
     released(lane, ...)         the dead letter that blocks was archived
 
 The front of the queue has the turn, unless it has ended as a dead letter: then the lane is blocked until that
@@ -11,11 +11,11 @@ is replayed to its end, or archived. A replay finds the place of its operation, 
 
 The order is that of the numbers that operations get before they are started (`Tail`). An operation also names
 the one before it, if that had not ended. Where the lane has not seen that one, its join is late or lost: then
-nobody behind the gap has a turn before somebody has looked what became of it.
+the operation waits until a look has found out what became of the one before it.
 
 Messages to entities come twice, late and in another order (docs/decisions/entity-messages.md). So a place
 names its run, which only grows: a message of an earlier run changes nothing, and the lane remembers the
-latest operations that left, whose joins may come after their end. What it has forgotten is found to be gone.
+latest operations that left, whose joins may come after their end. A look removes those that it has forgotten.
 
 The queue is one text, `;operation:accepted_ms:run:number` for each place. A lane may hold 10,000 and is read
 and written by each message: as a text it needs no parsing (docs/decisions/order-lanes.md).
@@ -30,19 +30,19 @@ from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms
 from durable_retry.base.text import counted
 
 MOST_PLACES: Final = 20_000
-"""Places that a lane keeps, about 1.3 MB: a message of the durable client takes 4 MiB. Who comes when it is
-full gets a place when it asks again."""
+"""Places that a lane takes, about 1.3 MB: a message of the durable client takes 4 MiB. An operation that
+comes when it is full gets a place when it asks again."""
 
 KEPT_LEAVES: Final = 64
 """Operations that a lane remembers after they left, about 3 KB."""
 
-# A run number is milliseconds of the instant at which its start was accepted, or more, but for its rounding.
+# A run number is at least the milliseconds of the instant at which its start was accepted, but for rounding.
 _ROUNDING_MS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneMessage(JsonShape):
-    """What an operation says to its lane."""
+    """A message of an operation to its lane."""
 
     order_key: str
     operation_id: str
@@ -105,8 +105,8 @@ class Place(NamedTuple):
         return from_ms(self.accepted_ms)
 
     def is_of(self, other: Self) -> bool:
-        """Whether this is the place of the same run, or of an earlier one, as a message says it."""
-        # One that has no run has not asked: only exactly its place is meant.
+        """Whether a message about the other place means this one: of the same run, or of an earlier one."""
+        # A message without a run is about an operation that has not asked: only exactly its place is meant.
         return self.run <= other.run if other.run else self == other
 
     def __str__(self) -> str:
@@ -187,8 +187,8 @@ class Lane(JsonShape):
     def with_place(self, place: Place) -> Self:
         """Return the lane with one more place, or the same when it is full.
 
-        The order is that of the numbers; who has none comes last. Nobody goes before a front that may have
-        its turn.
+        The order is that of the numbers; a place without one comes last. No place goes before a front that
+        may have its turn.
         """
         if len(self) >= MOST_PLACES:
             return self
@@ -219,13 +219,13 @@ class Lane(JsonShape):
         return replace(self, missing={**(self.missing or {}), operation_id: after})
 
     def without_missing(self, operation_id: str) -> Self:
-        """Return the lane in which nobody waits any more for an operation that was not seen."""
-        left = {name: after for name, after in (self.missing or {}).items() if after != operation_id}
-        return self if left == (self.missing or {}) else replace(self, missing=left or None)
+        """Return the lane in which no operation waits any more for one that was not seen."""
+        missing = {name: after for name, after in (self.missing or {}).items() if after != operation_id}
+        return self if missing == (self.missing or {}) else replace(self, missing=missing or None)
 
     def without_wait(self, operation_id: str) -> Self:
-        left = {name: after for name, after in (self.missing or {}).items() if name != operation_id}
-        return self if left == (self.missing or {}) else replace(self, missing=left or None)
+        missing = {name: after for name, after in (self.missing or {}).items() if name != operation_id}
+        return self if missing == (self.missing or {}) else replace(self, missing=missing or None)
 
     def with_run(self, place: Place, run: int) -> Self:
         """Return the lane with a later run at a place; a dead letter of an earlier one blocks no more."""
@@ -266,15 +266,15 @@ def joined(lane: Lane, place: Place, after: str | None = None) -> Lane:
 def taken(lane: Lane, place: Place, after: str | None = None) -> tuple[Lane, Turn]:
     """Return whether a run has its turn; it joins if its join has not come. Asking again changes nothing.
 
-    Without `after` somebody has looked what became of the operation before it, or there is none.
+    Without `after` there is no operation before it, or a look has found out what became of that.
     """
     if lane.has_left(place):
         return lane, Turn(has_turn=False)  # Nobody waits for this answer: the message came again.
-    kept = lane.place_of(place.operation_id)
-    if kept is None:
+    stored = lane.place_of(place.operation_id)
+    if stored is None:
         lane = lane.with_place(place).with_missing(place.operation_id, after)
-    elif kept.run < place.run:
-        lane = lane.with_run(kept, place.run)
+    elif stored.run < place.run:
+        lane = lane.with_run(stored, place.run)
     lane = lane.without_wait(place.operation_id) if after is None else lane
     return lane, _turn_of(lane, place)
 
@@ -283,10 +283,10 @@ def _turn_of(lane: Lane, place: Place) -> Turn:
     front, missing = lane.front, (lane.missing or {}).get(place.operation_id)
     if missing is None and (front is None or front.operation_id == place.operation_id):
         return Turn(has_turn=True)
-    is_kept = lane.place_of(place.operation_id) is not None
+    is_in_lane = lane.place_of(place.operation_id) is not None
     return Turn(
         has_turn=False,
-        ahead=lane.ahead_of(place.operation_id) if is_kept else len(lane),
+        ahead=lane.ahead_of(place.operation_id) if is_in_lane else len(lane),
         front=None if front is None else front.operation_id,
         dead_letter_id=lane.blocking,
         missing=missing,
@@ -295,34 +295,34 @@ def _turn_of(lane: Lane, place: Place) -> Turn:
 
 
 def left(lane: Lane, place: Place, dead_letter_id: str | None) -> Lane:
-    """Take the end of a run down; one that ended as a dead letter that blocks keeps its place."""
-    kept = lane.place_of(place.operation_id)
-    if kept is not None and not kept.is_of(place):
+    """Note the end of a run; one that ended as a dead letter that blocks keeps its place."""
+    stored = lane.place_of(place.operation_id)
+    if stored is not None and not stored.is_of(place):
         return lane
-    if kept is not None and dead_letter_id is not None:
-        return lane.with_dead_letter(kept, dead_letter_id, place.run)
+    if stored is not None and dead_letter_id is not None:
+        return lane.with_dead_letter(stored, dead_letter_id, place.run)
     lane = lane.with_leave(place) if place.run else lane
-    return lane if kept is None else lane.without(kept)
+    return lane if stored is None else lane.without(stored)
 
 
 def dropped(lane: Lane, place: Place) -> Lane:
-    """Take the place of a run that is gone: of exactly that one, since it may have come again meanwhile."""
-    kept = lane.place_of(place.operation_id)
-    return lane.without(kept) if kept == place else lane
+    """Remove the place of a run that is gone, and no other: the operation may have come again meanwhile."""
+    stored = lane.place_of(place.operation_id)
+    return lane.without(stored) if stored == place else lane
 
 
 def released(lane: Lane, operation_id: str, dead_letter_id: str) -> Lane:
-    """Take the place of an operation whose dead letter was archived, not an earlier one."""
-    kept = lane.place_of(operation_id)
-    if kept is None or lane.dead_letters.get(operation_id) != dead_letter_id:
+    """Remove the place of an operation whose present dead letter was archived, not an earlier one."""
+    stored = lane.place_of(operation_id)
+    if stored is None or lane.dead_letters.get(operation_id) != dead_letter_id:
         return lane
-    return lane.with_leave(kept).without(kept)
+    return lane.with_leave(stored).without(stored)
 
 
 def passed_to(before: Lane, after: Lane) -> Place | None:
-    """Return who has the turn now, and did not have it before; None when there is nobody to say it to.
+    """Return the place that has the turn now, and did not have it before; None when no event is to be sent.
 
-    An operation whose orchestration has not asked yet is told when it asks.
+    An operation whose orchestration has not asked yet gets the answer when it asks.
     """
     holder, had_it = after.holder, before.holder
     return None if holder and had_it and holder.operation_id == had_it.operation_id else holder
@@ -332,17 +332,18 @@ FIRST_ASK_SECONDS: Final = 5.0
 LONGEST_ASK_SECONDS: Final = 300.0
 LAST_ASK_SECONDS: Final = 3_600.0
 SECONDS_FOR_EACH_AHEAD: Final = 3.0
-"""Bounds of the wait before an operation asks again whether it has its turn, for a word that was lost. Far
-behind, it grows with the place: of 10,000 that wait about four ask in a second."""
+"""Bounds of the wait before an operation asks again whether it has its turn, since an event may be lost. Far
+behind, the wait grows with the place: of 10,000 that wait about four ask in a second."""
 
 LOOKS_FROM: Final = 3
-"""Places in which an operation that asks again lets the front be looked at: whether it is still there."""
+"""In how many first places an operation that asks again has the front looked at: it may be gone."""
 
 
 def ask_again_seconds(ahead: int, front_seconds: float) -> float:
     """Return how long an operation waits before it asks again, behind a front that is there for so long.
 
-    What is lost in a lane that moves is found within seconds; a front that stays is asked for less and less.
+    In a lane that moves, a lost event is made up for within seconds; behind a front that stays, operations
+    ask less and less.
     """
     grown = min(max(FIRST_ASK_SECONDS, front_seconds), LONGEST_ASK_SECONDS)
     return max(grown, min(ahead * SECONDS_FOR_EACH_AHEAD, LAST_ASK_SECONDS))
@@ -350,7 +351,7 @@ def ask_again_seconds(ahead: int, front_seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail(JsonShape):
-    """The end of a lane, as submissions know it: whoever is accepted next comes behind it."""
+    """The end of a lane for submissions: the operation that is accepted next comes behind it."""
 
     number: int  # of the latest operation
     recent: tuple[str, ...]  # the latest operations, at most `KEPT_IN_TAIL`, the latest last
@@ -361,7 +362,7 @@ class Tail(JsonShape):
 
 
 KEPT_IN_TAIL: Final = 16
-"""Operations by which a submission that is made again finds that it has its number. More have no use."""
+"""Operations that a tail names, so that a submission that is repeated finds its number."""
 
 
 def tail_after(tail: Tail | None, operation_id: str, now: datetime, *, is_anew: bool = False) -> Tail:
@@ -371,7 +372,7 @@ def tail_after(tail: Tail | None, operation_id: str, now: datetime, *, is_anew: 
     above it.
 
     Args:
-        is_anew: Whether a number that it has counts no more.
+        is_anew: Whether to give it a new number, although it has one.
     """
     before = Tail(number=0, recent=()) if tail is None else tail
     if operation_id in before.recent and not is_anew:

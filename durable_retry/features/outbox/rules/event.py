@@ -104,7 +104,7 @@ class Event(Strict):
         return self
 
     def unmet(self, pointer: str, targets: Targets) -> Iterator[Problem]:
-        """Check where it goes: a dependency that can take it, or a queue that is for others to send to."""
+        """Check where it goes: a dependency that has a URL, or a queue that is not the platform's."""
         if self.dependency is not None:
             receiver = targets.find_dependency(self.dependency)
             if receiver is None:

@@ -257,7 +257,7 @@ class Delivery(JsonShape):
     def moved(self, state: RetryState) -> Self:
         """Return the delivery with a later state of its retry loop.
 
-        Waits for our own side are dropped: nobody is shown those of an event.
+        Waits for our own side are dropped: events do not show them.
         """
         waits = tuple(wait for wait in state.history.waits if wait.kind is not WaitKind.OWN_FAILURE)
         return replace(self, state=replace(state, history=replace(state.history, waits=waits)))
@@ -267,7 +267,7 @@ class Delivery(JsonShape):
         return replace(self, operation=self.operation.with_later_deadline(by))
 
     def renamed(self, dependency: str) -> Self:
-        """Return the delivery to its destination under the name that this has by now."""
+        """Return the delivery with the present name of its destination, which was renamed."""
         state = replace(self.state, admission=self.state.admission.at_another_name())
         return replace(self, operation=replace(self.operation, dependency=dependency), state=state)
 
@@ -355,7 +355,7 @@ class StoredEvent(JsonShape):
     correlation_id: str | None = None  # the operation's
     trace: TraceContext | None = None  # the operation's
     limit_key: str | None = None  # the operation's
-    # Why its row cannot be read, of what is shown in its place; it is never stored or sent.
+    # Only in a stand-in, which is never stored or sent: why the row of the event cannot be read.
     unreadable: Annotated[str | None, NOT_STORED] = None
 
     def listed(self) -> "OutboxEvent":
@@ -375,7 +375,7 @@ class StoredEvent(JsonShape):
 
 
 def unreadable_event(event_id: str, state: EventState, created_at: datetime, reason: str) -> StoredEvent:
-    """Return what is shown of an event that cannot be read."""
+    """Return a stand-in for an event that cannot be read."""
     return StoredEvent(
         event_id=event_id,
         event={"type": ""},
@@ -397,10 +397,10 @@ class EventFilter:
     created_before: datetime | None = None  # created before this instant
 
     def matches(self, event: "OutboxEvent") -> bool:
-        is_of = self.operation_ids is None or event.operation_id in self.operation_ids
+        is_chosen = self.operation_ids is None or event.operation_id in self.operation_ids
         is_late = self.created_after is None or event.created_at >= self.created_after
         is_early = self.created_before is None or event.created_at < self.created_before
-        return is_of and is_late and is_early and self.dependency in (None, event.dependency)
+        return is_chosen and is_late and is_early and self.dependency in (None, event.dependency)
 
 
 class OutboxEvent(Answer):

@@ -110,7 +110,7 @@ def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
 
     A compensation may also refer to its own step.
     """
-    wanted: dict[str, set[str]] = {}
+    by_step: dict[str, set[str]] = {}
 
     def mistakes() -> Iterator[tuple[Path, str]]:
         for path, text, known in _references_in_steps(request):
@@ -120,12 +120,12 @@ def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
                 yield path, str(error)
                 continue
             if reference.step in known:
-                wanted.setdefault(reference.step, set()).add(reference.pointer)
+                by_step.setdefault(reference.step, set()).add(reference.pointer)
             else:
                 yield path, f"{reference.step!r:.80} is no step before it"
 
     problems = named_problems(mistakes())
-    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}, problems
+    return {name: tuple(sorted(pointers)) for name, pointers in by_step.items()}, problems
 
 
 def _references_in_steps(request: "SagaRequest") -> Iterator[tuple[Path, Any, list[str]]]:
@@ -160,8 +160,7 @@ def is_in_reference(document: Mapping[str, Any], pointer: str) -> bool:
 def refuse_unfilled(letter: KeptDeadLetter, operation: OperationInput) -> None:
     """Refuse to replay a saga's step with references: it did not run, because a result was not there.
 
-    In what has run such an object is a value: of an answer, or of a saga that was accepted before there were
-    references.
+    In an operation that has run such an object is a value, from an answer.
 
     Raises:
         InvalidInputError: With the place of each reference that is left.
@@ -169,8 +168,8 @@ def refuse_unfilled(letter: KeptDeadLetter, operation: OperationInput) -> None:
     if letter.attempts:
         return
     detail = "is a reference to a result that was not there: put the value in its place"
-    left = _references_in_operation({"request": operation.request, "input": operation.input})
-    if problems := named_problems((place, detail) for place, _ in left):
+    references = _references_in_operation({"request": operation.request, "input": operation.input})
+    if problems := named_problems((place, detail) for place, _ in references):
         raise InvalidInputError(problems)
 
 

@@ -130,7 +130,7 @@ def restarted(saga: Saga, body: RestartBody, now: datetime, by: str | None) -> S
         confirmed=body.confirmed,
     )
     steps = tuple(
-        (_run_again if index in runs else _kept)(step, f"{saga.saga_id}.restart-{number}")
+        (_run_again if index in runs else _keep)(step, f"{saga.saga_id}.restart-{number}")
         for index, step in enumerate(saga.steps)
     )
     return replace(saga, steps=steps, restarts=(*before, restart))
@@ -142,7 +142,7 @@ def _steps_to_run(saga: Saga, first: int) -> Iterator[int]:
             yield index
 
 
-def _kept(step: SagaStep, prefix: str) -> SagaStep:
+def _keep(step: SagaStep, prefix: str) -> SagaStep:
     return replace(step, compensation=_next_compensation(step, prefix), undone=None)
 
 

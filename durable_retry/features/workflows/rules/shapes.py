@@ -236,8 +236,8 @@ class Saga(JsonShape):
 
     @property
     def effect(self) -> Effect:
-        """What is left of it in the world that should not: of its steps' effects the one that weighs most."""
-        # What nothing undoes may stay.
+        """What is left of it in the world that should not be: the weightiest of its steps' effects."""
+        # A step without a compensation may stand.
         effects = (step.effect for step in self.steps if step.compensation is not None or not step.stands)
         return max(effects, key=_WEIGHTS.index, default=Effect.NONE)
 

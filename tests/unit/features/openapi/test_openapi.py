@@ -196,9 +196,9 @@ async def answer(**headers: str) -> func.HttpResponse:
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of what a build wrote, for a process that was not asked yet."""
     monkeypatch.setattr(openapi_routes, "SHIPPED", tmp_path)
-    openapi_routes._sent.cache_clear()
+    openapi_routes._document_and_tag.cache_clear()
     yield tmp_path
-    openapi_routes._sent.cache_clear()
+    openapi_routes._document_and_tag.cache_clear()
 
 
 @pytest.mark.parametrize("added", [None, features()], ids=["with the console", "the core alone"])
