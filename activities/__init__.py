@@ -20,8 +20,7 @@ ACTIVITIES: Final = (
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    added = (plugin.activities for plugin in plugins())
-    return [_blueprint(activities) for activities in chain(ACTIVITIES, *added)]
+    return [_blueprint(group) for group in chain(ACTIVITIES, *(plugin.activities for plugin in plugins()))]
 
 
 def _blueprint(activities: Activities) -> df.Blueprint:

@@ -8,8 +8,7 @@
 Before that, a marker says which run commits, see `markers.take_commit`. A later run may overtake it right
 after; the fence is for this case. It is inserted, since an operation has one run as a rule. When it exists,
 it is read, and replaced only in the version that was read: of two runs of one key the lower one never commits
-after the higher, however late it comes. A commit without a handler's rows has a partition of its own for each
-run, and no fence.
+after the higher. A commit without a handler's rows has a partition of its own for each run, and no fence.
 
 An `update` of a handler is made only in the version of the row that was read here, and only if that is as the
 handler expects. Otherwise nothing is committed (`ConflictError`).

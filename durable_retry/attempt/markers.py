@@ -18,8 +18,7 @@ Those of attempts are for requests that the dependency does not deduplicate, and
 
 The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
 in every try; the marker that is then read back has the name of this execution. An execution that cannot read
-it back sends nothing and says so in its answer, so that a later one, in any process, may take over the
-marker.
+it back sends nothing and says so in its answer, so that a later one may take the marker over.
 
 An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
 execution that inserts the marker may send.

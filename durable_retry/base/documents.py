@@ -183,8 +183,7 @@ def _plain_document(text: str) -> Any:
     """Return a text's document, if writing the document gives the same text; None otherwise.
 
     This takes half the time of `_parsed`. A repeated member, or a number that no float holds, is written in
-    another way. White space is ignored, and zeros, of which some programs write more: rounding changes other
-    digits, too.
+    another way. White space and zeros are ignored: some write more zeros, and rounding changes other digits.
     """
     try:
         body = text.encode()

@@ -369,9 +369,8 @@ def operation_from(
 def fingerprint_of(operation: Mapping[str, Any]) -> str:
     """Return what makes two submissions under one key the same, of an operation's JSON form.
 
-    Where all of the content counts, the hash is made here and not at each submission: few keys are sent
-    again, and it is half of the work of a large submission. Code that changes the content or the dependency
-    of an operation must store the fingerprint before.
+    Where all of the content counts it is hashed here: few keys are sent again, and it is half of the work of
+    a large submission. Code that changes an operation's content or dependency must store it before.
     """
     if (stored := operation.get("fingerprint")) is not None:
         return str(stored)

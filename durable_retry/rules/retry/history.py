@@ -164,8 +164,7 @@ class AttemptOutcome(JsonShape):
     error: str | None = None  # exception or answer as one line for a person; never a secret; None for success
     # The wait that the dependency or the handler asked for; None when it did not.
     retry_hint: RetryHint | None = None
-    # How long the hint pauses the whole dependency, where that is longer than its policy lets one operation
-    # wait; else None.
+    # How long the hint pauses the dependency, if that is longer than one operation may wait; else None.
     pause_seconds: float | None = None
     # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
     result: Any = None
