@@ -24,7 +24,7 @@ from durable_retry.base.documents import read_answer
 from durable_retry.base.foreign import names_of
 from durable_retry.base.names import Category
 from durable_retry.base.text import Secret
-from durable_retry.base.validation import InvalidInputError
+from durable_retry.base.validation import InvalidInputError, header_id
 from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.operation import OperationInput
@@ -209,7 +209,7 @@ def needs_marker(plan: Plan) -> bool:
 def brings_credential(operation: OperationInput, dependency: Dependency) -> bool:
     """Whether a request has a header or a parameter with the name of a credential: the caller's."""
     request = operation.request or {"headers": (), "query": ()}
-    sent = {name.lower() for name in request["headers"]} - dependency.reserved_headers
+    sent = set(map(header_id, request["headers"])) - dependency.reserved_headers
     return any(map(dependency.masking.hides, (*sent, *request["query"])))
 
 
@@ -226,7 +226,7 @@ def _has_credential(dependency: Dependency) -> bool:
 def _request_of_plan(plan: Plan) -> Request:
     call = plan.operation.request or {}
     reserved = plan.dependency.reserved_headers
-    headers = {name: value for name, value in call["headers"].items() if name.lower() not in reserved}
+    headers = {name: value for name, value in call["headers"].items() if header_id(name) not in reserved}
     return Request(
         method=call["method"],
         path=call["path"],

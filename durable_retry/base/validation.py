@@ -420,11 +420,16 @@ def _form_problem(path: str) -> str | None:
     return None
 
 
+def header_id(name: str) -> str:
+    """Return what tells a header from others: to CGI and WSGI case is no difference, nor `_` for `-`."""
+    return name.lower().replace("_", "-")
+
+
 def header_name_problem(name: str) -> str | None:
     """Return why a caller may not set a header of this name; None when they may."""
     if not _TOKEN.fullmatch(name):
         return "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
-    reason = _REFUSED.get(name.lower()) or _RESERVED.get(name.lower())
+    reason = _REFUSED.get(header_id(name)) or _RESERVED.get(header_id(name))
     return None if reason is None else f"may not be set: it {reason}"
 
 
@@ -435,7 +440,7 @@ def answer_header_problem(name: str) -> str | None:
 
 def config_header_problem(name: str) -> str | None:
     """Like `header_name_problem`, for dependencies.toml, which may set more."""
-    return None if name.lower() in _RESERVED else header_name_problem(name)
+    return None if header_id(name) in _RESERVED else header_name_problem(name)
 
 
 def header_value_problem(value: str) -> str | None:

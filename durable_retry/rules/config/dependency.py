@@ -48,6 +48,7 @@ from durable_retry.base.validation import (
     checked,
     config_header_problem,
     did_you_mean,
+    header_id,
     header_value_problem,
     pointer_problem,
     refuse,
@@ -161,8 +162,7 @@ class Dependency:
         bounds: The keys of a feature that bound its attempts; None where nothing does.
         needs_admission: Whether an attempt needs more than a look at a freeze of everything before it starts:
             the circuit or the retry budget is on, or something bounds it.
-        reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
-            the key.
+        reserved_headers: What a request must not set, by `header_id`: credentials, the key, app settings.
     """
 
     name: str
@@ -193,7 +193,7 @@ class Dependency:
         object.__setattr__(self, "needs_admission", needs)
         auth = () if self.auth is None else (self.auth.header,)
         names = (*self.fixed_headers, *auth, self.idempotency.header)
-        object.__setattr__(self, "reserved_headers", frozenset(name.lower() for name in names if name))
+        object.__setattr__(self, "reserved_headers", frozenset(map(header_id, filter(None, names))))
 
     def keys_of[Keys: Strict](self, feature: str, model: type[Keys]) -> Keys:
         """Return the keys that its table has of a feature, the others with their defaults."""

@@ -31,6 +31,7 @@ from durable_retry.base.validation import (
     ResourceName,
     Seconds,
     Strict,
+    header_id,
     refuse,
     validated,
     with_example,
@@ -97,8 +98,8 @@ class HttpCall(Strict):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if len({name.lower() for name in self.headers}) < len(self.headers):
-            raise refuse("headers holds one name twice, in different case")
+        if len(set(map(header_id, self.headers))) < len(self.headers):
+            raise refuse("headers holds one name twice, in different case or with _ for -")
         if self.has_json and self.body is not None:
             raise refuse("holds both json and body: one of them")
         return self

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.base.validation import InvalidInputError, Problem, header_id, pointer_of
 from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
 from durable_retry.rules.operations.envelope import ParsedEnvelope
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey, envelope_key, fields_name
@@ -205,7 +205,7 @@ def _address_problems(request: OperationRequest, dependency: Dependency) -> Iter
 def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
     reserved = dependency.reserved_headers
     for name in () if request.request is None else request.request.headers:
-        if name.lower() in reserved:
+        if header_id(name) in reserved:
             yield Problem(pointer_of("request", "headers", name), "is set by the app for this dependency")
 
 

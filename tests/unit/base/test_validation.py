@@ -120,7 +120,7 @@ def test_only_the_configuration_may_set_credentials(name: str) -> None:
     "name",
     [
         *("Accept-Encoding", "X-HTTP-Method-Override", "X-HTTP-Method", "x-method-override"),
-        *("X-Original-URL", "X-Rewrite-URL"),
+        *("X-Original-URL", "X-Rewrite-URL", "X_HTTP_Method_Override", "Accept_Encoding"),
     ],
 )
 def test_only_the_configuration_says_how_answers_are_packed_and_overrides_method_or_path(name: str) -> None:
@@ -128,7 +128,7 @@ def test_only_the_configuration_says_how_answers_are_packed_and_overrides_method
     assert config_header_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["Host", "connection", "HTTP2-Settings", "Content-Length", "no name", ""])
+@pytest.mark.parametrize("name", ["Host", "connection", "HTTP2-Settings", "Content_Length", "no name", ""])
 def test_the_configuration_may_not_set_what_belongs_to_the_connection(name: str) -> None:
     assert config_header_problem(name) is not None
 
