@@ -50,6 +50,9 @@ def parse_http_date(text: str) -> datetime | None:
 
 MAX_HINT_SECONDS: Final = 31_536_000.0
 
+_MOST_NOTES: Final = 5
+"""An answer may have thousands of values that cannot be read, and its notes travel with the operation."""
+
 _TOO_MANY_REQUESTS: Final = 429
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
 _EPOCH_SECONDS: Final = 1_000_000_000.0
@@ -176,6 +179,8 @@ class _Reading:
         return self.longest(name, shown, lambda text: _seconds_in(text, self))
 
     def ignore(self, name: str, text: str) -> None:
+        if len(self.notes) == _MOST_NOTES:
+            return
         shown = text if text.isprintable() else repr(text)
         self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
 
@@ -200,16 +205,24 @@ def _retry_after(reading: _Reading) -> float | None:
 
 def _retry_info(reading: _Reading) -> float | None:
     """Return the longest wait of a `google.rpc.RetryInfo` in the body, such as `"retryDelay": "3.5s"`."""
-    waits = [_duration_in(text) for text in _retry_delays(reading.document())]
-    return max((wait for wait in waits if wait is not None), default=None)
+    waits = []
+    for text in _retry_delays(reading.document()):
+        if (wait := _duration_in(text)) is None:
+            reading.ignore("RetryInfo", text)
+        else:
+            waits.append(wait)
+    return max(waits, default=None)
 
 
 def _retry_delays(document: Any) -> Iterator[str]:
-    error = document.get("error", document) if isinstance(document, dict) else None
-    details = error.get("details") if isinstance(error, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, dict) and str(detail.get("@type")).endswith("/google.rpc.RetryInfo"):
-            yield str(detail.get("retryDelay"))
+    # Google's streams answer with a list of one error.
+    for answer in document if isinstance(document, list) else [document]:
+        error = answer.get("error", answer) if isinstance(answer, dict) else None
+        details = error.get("details") if isinstance(error, dict) else None
+        for detail in details if isinstance(details, list) else ():
+            is_hint = isinstance(detail, dict) and str(detail.get("@type")).endswith("/google.rpc.RetryInfo")
+            if is_hint and "retryDelay" in detail:
+                yield str(detail["retryDelay"])
 
 
 _WEEKDAY: Final = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.IGNORECASE)

@@ -202,7 +202,7 @@ RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
         ({"error": {"details": [{"@type": RETRY_INFO, "retryDelay": "3.5s"}]}}, 3.5),
         ({"code": 8, "details": [{"@type": RETRY_INFO, "retryDelay": "34.074824224s"}]}, 34.074824224),
         ({"error": {"details": [1, {"@type": "x"}, {"@type": RETRY_INFO, "retryDelay": "2s"}]}}, 2),
-        ({"error": {"details": [{"@type": RETRY_INFO, "retryDelay": "-2s"}]}}, None),
+        ([{"error": {"details": [{"@type": RETRY_INFO, "retryDelay": "2s"}]}}], 2),
         ({"error": {"details": [{"@type": RETRY_INFO}]}}, None),
         ({"error": {"details": {"@type": RETRY_INFO}}}, None),
         ({"error": "quota"}, None),
@@ -216,6 +216,19 @@ def test_googles_retry_info_is_read_where_no_header_says_more(document: Any, sec
 
     assert read({}) == (None if seconds is None else RetryHint(seconds, "RetryInfo"))
     assert read({"Retry-After": "7"}) == RetryHint(7)
+
+
+@pytest.mark.parametrize("delay", ["-2s", "soon", 4, {"seconds": 4}, None])
+def test_a_retry_info_that_cannot_be_read_is_noted(delay: Any) -> None:
+    document = {"error": {"details": [{"@type": RETRY_INFO, "retryDelay": delay}]}}
+    hint = parse_retry_after({}, status_code=429, now=NOON, document=lambda: document)
+    assert hint == RetryHint(0, "", (f"RetryInfo ignored: {str(delay)!r} cannot be read",))
+
+
+def test_few_of_many_values_that_cannot_be_read_are_noted() -> None:
+    hint = parse_retry_after({"Retry-After": "x," * 10_000 + "4"}, status_code=429, now=NOON)
+    assert hint is not None
+    assert (hint.delay_seconds, len(hint.notes)) == (4, 5)
 
 
 def test_discords_reset_after_counts_with_nothing_left() -> None:
