@@ -12,6 +12,7 @@ a mistake leads to a walk through all values, which finds its place. The walk ke
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -120,6 +121,22 @@ def read_answer(text: str) -> Any:
     document = _parsed(text, parse_float=_finite)
     if (_may_be_deep(text, MAX_DEPTH) or _may_hold_unfit_values(text)) and (unfit := json_problems(document)):
         raise InvalidInputError(unfit)
+    return document
+
+
+def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Parse a text of TOML, which settings are written in.
+
+    Raises:
+        ValueError: It is none, or nests so deeply that no walk by recursion ends.
+    """
+    try:
+        document = tomllib.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+    # Documents of JSON stand in it, below tables.
+    if _is_deep(document, 2 * MAX_DEPTH):
+        raise ValueError("it nests too deeply")
     return document
 
 

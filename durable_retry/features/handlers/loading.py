@@ -2,10 +2,10 @@
 
 import importlib
 import os
-import tomllib
 import traceback
 from pathlib import Path
 
+from durable_retry.base.documents import read_toml
 from durable_retry.base.validation import InvalidInputError, did_you_mean
 from durable_retry.features.handlers.registry import (
     Handler,
@@ -127,6 +127,6 @@ def _check_at_dependency(handler: Handler, config: Config, mistakes: Mistakes) -
 def _names_in(file: Path) -> frozenset[str] | None:
     """Return the names in a file of dependencies that has mistakes; None when they cannot be read."""
     try:
-        return frozenset(tomllib.loads(file.read_text(encoding="utf-8"))["dependencies"])
+        return frozenset(read_toml(file.read_text(encoding="utf-8"))["dependencies"])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -12,7 +12,6 @@ time.
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.base.documents import json_problems, parsed_float
+from durable_retry.base.documents import json_problems, parsed_float, read_toml
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.rules.operations.request import OperationRequest, parse_operation
@@ -176,8 +175,8 @@ class ScheduledOperation:
 def parse_schedules(text: str) -> tuple[ScheduledOperation, ...]:
     """Read the setting; InvalidInputError with every mistake, each under the operation's name."""
     try:
-        document = tomllib.loads(text, parse_float=parsed_float)
-    except tomllib.TOMLDecodeError as error:
+        document = read_toml(text, parsed_float)
+    except ValueError as error:
         raise InvalidInputError([Problem("", f"is not TOML: {error}")]) from None
     tables = document.get("operations")
     if not isinstance(tables, dict) or not tables:

@@ -1,12 +1,12 @@
 """App setting of what a timer starts."""
 
 import os
-import tomllib
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
+from durable_retry.base.documents import read_toml
 from durable_retry.features.schedules.rules import ScheduledOperation, parse_schedules
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, setting
@@ -28,8 +28,8 @@ def _content_of(text: str) -> str:
     if "\n" in name or not name.endswith(".toml"):
         return text
     try:
-        tomllib.loads(name)
-    except tomllib.TOMLDecodeError:
+        read_toml(name)
+    except ValueError:
         return (APP_ROOT / name).read_text(encoding="utf-8")
     return text
 

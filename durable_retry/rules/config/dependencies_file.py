@@ -10,11 +10,11 @@ place is noted.
 """
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from durable_retry.base.documents import read_toml
 from durable_retry.base.masking import MASKED, Masking
 from durable_retry.base.names import Category
 from durable_retry.base.text import Secret
@@ -54,15 +54,17 @@ from durable_retry.rules.retry.policy import (
 from durable_retry.rules.retry.rules import AnswerRule
 
 
-def line_of(text: str, pointer: str) -> int:
-    """Return the line, from 1, of what a pointer points at, or of the nearest table around it.
+def lines_of(text: str, pointers: Iterable[str]) -> tuple[int, ...]:
+    """Return the lines, from 1, of what JSON pointers point at, or of the nearest table around it.
 
     Args:
         text: Valid TOML; of any other the first line is returned.
-        pointer: A JSON pointer.
     """
     lines = _lines_by_pointer(text)
-    parts = pointer_parts(pointer)
+    return tuple(_line_of(pointer_parts(pointer), lines) for pointer in pointers)
+
+
+def _line_of(parts: Sequence[str], lines: Mapping[str, int]) -> int:
     around = (pointer_of(*parts[:length]) for length in range(len(parts), 0, -1))
     return next((lines[place] for place in around if place in lines), 1)
 
@@ -71,7 +73,7 @@ def _lines_by_pointer(text: str) -> dict[str, int]:
     lines: dict[str, int] = {}
     table: tuple[str, ...] = ()
     for number, statement in _statements(text):
-        document = tomllib.loads(statement)
+        document = read_toml(statement)
         if statement.lstrip().startswith("["):
             table = max(_paths(document), key=len, default=())
             document = {}
@@ -88,8 +90,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     for number in range(1, len(lines) + 1):
         statement = "\n".join(lines[begins:number])
         try:
-            tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
+            read_toml(statement)
+        except ValueError:
             continue
         yield begins + 1, statement
         begins = number
@@ -196,7 +198,7 @@ def refuse_config(problems: Sequence[Problem], text: str, file_name: str) -> Non
     if problems:
         error = ConfigError(problems)
         error.file_name = file_name
-        error.lines = tuple(line_of(text, problem.pointer) for problem in error.problems)
+        error.lines = lines_of(text, [problem.pointer for problem in error.problems])
         raise error
 
 
@@ -239,8 +241,8 @@ class _Reader:
 
     def read(self, text: str) -> dict[str, Dependency]:
         try:
-            document = self.expansion.expanded(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            document = self.expansion.expanded(read_toml(text))
+        except ValueError as error:
             self.problems.append(Problem("", f"is not TOML: {error}"))
             return {}
         self.problems.extend(self.expansion.problems)

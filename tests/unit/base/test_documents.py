@@ -18,6 +18,7 @@ from durable_retry.base.documents import (
     read_answer,
     read_checked,
     read_json,
+    read_toml,
     text_as_read,
     walked,
 )
@@ -275,3 +276,19 @@ def test_a_document_without_a_sign_of_a_mistake_is_not_walked(monkeypatch: pytes
     with counted_visits(monkeypatch) as visits:
         read_checked(text, as_it_is)
     assert visits == [0]
+
+
+DEEP = 5_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = = 1", f"x = {'[' * DEEP}{']' * DEEP}", f"x = {'{a = ' * DEEP}1{'}' * DEEP}", f"x{'.a' * DEEP} = 1"],
+)
+def test_what_is_no_toml_or_nests_without_end_is_a_mistake(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Invalid value|nests too deeply"):
+        read_toml(text)
+
+
+def test_a_document_of_json_may_stand_in_toml() -> None:
+    assert read_toml(f"[a.b.c]\njson = {'[' * MAX_DEPTH}1.5{']' * MAX_DEPTH}")

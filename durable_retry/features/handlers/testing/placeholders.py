@@ -2,11 +2,11 @@
 
 import os
 import re
-import tomllib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from durable_retry.base.documents import read_toml
 from durable_retry.settings.configuration import read_settings_by
 
 _REFERENCE: Final = re.compile(r"\$\{([^${}]+)\}")
@@ -21,8 +21,8 @@ def with_placeholders(text: str, settings: Mapping[str, str]) -> dict[str, str]:
         settings: Those that there are.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        document = read_toml(text)
+    except ValueError:
         return dict(settings)
     expanded = {
         name: _placeholder(name, key, value)

@@ -1,6 +1,10 @@
+from unittest.mock import Mock
+
 import pytest
 
-from durable_retry.rules.config.dependencies_file import line_of
+from durable_retry.base.documents import read_toml
+from durable_retry.rules.config import dependencies_file
+from durable_retry.rules.config.dependencies_file import lines_of
 
 FILE = """# A comment with [brackets]
 
@@ -24,24 +28,33 @@ name = 1
 """
 
 
-@pytest.mark.parametrize(
-    ("pointer", "line"),
-    [
-        ("/defaults/retry/preset", 4),
-        ("/dependencies/payments", 6),
-        ("/dependencies/payments/base_url", 7),
-        ("/dependencies/payments/auth/value", 8),
-        ("/dependencies/payments/headers/Accept", 9),
-        ("/dependencies/payments/retry/max_attempts", 6),
-        ("/dependencies/a.b/retry/schedule_seconds/1", 14),
-        ("/odd", 18),
-        ("/nowhere", 1),
-        ("", 1),
-    ],
-)
-def test_a_key_is_found_where_it_is_written(pointer: str, line: int) -> None:
-    assert line_of(FILE, pointer) == line
+LINES = [
+    ("/defaults/retry/preset", 4),
+    ("/dependencies/payments", 6),
+    ("/dependencies/payments/base_url", 7),
+    ("/dependencies/payments/auth/value", 8),
+    ("/dependencies/payments/headers/Accept", 9),
+    ("/dependencies/payments/retry/max_attempts", 6),
+    ("/dependencies/a.b/retry/schedule_seconds/1", 14),
+    ("/odd", 18),
+    ("/nowhere", 1),
+    ("", 1),
+]
+POINTERS = [pointer for pointer, _ in LINES]
+
+
+def test_keys_are_found_where_they_are_written() -> None:
+    assert [*zip(POINTERS, lines_of(FILE, POINTERS), strict=True)] == LINES
 
 
 def test_what_is_no_toml_has_a_first_line() -> None:
-    assert line_of("a = = 1", "/a") == 1
+    assert lines_of("a = = 1", ["/a"]) == (1,)
+
+
+def test_the_file_is_read_once_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Mock(wraps=read_toml)
+    monkeypatch.setattr(dependencies_file, "read_toml", reading)
+    lines_of(FILE, POINTERS[:1])
+    for_one = reading.call_count
+    lines_of(FILE, POINTERS)
+    assert reading.call_count == 2 * for_one
