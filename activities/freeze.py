@@ -4,7 +4,7 @@ from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
 from durable_retry.features.freeze.hold import count_waiting, keep_held, wake_wave
-from durable_retry.features.freeze.rules import Thaw, crowds_in, to_documents
+from durable_retry.features.freeze.rules import Thaw, crowds_in, crowds_to_json
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.runtime import clock
@@ -36,7 +36,7 @@ async def count_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """
     freeze = Freeze.from_json(request["freeze"])
     crowds, following = await count_waiting(hub, freeze, clock.now(), request["position"])
-    return {"crowds": to_documents(crowds), "following": following}
+    return {"crowds": crowds_to_json(crowds), "following": following}
 
 
 async def wake_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

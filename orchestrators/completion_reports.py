@@ -11,7 +11,7 @@ from durabletask import task
 
 from durable_retry.base.json_forms import optional_to_rfc3339
 from durable_retry.base.names import DUE_AT, ENDED_EVENT
-from durable_retry.hub.turns import Alarm, Signals, Turns
+from durable_retry.hub.turns import InterruptibleTimer, Signals, Turns
 from durable_retry.rules.operations.completion import Completion
 
 LOOKS_PER_HISTORY: Final = 20
@@ -38,7 +38,7 @@ class CompletionReports:
     quiet_looks: int = 0
     shown: dict[str, Any] = field(default_factory=dict)
     signals: Signals = field(init=False)
-    _look: Alarm | None = None
+    _look: InterruptibleTimer | None = None
 
     def __post_init__(self) -> None:
         self.signals = Signals(self.ctx)
@@ -46,7 +46,7 @@ class CompletionReports:
     def wait(self) -> Turns[list[Completion]]:
         """Wait until ends are reported, and return them; none when it is time to look."""
         # One timer at a time: each abandoned one would cost a turn.
-        look = self._look = self._look or Alarm(self.signals, self._next_look_at)
+        look = self._look = self._look or InterruptibleTimer(self.signals, self._next_look_at)
         self.ctx.set_custom_status({**self.shown, DUE_AT: optional_to_rfc3339(look.until)})
         completions, is_due = list[Completion](), look.is_over
         while not completions and not is_due:

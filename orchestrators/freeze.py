@@ -31,12 +31,12 @@ from durable_retry.features.freeze.rules import (
     Thaw,
     Wave,
     crowds_in,
+    crowds_to_json,
     joined,
     stopped,
-    to_documents,
     watched_until,
 )
-from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success
+from durable_retry.hub.turns import InterruptibleTimer, Signals, Turns, call_until_success
 from durable_retry.rules.circuit.freeze import Freeze
 
 blueprint = df.Blueprint()
@@ -140,7 +140,7 @@ class _Course:
         return {name: part.to_json() for name, part in parts.items() if part is not None}
 
     def _keep(self, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[Seen]:
-        request = self._following(thaw) | {"crowds": to_documents(crowds)}
+        request = self._following(thaw) | {"crowds": crowds_to_json(crowds)}
         return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, request)))
 
     def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[None]:
@@ -155,7 +155,7 @@ class _Course:
         """Wait, and show how far it is."""
         status = {} if wave is None else {"wave": wave.to_json()}
         self.signals.ctx.set_custom_status(status | {DUE_AT: to_rfc3339(until)})
-        return (yield from Alarm(self.signals, until).event(*events))
+        return (yield from InterruptibleTimer(self.signals, until).event(*events))
 
     def _count(self) -> Turns[dict[str, Crowd]]:
         """Count the waiting operations, by dependency."""
@@ -170,7 +170,7 @@ class _Course:
 
     def _wake(self, wave: Wave, crowds: Mapping[str, Crowd]) -> Turns[Wave]:
         """Wake the operations of a wave, in passes as `release_waiting`; return the wave after that."""
-        request = self._following() | {"crowds": to_documents(crowds), "changed_at": to_rfc3339(self.now)}
+        request = self._following() | {"crowds": crowds_to_json(crowds), "changed_at": to_rfc3339(self.now)}
         for _ in range(PASSES):
             before, position = wave.released, None
             while True:

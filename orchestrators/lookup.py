@@ -20,7 +20,7 @@ from durable_retry.features.lookup.rules import (
     question_of,
     unclear_in,
 )
-from durable_retry.hub.turns import Asking, Turns, answer_of, give_slot_back, leave_gates, moved_on
+from durable_retry.hub.turns import Asking, Turns, answer_of, continue_retry_loop, give_slot_back, leave_gates
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.decide import DeadLetter, Decision, after_attempt
 from durable_retry.rules.retry.history import AttemptOutcome, PastWait, WaitKind
@@ -135,7 +135,7 @@ def _ask(
         answer = yield from _call(run, state, attempt)
         if isinstance(answer, NeedsProbe) and state.admission.permit is not None:
             answer = lease_expired(run.now)
-        state, action = yield from moved_on(asking, state, answer, run.now - asked_at)
+        state, action = yield from continue_retry_loop(asking, state, answer, run.now - asked_at)
         if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return state, action
 

@@ -36,15 +36,15 @@ from durable_retry.features.outbox.rules.outbox import (
     shown_of,
 )
 from durable_retry.hub.turns import (
-    Alarm,
     Asking,
+    InterruptibleTimer,
     Signals,
     Turns,
     answer_of,
     call_until_success,
+    continue_retry_loop,
     give_slot_back,
     leave_gates,
-    moved_on,
     renamed_in,
 )
 from durable_retry.rules.operations.completion import Committed, Success
@@ -137,7 +137,7 @@ class Sending:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""
         due_at = next_due_at(self.deliveries)
         self.show(**{DUE_AT: to_rfc3339(due_at)})
-        if (yield from Alarm(self.signals, due_at).event(CIRCUIT_EVENT)) is not None:
+        if (yield from InterruptibleTimer(self.signals, due_at).event(CIRCUIT_EVENT)) is not None:
             self._release_waiting()
             self.show()
 
@@ -226,7 +226,7 @@ def _follow_delivery(
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission, result)
     delivery = delivery if name is None else delivery.renamed(name)
     asking = Asking(sending.signals, delivery.operation, delivery.lane)
-    state, action = yield from moved_on(asking, delivery.state, result, on_its_way)
+    state, action = yield from continue_retry_loop(asking, delivery.state, result, on_its_way)
     moved = delivery.moved(state)
     match action:
         case Done():

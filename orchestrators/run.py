@@ -23,7 +23,7 @@ from durable_retry.base.text import counted
 from durable_retry.hub.executor_guard import show_at_end
 from durable_retry.hub.turns import (
     ENTITY_CALLS,
-    Alarm,
+    InterruptibleTimer,
     OwnFailureError,
     Signals,
     Turns,
@@ -387,12 +387,12 @@ class Run:
         # It is not known when the operations in front will have ended.
         shown_until = None if state is OperationState.WAITING_ORDER else until
         self.show(state, next_attempt_at=shown_until)
-        alarm = Alarm(self.signals, until)
+        timer = InterruptibleTimer(self.signals, until)
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
         names += [SLOT_EVENT] if is_for_slot else []
         names += [] if self.listener is None else [self.listener.event]
-        while (name := (yield from alarm.event(*names))) is not None:
+        while (name := (yield from timer.event(*names))) is not None:
             if name == PAUSE_EVENT:
                 goes_on = yield from self.hold()
                 self.show(state, next_attempt_at=shown_until)
@@ -400,7 +400,7 @@ class Run:
                     return
             elif self._ends_wait(name, state, began_at):
                 return
-            if alarm.is_over:
+            if timer.is_over:
                 return  # The message of the timer is late, or lost.
 
     def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
@@ -456,12 +456,12 @@ class Run:
         self.leave_gates(for_good=False)
         if not Pause.is_at_once(request):
             self.show(OperationState.PAUSED, next_attempt_at=until)
-        alarm = Alarm(self.signals, until)
+        timer = InterruptibleTimer(self.signals, until)
         listened = [self.listener.event] if self.listener is not None and self.listener.ends_pause else []
         names = [CANCEL_EVENT, *listened, RESUME_EVENT, PAUSE_EVENT]
         # An event for an earlier pause may come after the end of that.
         while not (Pause.is_at_once(request) or Pause.is_ended_by(request, began_at)):
-            if (name := (yield from alarm.event(*names))) not in {RESUME_EVENT, PAUSE_EVENT}:
+            if (name := (yield from timer.event(*names))) not in {RESUME_EVENT, PAUSE_EVENT}:
                 return False
             request = self.signals.take(name)
         self.note_action(RESUME_EVENT, request, Change.of(request))

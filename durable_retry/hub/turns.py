@@ -154,7 +154,7 @@ def wait_after(failures: int) -> timedelta:
     return timedelta(seconds=min(doubled, _LONGEST_WAIT_SECONDS))
 
 
-class Alarm:
+class InterruptibleTimer:
     """An instant to wait for, and events before it: one timer, however often it is waited for.
 
     A timer may fire early; then another one follows. Its message may be lost; then upkeep sends a nudge.
@@ -418,7 +418,7 @@ def followed[Result](
     return action
 
 
-def moved_on(
+def continue_retry_loop(
     asking: Asking, state: RetryState, answer: LapResult, on_its_way: timedelta
 ) -> Turns[tuple[RetryState, Action]]:
     """Move a retry loop on as `followed`; return its state, too."""

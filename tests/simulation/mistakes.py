@@ -35,8 +35,8 @@ from durable_retry.features.handlers import functions, handler
 from durable_retry.features.handlers.call import Calls
 from durable_retry.features.handlers.functions import LetOutError
 from durable_retry.features.handlers.rules.steps import (
-    begin,
     begin_heartbeats,
+    begin_step,
 )
 from durable_retry.features.in_process import call as calls
 from durable_retry.features.key_circuits.circuit import KeyCircuit
@@ -214,7 +214,7 @@ def _by_age(_shares: FairShares, places: Iterable[fair.Place], now: datetime) ->
 
 
 def _begin_once_more(record: Any, execution: Any) -> Any:
-    return begin(None if record is not None and record.has_succeeded else record, execution)
+    return begin_step(None if record is not None and record.has_succeeded else record, execution)
 
 
 def _nothing_reported(_record: Any, execution: Any, attempt: int) -> Any:
@@ -285,7 +285,7 @@ PLAUSIBLE: Final = (
     Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
     Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
     Mistake("keys in the order of age", lambda: patch.object(FairShares, "in_order", _by_age)),
-    Mistake("step again", lambda: patch.object(handler_calls, "begin", _begin_once_more)),
+    Mistake("step again", lambda: patch.object(handler_calls, "begin_step", _begin_once_more)),
     Mistake("key of a call repeats", lambda: patch.object(calls, "execution_of", _the_same_execution)),
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
     Mistake("cancelled, never listed", _without_cancelled),

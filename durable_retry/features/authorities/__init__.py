@@ -7,6 +7,6 @@ from durable_retry.plugins import Plugin
 PLUGIN: Final = Plugin(
     name="authorities",
     dependency="durable_retry.features.authorities.authority:AuthorityKeys",
-    check="durable_retry.features.authorities.authority:problems_of_files",
+    check="durable_retry.features.authorities.authority:problems_of_authority",
     tls="durable_retry.features.authorities.trust:trust",
 )

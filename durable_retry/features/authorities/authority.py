@@ -23,7 +23,7 @@ class AuthorityKeys(Strict):
     ca: Annotated[str, Field(min_length=1)] | None = None
 
 
-def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
+def problems_of_authority(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the file of a dependency's authorities."""
     if (file := file_of(dependency)) is not None:
         yield from problems_of_pem("/ca", [file], lambda context: context.load_verify_locations(file))

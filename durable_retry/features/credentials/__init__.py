@@ -8,7 +8,7 @@ PLUGIN: Final = Plugin(
     name="credentials",
     dependency="durable_retry.features.credentials.tables:CredentialKeys",
     of_core=("auth.identity", "auth.oauth"),
-    check="durable_retry.features.credentials.tables:problems_of_files",
+    check="durable_retry.features.credentials.tables:problems_of_certificate",
     transport="durable_retry.features.credentials.transport:signed",
     tls="durable_retry.features.credentials.transport:show_certificate",
 )

@@ -105,7 +105,7 @@ def keys_of(dependency: Dependency) -> CredentialKeys:
     return dependency.keys_of("credentials", CredentialKeys)
 
 
-def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
+def problems_of_certificate(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the files of a dependency's certificate."""
     if (tls := keys_of(dependency).tls) is not None:
         yield from problems_of_pem("/tls", tls.files, tls.add_to)

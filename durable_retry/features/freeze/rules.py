@@ -21,7 +21,7 @@ from durable_retry.rules.circuit.breaker import (
     advanced,
 )
 from durable_retry.rules.circuit.freeze import Freeze
-from durable_retry.rules.circuit.snapshot import spread_seconds
+from durable_retry.rules.circuit.snapshot import release_seconds
 from durable_retry.rules.circuit.states import CircuitState
 
 _YEAR_SECONDS: Final = 31_536_000.0
@@ -173,7 +173,7 @@ def watched_until(thaw: Thaw, wave: Wave, now: datetime) -> datetime:
 
     A wave that lets nobody go, because nobody waits, shows nothing.
     """
-    seconds = spread_seconds(wave.released) + thaw.wave_seconds if wave.waiting else 0.0
+    seconds = release_seconds(wave.released) + thaw.wave_seconds if wave.waiting else 0.0
     return now + timedelta(seconds=seconds)
 
 
@@ -183,13 +183,13 @@ def joined(crowds: Mapping[str, Crowd], others: Mapping[str, Crowd]) -> dict[str
     return {**crowds, **others, **both}
 
 
-def to_documents(crowds: Mapping[str, Crowd]) -> dict[str, Any]:
+def crowds_to_json(crowds: Mapping[str, Crowd]) -> dict[str, Any]:
     """Return the JSON form of who waits for each dependency."""
     return {name: crowd.to_json() for name, crowd in sorted(crowds.items())}
 
 
 def crowds_in(document: Mapping[str, Any]) -> dict[str, Crowd]:
-    """Read what `to_documents` has written, as the member `crowds`."""
+    """Read what `crowds_to_json` has written, as the member `crowds`."""
     return {name: Crowd.from_json(crowd) for name, crowd in document["crowds"].items()}
 
 

@@ -44,12 +44,12 @@ from durable_retry.features.handlers.rules.steps import (
     Execution,
     RememberedStep,
     StepStoppedError,
-    begin,
     begin_heartbeats,
-    fail,
-    hold,
+    begin_step,
+    complete_step,
+    fail_step,
+    hold_step,
     report_progress,
-    succeed,
 )
 from durable_retry.features.handlers.signatures import (
     SignatureError,
@@ -242,7 +242,9 @@ class Calls:
                 name = running.begun.name
                 raise self._stop_steps(StepStoppedError(f"its time was over while step {name} was running"))
             # A step that was cut off while its end was being stored is stored with that end.
-            await self._note_end_of_step(running.begun, running.ending or partial(fail, begun=running.begun))
+            await self._note_end_of_step(
+                running.begun, running.ending or partial(fail_step, begun=running.begun)
+            )
         cut = [
             FailedStep(running.plan, running.begun.name, running.failure)
             for running in self._running.values()
@@ -266,7 +268,7 @@ class Calls:
         plan, adapter = self._plan_of_step(step), _result_adapter_of(step.function)
         policy, is_repeatable = self._policy_of_step(step, plan), _is_repeatable_step(step, plan)
         execution = self._execution(step.name, is_repeatable=is_repeatable)
-        begun = await self._changed_step_record(step.name, partial(begin, execution=execution))
+        begun = await self._changed_step_record(step.name, partial(begin_step, execution=execution))
         if begun.result is not None:
             return read_result(adapter, begun.result)
         running = self._running[step.name] = _RunningStep(begun, plan, is_repeatable, policy)
@@ -279,7 +281,7 @@ class Calls:
             returned = await self.gate.run(plan, run, self.outcome_of, lambda: self.seen.may_have_acted)
             result = _text_of_step_result(step.name, adapter, returned, plan.dependency)
         except StepBlockedError as error:
-            await self._note_end_of_step(begun, partial(hold, begun=begun))
+            await self._note_end_of_step(begun, partial(hold_step, begun=begun))
             del self._running[step.name]
             raise self._stop_steps(error) from error
         except Exception as error:
@@ -291,12 +293,12 @@ class Calls:
             failed = FailedStep(plan, step.name, running.failure)
             self._failed += [(member, failed) for member in (error, *members_of(error))]
             is_refused = self.outcome_of(plan, error).refuses_credential
-            ending = partial(hold if is_refused else fail, begun=begun)
+            ending = partial(hold_step if is_refused else fail_step, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
             await self._note_end_of_step(begun, ending)
             del self._running[step.name]
             raise
-        ending = partial(succeed, begun=begun, result=result)
+        ending = partial(complete_step, begun=begun, result=result)
         self._running[step.name] = replace(running, ending=ending)
         stored = await self._changed_step_record(step.name, ending)
         del self._running[step.name]

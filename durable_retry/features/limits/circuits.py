@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from durable_retry.base.answers import Page
 from durable_retry.circuit.circuits import CircuitDocuments
-from durable_retry.features.limits.rules.document import LimitedCircuit, ListedCircuit, limits_view
+from durable_retry.features.limits.rules.document import LimitedCircuit, ListedLimitedCircuit, limits_view
 from durable_retry.features.limits.rules.settings import limits_of, limits_summary
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.store import read_limiter
@@ -23,5 +23,7 @@ async def _by_itself(hub: TaskHub, dependency: Dependency) -> dict[str, Any]:
     return {"limits": limits_view(limits, limiter, clock.now())}
 
 
-DOCUMENTS: Final = CircuitDocuments(Page[ListedCircuit], ListedCircuit, LimitedCircuit, _in_list, _by_itself)
+DOCUMENTS: Final = CircuitDocuments(
+    Page[ListedLimitedCircuit], ListedLimitedCircuit, LimitedCircuit, _in_list, _by_itself
+)
 """The limits are in both, and their use where a circuit is shown by itself."""

@@ -7,6 +7,6 @@ from durable_retry.plugins import Plugin
 PLUGIN: Final = Plugin(
     name="schemas",
     dependency="durable_retry.features.schemas.members:SchemaKeys",
-    check="durable_retry.features.schemas.schema:problems_of_files",
+    check="durable_retry.features.schemas.schema:problems_of_schemas",
     members="durable_retry.features.schemas.members:MEMBERS",
 )

@@ -69,7 +69,7 @@ def _unresolved(resource: Any, resolver: Any, unresolvable: type[Exception]) -> 
         yield from _unresolved(inner, resolver.in_subresource(inner), unresolvable)
 
 
-def problems_of_files(dependency: Dependency) -> Iterator[Problem]:
+def problems_of_schemas(dependency: Dependency) -> Iterator[Problem]:
     """List what is wrong with the schemas that a dependency names."""
     for file in dependency.keys_of(SCHEMAS, SchemaKeys).all_files:
         try:

@@ -28,7 +28,7 @@ RELEASE = ReleaseSettings()
 """The engine's own rate. A constant, since it protects every dependency and no file names it."""
 
 
-def spread_seconds(waiting: int, settings: ReleaseSettings = RELEASE) -> float:
+def release_seconds(waiting: int, settings: ReleaseSettings = RELEASE) -> float:
     """Return the length of the release of `waiting` operations: waiting / rate, at least the minimum."""
     return max(settings.minimum_spread_seconds, waiting / settings.per_second)
 
@@ -53,7 +53,7 @@ def release_at(
     or the closing. Too small a number of `waiting` makes the rate higher.
     """
     fraction = deterministic_fraction("release", operation_id, reopened_at.isoformat())
-    return reopened_at + timedelta(seconds=fraction * spread_seconds(waiting, settings))
+    return reopened_at + timedelta(seconds=fraction * release_seconds(waiting, settings))
 
 
 VALID = timedelta(seconds=1)

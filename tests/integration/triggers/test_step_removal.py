@@ -14,7 +14,7 @@ from durable_retry.features.handlers.records import change_step
 from durable_retry.features.handlers.removal import remove_steps
 from durable_retry.features.handlers.rules.steps import (
     Execution,
-    begin,
+    begin_step,
 )
 from durable_retry.features.handlers.shown import steps_shown
 from durable_retry.operations.actions import submit
@@ -38,7 +38,7 @@ async def remember(operation_id: str, changed_at: datetime = OLD, letter: str = 
             name=name, run=1, token="t", is_repeatable=True, now=changed_at, dead_letter_id=letter
         )
         with clock.reading(lambda: changed_at):
-            await change_step(operation_id, 1, name, partial(begin, execution=execution))
+            await change_step(operation_id, 1, name, partial(begin_step, execution=execution))
 
 
 async def left(operation_id: str) -> int:

@@ -14,9 +14,9 @@ from durable_retry.circuit.entity import (
     SETTLE,
 )
 from durable_retry.features.freeze.names import COUNT_FROZEN, KEEP_FROZEN, THAW_EVENT, WAKE_FROZEN
-from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, to_documents
+from durable_retry.features.freeze.rules import Crowd, Seen, Thaw, Wave, crowds_to_json
 from durable_retry.rules.circuit.freeze import Freeze
-from durable_retry.rules.circuit.snapshot import spread_seconds
+from durable_retry.rules.circuit.snapshot import release_seconds
 from orchestrators.freeze import LOOK_AGAIN, LOOK_WHILE_HELD, LOOK_WHILE_THAWING, freeze
 from tests.support.builders import NOON, after, an_operation
 from tests.support.stage import Stage
@@ -46,7 +46,7 @@ class Play:
         page = int(given["position"] or 0)
         if name == COUNT_FROZEN:
             following = str(page + 1) if page + 1 < len(self.crowds) else None
-            return {"crowds": to_documents(self.crowds[page]), "following": following}
+            return {"crowds": crowds_to_json(self.crowds[page]), "following": following}
         return {"woken": self.woken.pop(0) if self.woken else 0, "following": None}
 
 
@@ -127,8 +127,8 @@ def test_a_thaw_lets_each_wave_go_and_ends_the_freeze() -> None:
     assert (last.until, last.since) == (stage.now, NOON)
     waves = [given for name, given in stage.activities if name == WAKE_FROZEN]
     assert [wave["freeze"]["share"] for wave in waves] == [0.1, 0.1, 1.0, 1.0]
-    assert all(wave["crowds"] == to_documents(CROWDS) for wave in waves)
-    watched = spread_seconds(1) + spread_seconds(2) + 2 * THAW.wave_seconds
+    assert all(wave["crowds"] == crowds_to_json(CROWDS) for wave in waves)
+    watched = release_seconds(1) + release_seconds(2) + 2 * THAW.wave_seconds
     waited = 2 * (SETTLE + BETWEEN_PASSES) + timedelta(seconds=watched)
     assert waited <= stage.now - NOON <= waited + timedelta(seconds=4)
 

@@ -1,7 +1,7 @@
 """The remembered steps of a handler, one record for each and what may follow, and its heartbeats.
 
-    none ──begin──> running ──succeed──> succeeded     never run again
-                     ^    └────fail────> failed ──begin──> running, one attempt more
+    none ──begin──> running ──complete──> succeeded     never run again
+                     ^    └────fail─────> failed ──begin──> running, one attempt more
 
 The record of a running step stays as it is when the process dies. Whether the step took effect is not known:
 the next execution runs it again under the same key where the dependency deduplicates, and must not otherwise
@@ -87,7 +87,7 @@ class Execution:
     dead_letter_id: str
 
 
-def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep:
+def begin_step(record: RememberedStep | None, execution: Execution) -> RememberedStep:
     """Return the record with which a step begins, or the one that has its result.
 
     Raises:
@@ -122,7 +122,7 @@ def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep
     )
 
 
-def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -> RememberedStep:
+def complete_step(record: RememberedStep | None, begun: RememberedStep, result: str) -> RememberedStep:
     """Return the record with a result; the first result stays, whatever a later execution returns.
 
     Raises:
@@ -134,14 +134,14 @@ def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -
     return replace(begun, state=StepState.SUCCEEDED, result=result)
 
 
-def fail(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
+def fail_step(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
     """Return the record of a step that failed in a known way, unless another execution wrote it since."""
     if record is not None and (record.has_succeeded or record.execution != begun.execution):
         return record
     return replace(begun, state=StepState.FAILED)
 
 
-def hold(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
+def hold_step(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
     """Return the record of a step whose attempt does not count: it was not admitted, or not authorized."""
     if record is not None and (record.has_succeeded or record.execution != begun.execution):
         return record

@@ -33,7 +33,7 @@ class LimitsDocument(LimitsSummary):
     ]
 
 
-class ListedCircuit(CircuitDocument):
+class ListedLimitedCircuit(CircuitDocument):
     """The shared breaker of one dependency, and its limits without their use."""
 
     limits: LimitsSummary

@@ -15,7 +15,7 @@ from durabletask import task
 
 from durable_retry.base.json_forms import instant_in, to_rfc3339
 from durable_retry.base.names import DUE_AT
-from durable_retry.hub.turns import Alarm, Signals, Turns, call_until_success, wait_out
+from durable_retry.hub.turns import InterruptibleTimer, Signals, Turns, call_until_success, wait_out
 from durable_retry_console.bulk import names
 from durable_retry_console.bulk.proof import LATEST, End, latest_of, stop_reason
 from durable_retry_console.bulk.shapes import (
@@ -113,7 +113,7 @@ class _Execution:
             return
         self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
         resume = (names.RESUME_BULK_EVENT,) if self.is_stopped else ()
-        yield from Alarm(self.signals, until).event(*self.ends, *resume)
+        yield from InterruptibleTimer(self.signals, until).event(*self.ends, *resume)
         self.show(self.progress)
 
     def takes_resume(self) -> bool:

@@ -119,9 +119,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> SelfSigned:
     return make_self_signed(tmp_path_factory.mktemp("certificate"))
 
 
-def problems_of_files(certificate: Path, key: Path | str = "") -> list[str]:
+def problems_of_pair(certificate: Path, key: Path | str = "") -> list[str]:
     dependency = read(f'tls = {{ certificate = "{certificate}", key = "{key}" }}')
-    problems = list(tables.problems_of_files(dependency))
+    problems = list(tables.problems_of_certificate(dependency))
     assert {problem.pointer for problem in problems} <= {"/tls"}
     return [problem.detail for problem in problems]
 
@@ -129,15 +129,15 @@ def problems_of_files(certificate: Path, key: Path | str = "") -> list[str]:
 def test_a_certificate_may_have_its_key_in_the_same_file(files: SelfSigned, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(files.certificate.read_bytes() + files.key.read_bytes())
-    assert list(tables.problems_of_files(read(""))) == []
-    assert problems_of_files(both) == problems_of_files(both, files.key) == []
+    assert list(tables.problems_of_certificate(read(""))) == []
+    assert problems_of_pair(both) == problems_of_pair(both, files.key) == []
 
 
 def test_files_that_are_missing_are_named(files: SelfSigned, tmp_path: Path) -> None:
     gone, away = tmp_path / "gone.pem", tmp_path / "away.pem"
-    assert problems_of_files(gone) == [f"names no file: {gone}"]
-    assert problems_of_files(files.certificate, gone) == [f"names no file: {gone}"]
-    assert problems_of_files(gone, away) == [f"names no file: {gone}", f"names no file: {away}"]
+    assert problems_of_pair(gone) == [f"names no file: {gone}"]
+    assert problems_of_pair(files.certificate, gone) == [f"names no file: {gone}"]
+    assert problems_of_pair(gone, away) == [f"names no file: {gone}", f"names no file: {away}"]
 
 
 def test_a_key_that_cannot_be_used_is_a_mistake(files: SelfSigned, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_key_that_cannot_be_used_is_a_mistake(files: SelfSigned, tmp_path: Pat
         )
     )
     for file in (locked, other, files.certificate):
-        (problem,) = problems_of_files(files.certificate, file)
+        (problem,) = problems_of_pair(files.certificate, file)
         assert problem.startswith("cannot be used: ")
 
 

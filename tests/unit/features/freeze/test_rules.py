@@ -16,17 +16,17 @@ from durable_retry.features.freeze.rules import (
     ThawBody,
     Wave,
     crowds_in,
+    crowds_to_json,
     instance_id_of,
     joined,
     opened_during,
     preview_of,
     stopped,
-    to_documents,
     watched_until,
 )
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.freeze import Freeze
-from durable_retry.rules.circuit.snapshot import spread_seconds
+from durable_retry.rules.circuit.snapshot import release_seconds
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk, tripped
 
@@ -94,7 +94,7 @@ def test_crowds_of_two_pages_are_one() -> None:
     first, second = {"a": Crowd(2, 0.3), "b": Crowd(1, 0.5)}, {"a": Crowd(1, 0.1), "c": Crowd(1, 0.2)}
     both = joined(first, second)
     assert both == {"a": Crowd(3, 0.1), "b": Crowd(1, 0.5), "c": Crowd(1, 0.2)}
-    assert crowds_in({"crowds": to_documents(both)}) == both
+    assert crowds_in({"crowds": crowds_to_json(both)}) == both
 
 
 def test_a_release_is_read_as_it_was_written() -> None:
@@ -104,7 +104,7 @@ def test_a_release_is_read_as_it_was_written() -> None:
 
 def test_a_wave_is_watched_until_it_has_gone_and_for_a_while() -> None:
     wave = Wave(1, THAW.waves, "ada", 5_000, 500)
-    assert watched_until(THAW, wave, NOON) == after(spread_seconds(500) + 30)
+    assert watched_until(THAW, wave, NOON) == after(release_seconds(500) + 30)
     assert watched_until(THAW, replace(wave, waiting=0, released=0), NOON) == NOON
 
 

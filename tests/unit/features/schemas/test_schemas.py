@@ -11,7 +11,7 @@ import pytest
 
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.schemas.members import SchemaKeys
-from durable_retry.features.schemas.schema import problems_of_files, validator_of
+from durable_retry.features.schemas.schema import problems_of_schemas, validator_of
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Targets
 from durable_retry.rules.operations.request import parse_operation
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_used_is_a_mistake_of_the_dependency(
     dependency = replace(
         PAYMENTS, of_features={"schemas": SchemaKeys(files={"/a": str(file), "/b": str(file)})}
     )
-    (problem,) = problems_of_files(dependency)
+    (problem,) = problems_of_schemas(dependency)
     assert problem.pointer == "/schema"
     assert problem.detail.startswith(detail.replace("FILE", str(file)))
 
@@ -140,7 +140,7 @@ def test_schemas_of_both_kinds_are_read(charge: str, tmp_path: Path) -> None:
     (tmp_path / "any.json").write_text("true")
     by_path = {"/charges": charge, "/any": str(tmp_path / "any.json")}
     dependency = replace(PAYMENTS, of_features={"schemas": SchemaKeys(files=by_path)})
-    assert list(problems_of_files(dependency)) == []
+    assert list(problems_of_schemas(dependency)) == []
     assert problems(by_path, "/any", json=7) == {}
 
 
@@ -149,6 +149,6 @@ def test_an_app_without_the_package_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     dependency = replace(PAYMENTS, of_features={"schemas": SchemaKeys(files=charge)})
-    assert list(problems_of_files(dependency)) == [
+    assert list(problems_of_schemas(dependency)) == [
         Problem("/schema", "needs the package jsonschema: install durable-retry[schemas]")
     ]

@@ -22,7 +22,7 @@ from durable_retry.rules.circuit.snapshot import (
     TakenHere,
     permit,
     release_at,
-    spread_seconds,
+    release_seconds,
 )
 from durable_retry.rules.circuit.states import CircuitState
 from tests.support.builders import NOON, after
@@ -298,7 +298,7 @@ def test_places_differ_from_break_to_break() -> None:
 
 def test_ten_thousand_are_spread_evenly_over_two_hundred_seconds() -> None:
     seconds = places(10_000, 10_000)
-    assert spread_seconds(10_000) == 200
+    assert release_seconds(10_000) == 200
     assert min(seconds) >= 0
     assert max(seconds) < 200
     # A fifth of them in each fifth of the time; 5 standard deviations of a binomial count are 200.
@@ -330,8 +330,8 @@ def test_a_few_are_spread_over_a_second(waiting: int) -> None:
 
 
 def test_the_rate_can_be_set() -> None:
-    assert spread_seconds(100, ReleaseSettings(per_second=10, minimum_spread_seconds=3)) == 10
-    assert spread_seconds(1, ReleaseSettings(per_second=10, minimum_spread_seconds=3)) == 3
+    assert release_seconds(100, ReleaseSettings(per_second=10, minimum_spread_seconds=3)) == 10
+    assert release_seconds(1, ReleaseSettings(per_second=10, minimum_spread_seconds=3)) == 3
 
 
 def test_fractions_are_below_one_and_depend_on_every_name() -> None:

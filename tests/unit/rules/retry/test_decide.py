@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
-from durable_retry.rules.circuit.snapshot import Refused, spread_seconds, throttled
+from durable_retry.rules.circuit.snapshot import Refused, release_seconds, throttled
 from durable_retry.rules.retry.constraints import attempt_seconds
 from durable_retry.rules.retry.decide import (
     MAX_OWN_FAILURES,
@@ -247,7 +247,7 @@ def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_thro
     decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON)
     assert isinstance(decision, Wait)
     assert decision.kind is WaitKind.CIRCUIT
-    assert after(20) <= decision.until <= after(20 + spread_seconds(0))
+    assert after(20) <= decision.until <= after(20 + release_seconds(0))
     assert decision.delay_seconds == (decision.until - NOON).total_seconds()
     assert decision.reasons[:2] == (
         "failure ratio 0.8 over 20 calls",
@@ -263,7 +263,7 @@ SPENT = BudgetPostponed(after(-1), reserved=False)
 def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
     decision = while_blocked(an_operation(), OVER, NOON)
     assert isinstance(decision, Wait)
-    assert after(2) < decision.until <= after(2 + spread_seconds(100))
+    assert after(2) < decision.until <= after(2 + release_seconds(100))
     assert len(decision.reasons) == 2
 
 

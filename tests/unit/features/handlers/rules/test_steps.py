@@ -12,16 +12,16 @@ from durable_retry.features.handlers.rules.steps import (
     Execution,
     RememberedStep,
     UnknownEffectError,
-    begin,
     begin_heartbeats,
-    fail,
+    begin_step,
+    complete_step,
+    fail_step,
     forgotten,
-    hold,
+    hold_step,
     progress_text,
     report_progress,
     shown,
     shown_heartbeat,
-    succeed,
 )
 from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.rules.operations.status import StepState
@@ -42,73 +42,73 @@ def an_execution(name: str = "x1", **changes: Any) -> Execution:
 
 
 def running(name: str = "x1", **changes: Any) -> RememberedStep:
-    return begin(None, an_execution(name, **changes))
+    return begin_step(None, an_execution(name, **changes))
 
 
 def test_a_step_begins_succeeds_and_keeps_its_result() -> None:
     begun = running()
     assert (begun.state, begun.attempts, begun.begun_at) == (StepState.RUNNING, 1, NOON)
-    done = succeed(begun, begun, '{"id": 1}')
+    done = complete_step(begun, begun, '{"id": 1}')
     assert (done.state, done.result, done.has_succeeded) == (StepState.SUCCEEDED, '{"id": 1}', True)
-    assert begin(done, an_execution("x2", run=9, is_repeatable=False)) == done
+    assert begin_step(done, an_execution("x2", run=9, is_repeatable=False)) == done
     assert RememberedStep.from_json(done.to_json()) == done
 
 
 def test_a_step_that_failed_begins_again_with_the_next_attempt() -> None:
-    again = begin(fail(running(), running()), an_execution("x2", is_repeatable=False))
+    again = begin_step(fail_step(running(), running()), an_execution("x2", is_repeatable=False))
     assert (again.state, again.attempts, again.execution) == (StepState.RUNNING, 2, "x2")
 
 
 def test_a_step_whose_process_died_is_run_again_under_its_number_where_it_may() -> None:
-    again = begin(running(), an_execution("x2"))
+    again = begin_step(running(), an_execution("x2"))
     assert (again.attempts, again.execution) == (1, "x2")
 
 
 def test_a_step_that_must_not_run_twice_stops_when_its_end_is_not_known() -> None:
     with pytest.raises(UnknownEffectError, match="charge"):
-        begin(running(), an_execution("x2", is_repeatable=False))
+        begin_step(running(), an_execution("x2", is_repeatable=False))
 
 
 def test_an_execution_recognizes_what_it_wrote_itself() -> None:
     begun = running()
-    assert begin(begun, an_execution("x1", is_repeatable=False)) is begun
+    assert begin_step(begun, an_execution("x1", is_repeatable=False)) is begun
 
 
 def test_a_later_run_is_a_persons_decision_to_go_on() -> None:
-    again = begin(running(), an_execution("x2", run=8, is_repeatable=False, dead_letter_id="dl-2"))
+    again = begin_step(running(), an_execution("x2", run=8, is_repeatable=False, dead_letter_id="dl-2"))
     assert (again.run, again.dead_letter_id) == (8, "dl-2")
 
 
 def test_a_run_that_lost_its_claim_writes_no_more() -> None:
     later = running("x2", run=8)
     with pytest.raises(OvertakenError):
-        begin(later, an_execution("x1"))
+        begin_step(later, an_execution("x1"))
     with pytest.raises(OvertakenError):
-        succeed(later, running(), "1")
+        complete_step(later, running(), "1")
 
 
 def test_the_first_result_stays() -> None:
-    first = succeed(running(), running(), "1")
-    assert succeed(first, running("x2"), "2") == first
-    assert fail(first, running("x2")) == first
+    first = complete_step(running(), running(), "1")
+    assert complete_step(first, running("x2"), "2") == first
+    assert fail_step(first, running("x2")) == first
 
 
 def test_a_failure_leaves_alone_what_another_execution_began() -> None:
-    other = begin(running(), an_execution("x2"))
-    assert fail(other, running()) == other
+    other = begin_step(running(), an_execution("x2"))
+    assert fail_step(other, running()) == other
 
 
 def test_a_step_that_its_dependency_did_not_admit_counts_no_attempt() -> None:
-    held = hold(running(), running())
+    held = hold_step(running(), running())
     assert (held.state, held.attempts) == (StepState.FAILED, 0)
-    again = begin(held, an_execution("x2", is_repeatable=False))
+    again = begin_step(held, an_execution("x2", is_repeatable=False))
     assert (again.state, again.attempts) == (StepState.RUNNING, 1)
 
 
 def test_a_step_that_waits_for_its_circuit_is_not_shown_as_failed() -> None:
-    held = hold(running(), running())
+    held = hold_step(running(), running())
     assert shown(held, OperationState.RUNNING).status is StepState.WAITING
-    failed = fail(running(), running())
+    failed = fail_step(running(), running())
     assert shown(failed, OperationState.WAITING_CIRCUIT).status is StepState.WAITING
     assert shown(failed, OperationState.WAITING_THROTTLE).status is StepState.WAITING
     assert shown(failed, OperationState.WAITING_RETRY).status is StepState.FAILED
@@ -116,15 +116,15 @@ def test_a_step_that_waits_for_its_circuit_is_not_shown_as_failed() -> None:
 
 def test_a_step_that_was_not_admitted_leaves_alone_what_another_execution_wrote() -> None:
     other = running("x2")
-    assert hold(other, running()) == other
-    done = succeed(running(), running(), "1")
-    assert hold(done, running()) == done
+    assert hold_step(other, running()) == other
+    done = complete_step(running(), running(), "1")
+    assert hold_step(done, running()) == done
 
 
 def test_a_record_that_was_deleted_meanwhile_is_written_anew() -> None:
     begun = running()
-    assert succeed(None, begun, "1").result == "1"
-    assert fail(None, begun).state is StepState.FAILED
+    assert complete_step(None, begun, "1").result == "1"
+    assert fail_step(None, begun).state is StepState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -142,18 +142,18 @@ def test_a_step_that_runs_nowhere_any_more_is_unknown(state: OperationState, sta
         "attempts": 1,
         "result": None,
     }
-    done = shown(succeed(running(), running(), "5"), state)
+    done = shown(complete_step(running(), running(), "5"), state)
     assert (done.status, done.result) == (StepState.SUCCEEDED, 5)
 
 
 def test_a_forgotten_step_is_made_again_by_the_next_run_and_an_older_execution_gives_it_no_result() -> None:
     begun = running()
-    record = forgotten(succeed(begun, begun, "1"))
+    record = forgotten(complete_step(begun, begun, "1"))
     assert forgotten(record) == record
     assert shown(record, OperationState.RUNNING).status is StepState.WAITING
     with pytest.raises(OvertakenError):
-        succeed(record, begun, "1")
-    again = begin(record, an_execution("x2", run=9, is_repeatable=False))
+        complete_step(record, begun, "1")
+    again = begin_step(record, an_execution("x2", run=9, is_repeatable=False))
     assert (again.state, again.attempts, again.result) == (StepState.RUNNING, 1, None)
     with pytest.raises(LookupError):
         forgotten(None)

@@ -8,7 +8,7 @@ import pytest
 from durabletask import task
 
 from durable_retry.base.names import NUDGE_EVENT
-from durable_retry.hub.turns import EARLY_BY, Alarm, Signals
+from durable_retry.hub.turns import EARLY_BY, InterruptibleTimer, Signals
 from tests.support.builders import NOON
 
 UNTIL = NOON + timedelta(seconds=60)
@@ -38,8 +38,8 @@ class Waiting:
     def __init__(self, until: datetime | None = UNTIL, *names: str) -> None:
         self.ctx = Context()
         signals: Any = Signals(self.ctx)  # type: ignore[arg-type]
-        self.alarm = Alarm(signals, until)
-        self._turns: Generator[Any, Any, str | None] = self.alarm.event(*names)
+        self.timer = InterruptibleTimer(signals, until)
+        self._turns: Generator[Any, Any, str | None] = self.timer.event(*names)
         self._asked = next(self._turns)
 
     def fires(self, at: datetime) -> str | bool | None:
@@ -63,9 +63,9 @@ class Waiting:
 def test_it_ends_at_the_instant() -> None:
     waiting = Waiting()
     assert [at for at, _ in waiting.ctx.timers] == [UNTIL]
-    assert not waiting.alarm.is_over
+    assert not waiting.timer.is_over
     assert waiting.fires(UNTIL) is None
-    assert waiting.alarm.is_over
+    assert waiting.timer.is_over
 
 
 def test_another_timer_follows_one_that_fired_early_but_not_for_ever() -> None:
@@ -90,7 +90,7 @@ def test_a_nudge_ends_it_where_the_timer_is_lost(seconds: int, returned: Any) ->
 def test_an_event_ends_it_and_is_left_to_be_taken_and_the_timer_stays() -> None:
     waiting = Waiting(UNTIL, "stop", "go")
     assert waiting.comes("go", NOON) == "go"
-    next(waiting.alarm.event("stop"))
+    next(waiting.timer.event("stop"))
     assert len(waiting.ctx.timers) == 1
 
 
@@ -99,4 +99,4 @@ def test_without_an_instant_it_waits_for_events_alone() -> None:
     assert waiting.ctx.timers == []
     assert waiting.comes(NUDGE_EVENT, UNTIL) is False
     assert waiting.comes("go", UNTIL) == "go"
-    assert not waiting.alarm.is_over
+    assert not waiting.timer.is_over
