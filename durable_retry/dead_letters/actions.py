@@ -130,13 +130,13 @@ async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
         for replay in reversed(record.replays):
             # The latest replay has the operation's present status.
             status = None if replays else OperationState(document["status"])
-            shown = OperationReplay.taken_from(
+            document_of_replay = OperationReplay.taken_from(
                 replay,
                 dead_letter_id=record.id,
                 reason=record.reason,
                 status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
                 failed_again=replay.dead_letter_id,
             )
-            replays.append(shown)
+            replays.append(document_of_replay)
         dead_letter_id = record.replay_of
     return replays

@@ -185,7 +185,7 @@ async def keep_unreadable(operation_id: str, raw_input: Any, detail: str, now: d
 
 
 async def find_dead_letter(dead_letter_id: str) -> KeptDeadLetter | None:
-    """Return a dead letter, or None when there is none of this id; `unreadable` where nobody can read it."""
+    """Return a dead letter, or None when there is none of this id; `unreadable` where it cannot be read."""
     version = await _read_version(dead_letter_id)
     return None if version is None else _record_or_stand_in(version.row)
 

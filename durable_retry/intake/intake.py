@@ -283,8 +283,8 @@ class Intake:
             if self.settings.keeps_order
             else [[arrival] for arrival in arrivals]
         )
-        left = await asyncio.gather(*(self._accept_line(hub, line) for line in lines))
-        return [arrival for line in left for arrival in line]
+        not_accepted = await asyncio.gather(*(self._accept_line(hub, line) for line in lines))
+        return [arrival for line in not_accepted for arrival in line]
 
     async def _accept_line(self, hub: TaskHub, line: Sequence[Arrival]) -> Sequence[Arrival]:
         for position, arrival in enumerate(line):

@@ -126,7 +126,7 @@ async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
     Raises:
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
         OverloadedError: A feature refuses it.
-        InvalidInputError: Nobody can read the record of its key, and its history is gone.
+        InvalidInputError: The record of its key cannot be read, and its history is gone.
     """
     with spans.submission(operation) as (span, traced):
         result = await _start_operation_once(hub, traced)
@@ -328,12 +328,12 @@ async def _change_of(hub: TaskHub, document: Mapping[str, Any], request: Resume)
     instance = None if request.retry is None else await hub.read_instance(document["operation_id"])
     if instance is None:
         return Change(deadline_seconds=request.deadline_seconds, priority=request.priority)
-    known, handler = targets(), document.get("handler")
+    configured, handler = targets(), document.get("handler")
     try:
-        dependency = known.dependency(document["dependency"])
-        limits = dependency if handler is None else known.handler(handler).limits_at(dependency)
+        dependency = configured.dependency(document["dependency"])
+        limits = dependency if handler is None else configured.handler(handler).limits_at(dependency)
     except UnknownTargetError as error:
-        raise InvalidInputError(Problem("/retry", each.detail) for each in error.problems) from None
+        raise InvalidInputError(Problem("/retry", problem.detail) for problem in error.problems) from None
     return request.change(limits.retry, operation_of(instance).policy)
 
 

@@ -21,7 +21,7 @@ def record_id(operation_id: str) -> EntityInstanceId:
 
 
 async def read_record(hub: TaskHub, operation_id: str) -> KeyRecord | None:
-    """Return an operation's idempotency record, or None; UnreadableRecordError where nobody can read it."""
+    """Return an operation's idempotency record, or None; UnreadableRecordError where it cannot be read."""
     state = json_object(await hub.read_entity(record_id(operation_id)))
     return None if state is None else KeyRecord.from_json(state)
 

@@ -272,10 +272,10 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
         except (OSError, UnicodeDecodeError) as error:
             problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
             raise SettingsError((problem,)) from error
-        shown, settings = shown_path(file), _settings_for(text)
-        config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=shown)
+        file_name, settings = shown_path(file), _settings_for(text)
+        config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=file_name)
         if _settings_for is _settings_of_process:  # a placeholder of a test names no file
-            refuse_config(list(_problems_here(config)), text, shown)
+            refuse_config(list(_problems_here(config)), text, file_name)
     return config
 
 

@@ -151,7 +151,7 @@ def _take_left(queue: str, deliveries: int) -> list[TakenMessage]:
 
 def _decoded_message(content: str) -> bytes:
     if encodes_queue_messages():
-        with suppress(ValueError):  # Somebody put plain text there; the trigger would give it up, too.
+        with suppress(ValueError):  # Plain text, put there by hand: the trigger would give it up, too.
             return base64.b64decode(content, validate=True)
     return content.encode()
 

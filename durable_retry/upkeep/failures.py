@@ -153,8 +153,8 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
         errors += failed
         if done.total() - sum(done[recovery] for recovery in Recovery) >= _MOST_MOVED:
             break  # The app has more to do than it can: nudging all of them would be work on top.
-        if kept := recovered.count(Recovery.DEAD_LETTER):
-            _log.error("%d orchestrations that ended badly: dead letters", kept)
+        if dead_letters := recovered.count(Recovery.DEAD_LETTER):
+            _log.error("%d orchestrations that ended badly: dead letters", dead_letters)
     for look in looks:
         await look.end()
     raise_first(errors)
@@ -189,18 +189,18 @@ async def _recover_instance(
 async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) -> Recovery:
     if is_started_anew(instance):
         return await _start_anew(hub, STARTED_OPERATION, instance)
-    kept = await keep_failed(instance, now)
+    failure = await keep_failed(instance, now)
     record = await read_record(hub, instance.instance_id)
-    if record is not None and record.run >= kept.completion.run:
+    if record is not None and record.run >= failure.completion.run:
         if not await let_answer_alone(record.expires_at, now):
             return Recovery.NONE
         # Retention finds records by their histories: this one must expire by itself.
         await expire_record(hub, instance.instance_id, max(now, record.expires_at))
-        await purge_operation(hub, instance, dead_letter_id=kept.dead_letter_id)
+        await purge_operation(hub, instance, dead_letter_id=failure.dead_letter_id)
         return Recovery.PURGED
     # Generated keys get a record here, too: the history will be purged, and the record shows the end.
-    await complete_record(hub, instance.instance_id, kept.completion)
-    await _report_end(hub, instance, kept.completion)
+    await complete_record(hub, instance.instance_id, failure.completion)
+    await _report_end(hub, instance, failure.completion)
     return Recovery.DEAD_LETTER
 
 

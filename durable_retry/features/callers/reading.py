@@ -5,7 +5,7 @@ and drops what a caller sent under these names. Where it is off, anybody can sen
 not read.
 
 The host checks function keys and does not give their names to Python. Where `CALLER_KEYS` lists keys by their
-SHA-256, a listed key has a name and a role, and any other is nobody's.
+SHA-256, a listed key has a name and a role, and any other is refused.
 """
 
 import base64
@@ -49,7 +49,7 @@ def caller_reader() -> ReadCaller | None:
 def read_caller(
     settings: CallerSettings, limit_keys: LimitKeysOfCallers, request: func.HttpRequest, key: str | None
 ) -> Caller:
-    """Return who sent a request with a function key; UnauthorizedError where the key is nobody's."""
+    """Return who sent a request with a function key; UnauthorizedError where the key is not listed."""
     person = _signed_in_person(request, settings)
     by_key = _caller_by_key(settings, key, is_person=person is not None)
     # A person who sends a reader's key may not change anything either.

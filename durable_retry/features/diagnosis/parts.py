@@ -26,7 +26,7 @@ from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.storage import queues, rounds, tables
 
-# Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one.
+# Storage that hangs holds a request for minutes, and a person waits for the diagnosis.
 _ANSWERS_WITHIN_SECONDS: Final = 10.0
 
 _PARTITION: Final = "!diagnosis"
@@ -77,7 +77,7 @@ async def _look_at_packages() -> DiagnosedPart:
 
 
 class MissingQueueError(Exception):
-    """A queue that a trigger of the app listens to does not exist; nobody creates it by listening."""
+    """A queue that a trigger of the app listens to does not exist; listening does not create it."""
 
 
 async def _require_queue(name: str) -> None:

@@ -142,7 +142,7 @@ class Release(JsonShape):
 class Seen(JsonShape):
     """What the activity `keep_frozen` saw."""
 
-    is_latest: bool = True  # whether nobody asked for another freeze since
+    is_latest: bool = True  # whether no other freeze was requested since
     told: int = 0  # circuits that did not have the freeze, and to which it was sent
     opened: str | None = None  # which circuit opened during a thaw, for a person; None for none
 
@@ -171,7 +171,7 @@ def stopped(freeze: Freeze, opened: str, thaw: Thaw, now: datetime) -> Freeze:
 def watched_until(thaw: Thaw, wave: Wave, now: datetime) -> datetime:
     """Return until when the circuits are watched after a wave: until it has gone, and `wave_seconds` more.
 
-    A wave that lets nobody go, because nobody waits, shows nothing.
+    A wave in which no operation waits shows nothing, and is not watched.
     """
     seconds = release_seconds(wave.released) + thaw.wave_seconds if wave.waiting else 0.0
     return now + timedelta(seconds=seconds)

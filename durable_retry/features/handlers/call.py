@@ -166,7 +166,7 @@ class Calls:
         return self._call_over(self.plan, transport, self.plan.number, self._begin_step)
 
     async def _mark_once(self) -> None:
-        assert self.mark is not None  # noqa: S101 - else nobody calls it
+        assert self.mark is not None  # noqa: S101 - it is called only then
         await self._unless_stopped(self.mark)
 
     async def begin_heartbeats(self, seconds: float) -> None:

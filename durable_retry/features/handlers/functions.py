@@ -200,7 +200,7 @@ async def _run_in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -
             result = _Ended(returned=context.run(function, *args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
             result = _Ended(raised=error)
-        with contextlib.suppress(RuntimeError):  # The loop has ended; nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and with it the caller.
             loop.call_soon_threadsafe(end, result)
 
     # A daemon: a process that ends does not wait for a function that has been given up.

@@ -1,4 +1,4 @@
-"""Retention of remembered steps: rows of operations whose key's time is over, and that nobody may replay."""
+"""Retention of remembered steps: rows of operations whose key's time is over, and that cannot be replayed."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -15,7 +15,7 @@ from durable_retry.upkeep.rounds import STEP_SECONDS
 
 
 async def forget_idle_circuits(hub: TaskHub, now: datetime) -> None:
-    """Forget the circuits of limit keys that nobody uses, for a while, from where the last run stopped."""
+    """Forget circuits of limit keys that are not used, for a while, from where the last run stopped."""
     for name, dependency in dependencies().dependencies.items():
         if not dependency.circuit.is_by_key:
             continue

@@ -158,8 +158,8 @@ class _Schemas(GenerateJsonSchema):
         for model in models_of_features().values():
             own = self._whole(self.generate_inner(model.__pydantic_core_schema__))
             for key, shape in own["properties"].items():
-                known = whole["properties"].get(key)
-                whole["properties"][key] = shape if known is None else {"anyOf": [known, shape]}
+                own_shape = whole["properties"].get(key)
+                whole["properties"][key] = shape if own_shape is None else {"anyOf": [own_shape, shape]}
             _, _, attributes = own["description"].partition("Attributes:\n")
             whole["description"] = f"{whole['description']}\n{attributes}"
 

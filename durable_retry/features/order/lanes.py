@@ -76,7 +76,7 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
 
 
 async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
-    """Return the join of an operation that its lane has not seen; None where nobody has to wait for it.
+    """Return the join of an operation that its lane has not seen; None where no other has to wait for it.
 
     That is one that was never started, or is over and does not block those behind it.
     """
@@ -97,7 +97,7 @@ async def tend_lanes(hub: TaskHub, now: datetime) -> None:
 async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
     """Look at pages of lanes for so long, from where the last run stopped.
 
-    Lanes in which nobody waits are looked at, too: a late message may have put an operation there.
+    Lanes in which none waits are looked at, too: a late message may have put an operation there.
     """
     errors = list[Exception]()
     async for page in rounds.pages_from_place("lanes", partial(lanes_after, hub), seconds):
@@ -165,7 +165,7 @@ async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
 
 
 async def find_lane(hub: TaskHub, order_key: str) -> OrderLane:
-    """Return the lane of an order key, an empty one where nobody is in it."""
+    """Return the lane of an order key; an empty one where it has no operations."""
     try:
         return OrderLane.with_queue(await read_lane(hub, order_key))
     except UnreadableRecordError as error:
@@ -175,7 +175,7 @@ async def find_lane(hub: TaskHub, order_key: str) -> OrderLane:
 async def list_lanes(
     hub: TaskHub, order_key: str | None, *, blocked: bool | None, limit: int, after: int
 ) -> Page[ListedOrderLane]:
-    """Return lanes in which somebody waits or a dead letter blocks.
+    """Return lanes in which an operation waits or a dead letter blocks.
 
     Args:
         blocked: Whether a dead letter blocks them; None for all.

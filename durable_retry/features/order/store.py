@@ -127,7 +127,7 @@ async def join_lane(hub: TaskHub, operation: OperationInput) -> None:
 
 
 async def read_lane(hub: TaskHub, order_key: str) -> Lane:
-    """Return a lane, an empty one where nobody is in it; UnreadableRecordError where nobody can read it."""
+    """Return a lane, which may be empty; UnreadableRecordError where it cannot be read."""
     return lane_of_state(order_key, json_object(await hub.read_entity(lane_id(order_key))))
 
 

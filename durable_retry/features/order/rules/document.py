@@ -68,8 +68,8 @@ class OrderLane(ListedOrderLane):
     @classmethod
     def that_nobody_can_read(cls, order_key: str, why: str) -> Self:
         """Return a stand-in for a lane whose state is damaged, or of a later version."""
-        nobody = ListedOrderLane.of(Lane(order_key=order_key))
-        return cls(**(dict(nobody) | {"queue": (), "unreadable": why}))
+        empty = ListedOrderLane.of(Lane(order_key=order_key))
+        return cls(**(dict(empty) | {"queue": (), "unreadable": why}))
 
     @classmethod
     def with_queue(cls, lane: Lane) -> Self:

@@ -66,7 +66,7 @@ class Turn(JsonShape):
     dead_letter_id: str | None = None  # what that has ended as and blocks the lane with; None while it runs
     # The operation before it, where the lane has not seen that; else None.
     missing: str | None = None
-    # Since when somebody is in front; None where it has the turn itself.
+    # Since when that operation is in front; None where it has the turn itself.
     front_since: MsInstant | None = None
 
     @property
@@ -123,7 +123,7 @@ class Leave(JsonRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane(JsonShape):
-    """The state of a lane; one that nobody is in has none."""
+    """The state of a lane; an empty lane has none."""
 
     order_key: str
     queue: str = ""  # see the head of this module
@@ -150,7 +150,7 @@ class Lane(JsonShape):
 
     @property
     def holder(self) -> Place | None:
-        """Who has the turn, of those whose orchestration has asked; None when nobody has."""
+        """The place that has the turn, if its orchestration has asked; None when none has."""
         front = self.front
         if front is None or not front.run or self.blocking is not None:
             return None
@@ -269,7 +269,7 @@ def taken(lane: Lane, place: Place, after: str | None = None) -> tuple[Lane, Tur
     Without `after` there is no operation before it, or a look has found out what became of that.
     """
     if lane.has_left(place):
-        return lane, Turn(has_turn=False)  # Nobody waits for this answer: the message came again.
+        return lane, Turn(has_turn=False)  # The message came again: this answer is not used.
     stored = lane.place_of(place.operation_id)
     if stored is None:
         lane = lane.with_place(place).with_missing(place.operation_id, after)
