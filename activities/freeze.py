@@ -3,7 +3,7 @@
 from typing import Any
 
 from durable_retry.base.json_forms import from_rfc3339
-from durable_retry.features.freeze.hold import count_waiting, keep_held, wake_wave
+from durable_retry.features.freeze.hold import count_waiting, spread_freeze, wake_wave
 from durable_retry.features.freeze.rules import Thaw, crowds_in, crowds_to_json
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.circuit.freeze import Freeze
@@ -21,7 +21,7 @@ async def keep_frozen(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
         The JSON form of a `Seen`.
     """
     thaw = Thaw.from_json(request["thaw"]) if "thaw" in request else None
-    seen = await keep_held(hub, Freeze.from_json(request["freeze"]), crowds_in(request), thaw)
+    seen = await spread_freeze(hub, Freeze.from_json(request["freeze"]), crowds_in(request), thaw)
     return seen.to_json()
 
 

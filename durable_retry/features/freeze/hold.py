@@ -179,7 +179,7 @@ def _due(instance: OrchestrationState, until: datetime) -> Due | None:
     return read_or(read, lambda _: None)
 
 
-async def keep_held(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], thaw: Thaw | None) -> Seen:
+async def spread_freeze(hub: TaskHub, freeze: Freeze, crowds: Mapping[str, Crowd], thaw: Thaw | None) -> Seen:
     """Send a freeze to the circuits that do not have it, such as that of a new dependency.
 
     Args:

@@ -14,7 +14,7 @@ from durable_retry.rules.retry.policy import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class WaitBounds:
     """The bounds of a wait, in seconds; `least` <= `most`."""
 
     least: float
@@ -62,15 +62,15 @@ def ceiling_seconds(policy: RetryPolicy, attempt: int) -> float:
             assert_never(never)
 
 
-def bounds_of(policy: RetryPolicy, attempt: int) -> Bounds:
+def bounds_of(policy: RetryPolicy, attempt: int) -> WaitBounds:
     ceiling = ceiling_seconds(policy, attempt)
     match policy.jitter:
         case "none":
-            return Bounds(ceiling, ceiling)
+            return WaitBounds(ceiling, ceiling)
         case "full":
-            return Bounds(0.0, ceiling)
+            return WaitBounds(0.0, ceiling)
         case "equal":
-            return Bounds(ceiling / 2, ceiling)
+            return WaitBounds(ceiling / 2, ceiling)
         case _ as never:
             assert_never(never)
 

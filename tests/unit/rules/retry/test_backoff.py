@@ -3,7 +3,7 @@
 import pytest
 
 from durable_retry.rules.retry.backoff import (
-    Bounds,
+    WaitBounds,
     backoff,
     bounds_of,
     ceiling_seconds,
@@ -54,9 +54,9 @@ def test_an_empty_schedule_does_not_wait() -> None:
 
 
 def test_jitter_is_drawn_inside_its_bounds() -> None:
-    assert bounds_of(RetryPolicy(jitter="none"), 2) == Bounds(4, 4)
-    assert bounds_of(RetryPolicy(jitter="full"), 2) == Bounds(0, 4)
-    assert bounds_of(RetryPolicy(jitter="equal"), 2) == Bounds(2, 4)
+    assert bounds_of(RetryPolicy(jitter="none"), 2) == WaitBounds(4, 4)
+    assert bounds_of(RetryPolicy(jitter="full"), 2) == WaitBounds(0, 4)
+    assert bounds_of(RetryPolicy(jitter="equal"), 2) == WaitBounds(2, 4)
 
 
 def test_a_replay_draws_the_same_wait() -> None:
