@@ -11,7 +11,7 @@ if it does. One page reads a bounded number of each; its cursor continues where 
 While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -82,23 +82,7 @@ async def find_operations(
     except TaskHubUnavailableError as error:
         if isinstance(begin, str):
             raise
-        return await _page_of_index(hub, wanted, begin, limit, away=str(error))
-
-
-async def _page_of_index(
-    hub: TaskHub,
-    wanted: Question,
-    place: IndexCursor,
-    limit: int,
-    *,
-    found: Sequence[dict[str, Any]] = (),
-    away: str | None = None,
-) -> OperationSearchPage:
-    """Return a page of the index, with what was found out of turn."""
-    search = _Search(hub, wanted, limit - len(found), place, away)
-    following = await search.run()
-    documents = sorted([*found, *search.found], key=_position_of, reverse=True)
-    return OperationSearchPage(documents, None if following is None else following.text())
+        return await _Search(hub, wanted, limit, begin, away=str(error)).page()
 
 
 async def _find_at_hub(
@@ -125,7 +109,7 @@ async def _find_at_hub(
         if wanted.words in shown:
             return OperationSearchPage(found, None)
         place = replace(place, shown=shown)
-    return await _page_of_index(hub, wanted, place, limit, found=found)
+    return await _Search(hub, wanted, limit, place, found=found).page()
 
 
 async def _page_of_name(
@@ -190,7 +174,7 @@ _FAILED_ONLY: Final = HELD_UP | FINISHED - {OperationState.SUCCEEDED}
 
 @dataclass(slots=True)
 class _Search:
-    """One page of a search, under way."""
+    """One page of a search in the index, under way."""
 
     hub: TaskHub
     wanted: Question
@@ -198,14 +182,20 @@ class _Search:
     place: IndexCursor
     # Why the task hub is not asked, and entries of the index are shown; None where it is.
     away: str | None = None
-    found: list[dict[str, Any]] = field(default_factory=list)
+    found: list[dict[str, Any]] = field(default_factory=list)  # at first what was found out of turn
     rows: int = 0  # rows of the index that were read
     entries: int = 0  # entries in them
     documents: int = 0  # documents that were read
 
-    async def run(self) -> IndexCursor | None:
+    async def page(self) -> OperationSearchPage:
+        """Return the page."""
+        following = await self._fill()
+        documents = sorted(self.found, key=_position_of, reverse=True)
+        return OperationSearchPage(documents, None if following is None else following.text())
+
+    async def _fill(self) -> IndexCursor | None:
         """Fill the page; return where the next one begins, None at the end of all."""
-        if self.limit == 0:
+        if self._is_page_full:
             return self.place
         after = self.wanted.created_after
         async for begin, rows, entries in buckets(self._kinds, self.place.first, self.wanted.words):
