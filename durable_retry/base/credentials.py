@@ -4,7 +4,8 @@ r"""Credentials of the app's own, taken out of texts in whatever form they are w
     # sent "***" and ***
 
 A dependency that echoes what it was sent writes it as JSON, HTML or a URL does, and any of these inside of
-another. So a credential is looked for character by character, each in all its forms.
+another. So a credential is looked for character by character, each in all its forms; and as a whole in hex
+and base64, wherever it stands in what was packed.
 """
 
 import base64
@@ -36,17 +37,20 @@ _MOST_DEPTH: Final = 100
 
 _PERCENT: Final = "%(?:25){0,3}"
 _MOST_BACKSLASHES: Final = 32  # of JSON in JSON, five times
-_BACKSLASHES: Final = rf"(?:\\|{_PERCENT}5[cC]){{1,{_MOST_BACKSLASHES}}}"
+_BACKSLASHES: Final = rf"(?:\\|{_PERCENT}5[cC]){{1,{_MOST_BACKSLASHES}}}+"
 _AND: Final = f"(?:&|{_PERCENT}26)"
 _HASH: Final = f"(?:#|{_PERCENT}23)"
 _SEMICOLON: Final = f"(?:;|{_PERCENT}3[bB])"
 """What the forms are made of, in a URL too."""
 
+_NO_FORM: Final = r"(?!u[0-9A-Fa-f]{4}|u\{|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2})"
+"""Behind a backslash that does not begin the form of a character."""
+
 _PART: Final = re.compile(r"\\+|[^\\]")
 """A character, or some backslashes: how many stand for one is not known."""
 
 _ENCODES: Final = re.compile(r"[%\\&+]")
-_CUT_FORM: Final = re.compile(r"(?:%[0-9A-Fa-f]*|\\+[ux]?[0-9A-Fa-f]*|&[#\w;]*)?")
+_CUT_FORM: Final = re.compile(r"(?:%u?[0-9A-Fa-f]*|\\+[uUx]?\{?[0-9A-Fa-f]*|&[#\w;]*)?")
 """What may be left of a character's form at the end of a cut text."""
 
 
@@ -106,7 +110,8 @@ class Credentials:
     def _masked_as_written(self, text: str, *, is_cut: bool) -> str:
         is_encoded = _ENCODES.search(text) is not None
         for sought in self._sought:
-            text = text.replace(sought.text, MASK)
+            for written in sought.texts:
+                text = text.replace(written, MASK)
             if is_encoded:
                 text = sought.out_of(text)
             if is_cut:
@@ -138,6 +143,7 @@ class _Sought:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.texts = (text, *_packed_forms(text.encode()))
         self._forms = [_form_of(part) for part in _PART.findall(text)]
         self._begin = _pattern_of(text[:_SOUGHT_CHARS])
         self._cut_begin = _pattern_of(text[:_FEWEST_CUT_CHARS])
@@ -175,8 +181,20 @@ class _Sought:
         return len(self._forms), end
 
 
+def _packed_forms(content: bytes) -> set[str]:
+    """Return bytes in hex and in base64, there without the characters that their neighbours share."""
+    forms = {content.hex(), content.hex().upper()}
+    for before in range(3):  # base64 packs three bytes at a time
+        packed = base64.b64encode(bytes(before) + content)
+        own = packed[-(-8 * before // 6) : 8 * (before + len(content)) // 6].decode()
+        forms |= {own, own.replace("+", "-").replace("/", "_")}
+    return forms
+
+
 def _pattern_of(text: str) -> re.Pattern[str]:
-    return re.compile("".join(map(_form_pattern, _PART.findall(text))))
+    # At most places one look says that no form begins there.
+    begins = rf"(?=[%&+\\{re.escape(text[0])}])"
+    return re.compile(begins + "".join(map(_form_pattern, _PART.findall(text))))
 
 
 @cache
@@ -195,19 +213,21 @@ def _form_pattern(part: str) -> str:
     units = [int.from_bytes(char.encode("utf-16-be")[at : at + 2]) for at in range(0, _units_of(char), 2)]
     names = "".join(f"|{name}" for name in _names_of_entities().get(char, ()))
     number = f"{_HASH}(?:0{{0,6}}{code}|[xX]0{{0,6}}{_hex_pattern(f'{code:x}')})"
+    pair = f"{_BACKSLASHES}u".join(_hex_pattern(f"{unit:04x}") for unit in units)
     escaped = [
-        "".join(rf"{_BACKSLASHES}u{_hex_pattern(f'{unit:04x}')}" for unit in units),
+        rf"{_BACKSLASHES}(?:u{pair}|U{_hex_pattern(f'{code:08x}')}|u\{{0{{0,6}}{_hex_pattern(f'{code:x}')}\}})",
         "".join(rf"{_BACKSLASHES}x{_hex_pattern(f'{byte:02x}')}" for byte in bytes_),
     ]
     plain = [
         rf"{_AND}(?:amp{_SEMICOLON}){{0,3}}(?:{number}{names}){_SEMICOLON}",
         "".join(rf"{_PERCENT}{_hex_pattern(f'{byte:02x}')}" for byte in bytes_),
+        "".join(rf"{_PERCENT}u{_hex_pattern(f'{unit:04x}')}" for unit in units),
         re.escape(char),
         *([r"\+"] if char == " " else []),
     ]
     if char == "\\":
         # One that begins the next character's form is none of these.
-        some = f"(?:{'|'.join([*escaped, *plain])})(?!u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})"
+        some = f"(?:{'|'.join([*escaped, *plain])}){_NO_FORM}"
         return f"(?>(?:{some}){{{count},{count + _MOST_BACKSLASHES}}})"
     # The backslash in front of / and quotes, and more where JSON stands in JSON.
     before = "" if char.isalnum() else f"(?:{_BACKSLASHES})?"

@@ -1,6 +1,7 @@
 import base64
 import html
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -23,6 +24,11 @@ PLAIN = Credentials(["Bearer sesame-open-1234567"])
         json.dumps({"a": json.dumps({"b": json.dumps(KEY)})}),
         "".join(f"\\u{ord(char):04X}" for char in KEY),
         "".join(f"\\x{byte:02x}" for byte in KEY.encode()),
+        "".join(f"\\U{ord(char):08x}" for char in KEY),
+        "".join(f"\\u{{{ord(char):X}}}" for char in KEY),
+        "".join(f"%u{ord(char):04X}" for char in KEY),
+        KEY.encode().hex(),
+        KEY.encode().hex().upper(),
         quote(KEY),
         quote(KEY, safe="").lower(),
         quote_plus(KEY),
@@ -42,6 +48,19 @@ def test_a_credential_is_masked_in_every_form(written: str) -> None:
     assert masked.endswith(", refused")
     assert "open" not in masked
     assert BEARER.masked(masked) == masked
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc", "Bearer "])
+@pytest.mark.parametrize("behind", ["", "z", "zy", "zyx"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_credential_is_masked_in_base64(encode: Callable[[bytes], bytes], before: str, behind: str) -> None:
+    key = "sesame~?open~~>>1234"
+    packed = encode(f"{before}{key}{behind}".encode()).decode()
+    masked = Credentials([key]).masked(f"got {packed}, refused")
+    begin, _, end = masked.removeprefix("got ").removesuffix(", refused").partition("***")
+    assert (packed.startswith(begin), packed.endswith(end)) == (True, True)
+    assert len(begin) <= len(before) * 4 / 3 + 1
+    assert len(end) <= len(behind) * 4 / 3 + 4
 
 
 def test_of_a_pair_of_user_and_password_each_part_is_a_credential() -> None:
