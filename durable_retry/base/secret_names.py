@@ -94,19 +94,22 @@ def _pattern_text(name: str) -> str:
     return first + middle + "".join(f".*{part}" for part in parts[-1:])
 
 
-_MAY_HOLD: Final = re.compile(r"[=:<@;?]|bearer|basic", re.IGNORECASE)
+_MAY_HOLD: Final = re.compile(r"[=:<@;?(%]|bearer|basic", re.IGNORECASE)
+
+_OTHER_QUOTE: Final = r"&quot;|&apos;|&\#(?:0?39|34);|(?:\\{1,7}u00|%(?:25)?)2[27]"
+"""A quote as HTML, JSON and a URL write it."""
 
 _KEY: Final = re.compile(
-    r"""(?:(?P<quote>\\{0,7}["'`])(?P<quoted>[^"'`\\\r\n]{1,100})(?P=quote)
+    rf"""(?:(?=["'`\\&%])(?P<quote>\\{{0,7}}["'`]|{_OTHER_QUOTE})(?P<quoted>[^"'`\\\r\n]{{1,100}}?)(?P=quote)
          |(?<![\w.$%\[\]-])(?P<bare>[\w.$%\[\]-]++))
-        \s{0,20}(?P<sign>=>|:=|=(?!=)|:(?![:/]))\s{0,20}""",
+        \s{{0,20}}(?P<sign>=>|:=|=(?!=)|:(?![:/])|%(?:25)?3[aA])(?:\s|%(?:25)?20|\+){{0,20}}""",
     re.VERBOSE,
 )
 """A name and the sign behind it."""
 
 _QUOTED_VALUE: Final = re.compile(
-    r"""[bru]{0,2}(?:"(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z)
-        |(?P<quote>\\{1,7}["'])(?:.*?(?<!\\)(?P=quote)|.*))""",
+    rf"""[bru]{{0,2}}(?:"(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z)
+        |(?P<quote>\\{{1,7}}["']|{_OTHER_QUOTE})(?:.*?(?<!\\)(?P=quote)|.*))""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _BARE_VALUE: Final = re.compile(r"""(?:[^\s&;,"'`<>)\]}\\]|,(?!\s|\Z|[\w.-]{1,100}=)|["'`<>)\]}\\](?=\w))+""")
@@ -138,8 +141,25 @@ _XML: Final = re.compile(r"\s*(?:<|&lt;)")
 _MOST_OPEN: Final = 16
 """Elements without an end: each costs a search to the end of the text. After so many the rest is masked."""
 
-_USER: Final = re.compile(r"""(?<=://)[^\s/?#<>"\\]+@""")
+_USER: Final = re.compile(
+    r"""(?:(?<=//)|(?<=/\\/))[^\s/?#<>"\\]+(?=@)|(?<=%2F%2F)(?:(?!%2F|%3F|%23)[^\s/?#<>"\\])+(?=%40)""",
+    re.VERBOSE | re.IGNORECASE,
+)
 """User and password in an address."""
+
+_CODED_PAIR: Final = re.compile(
+    r"""(?P<head>(?:(?<![\w.%-])|(?<=3F)|(?<=26)|(?<=23))(?P<name>[\w.-]{1,100})%(?:25)?3D)
+        (?:(?!%(?:25)?26)[^\s&\\"'<>])+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A parameter of an address that is one itself."""
+
+_PAIR: Final = re.compile(
+    r"""(?P<head>\(\s?b?(?P<quote>["'])(?P<name>[^"'\\\r\n]{1,100})(?P=quote),\s?b?)
+        (?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')(?P<end>\s?\))""",
+    re.VERBOSE | re.DOTALL,
+)
+"""A tuple of Python with a name and a value, as in a list of headers."""
 
 _SCHEMES: Final = frozenset({"bearer", "basic", "digest", "negotiate"})
 
@@ -163,10 +183,15 @@ def without_secrets(text: str, is_secret: Callable[[str], bool]) -> str:
     if _is_credential(text):
         return f"{text.split(maxsplit=1)[0]} {MASK}"
     text = _PART.sub(partial(_shown_part, is_secret), text)
+    if "%" in text:
+        text = _CODED_PAIR.sub(partial(_shown_part, is_secret), text)
+    if "(" in text:
+        text = _PAIR.sub(partial(_shown_pair, is_secret), text)
     text = _without_elements(text, is_secret)
     text = _without_pairs(text, is_secret)
-    text = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(f"{MASK}@", text))
-    return _HOST_KEY.sub(rf"\g<before>{MASK}", text)
+    if "@" in text or "%40" in text:
+        text = _USER.sub(MASK, text)
+    return _HOST_KEY.sub(rf"\g<before>{MASK}", _SCHEME.sub(rf"\g<before>{MASK}", text))
 
 
 def _is_credential(text: str) -> bool:
@@ -186,6 +211,11 @@ def _is_credential(text: str) -> bool:
 
 def _shown_part(is_secret: Callable[[str], bool], part: re.Match[str]) -> str:
     return f"{part['head']}{MASK}" if is_secret(part["name"].strip('"')) else part[0]
+
+
+def _shown_pair(is_secret: Callable[[str], bool], pair: re.Match[str]) -> str:
+    quote = pair["quote"]
+    return f"{pair['head']}{quote}{MASK}{quote}{pair['end']}" if is_secret(pair["name"]) else pair[0]
 
 
 def _without_elements(text: str, is_secret: Callable[[str], bool]) -> str:
