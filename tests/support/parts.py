@@ -5,19 +5,18 @@ from importlib import import_module
 from typing import Any, Final
 
 from durable_retry.base import names
-from durable_retry.features.retention.names import RETENTION
 from durable_retry.plugins import features
 from durable_retry_console.bulk import names as bulk_names
 from durable_retry_console.bulk.orchestration import bulk_action
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import operation, retention
+from orchestrators import operation
 
 
-def _orchestrators_of_features(*, looking: bool) -> Iterator[tuple[str, Any]]:
-    """Yield those of features that look at what has not ended, or of the others."""
+def _orchestrators_of_features(*, after_operations: bool) -> Iterator[tuple[str, Any]]:
+    """Yield those of features that look at what has not ended, or remove what has; or those of the others."""
     for feature in features():
-        if bool(feature.look) is not looking:
+        if bool(feature.look or feature.kept_for) is not after_operations:
             continue
         modules = [import_module(f"orchestrators.{module}") for module in feature.orchestrators]
         for each in feature.orchestrations:
@@ -32,11 +31,10 @@ def _entities_of_features() -> Iterator[tuple[str, Any]]:
 
 OPERATIONS: Final[dict[str, Any]] = {
     names.OPERATION: operation.operation,
-    RETENTION: retention.retention,
-    **dict(_orchestrators_of_features(looking=True)),
+    **dict(_orchestrators_of_features(after_operations=True)),
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {
-    **dict(_orchestrators_of_features(looking=False)),
+    **dict(_orchestrators_of_features(after_operations=False)),
     bulk_names.BULK_ACTION: bulk_action,
 }
 ENTITIES: Final[dict[str, Any]] = {

@@ -112,8 +112,10 @@ def test_a_schedule_needs_entries() -> None:
 
 
 def test_an_operation_cannot_ask_to_be_held_without_the_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent: dict[str, str] = {}
+    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: absent)
     assert pointers_for(STANDARD, on_exhausted="hold") == []
-    monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"retry.on_exhausted": "holding"})
+    absent["retry.on_exhausted"] = "holding"
     assert pointers_for(STANDARD, on_exhausted="hold") == ["/retry/on_exhausted"]
 
 
