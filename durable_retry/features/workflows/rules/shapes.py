@@ -19,6 +19,7 @@ is the next value. References between steps are in `references`, and the operati
 `rules.operations.request`.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,6 +34,9 @@ from durable_retry.base.validation import Key, Strict
 from durable_retry.features.workflows.rules.references import MissingResultError, Reference, filled
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import OperationInput
+
+MOST_FILLED_BYTES: Final = 256 * 1024
+"""What all results in one operation have: one that is referred to a thousand times makes 50 KB megabytes."""
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100
@@ -277,13 +281,23 @@ class Saga(JsonShape):
         """Return the operation to run for an action, with its references replaced by results.
 
         Raises:
-            MissingResultError: A result is not there, or nests too deeply where it is needed.
+            MissingResultError: A result is not there, or too deep where it is needed, or all are too large.
         """
         operation = self.operation_of(action)
         request = None if operation.request is None else dict(operation.request)
+        left_bytes = MOST_FILLED_BYTES
+
+        def value_of(reference: Reference) -> Any:
+            nonlocal left_bytes
+            value = self._value_of_reference(reference)
+            left_bytes -= len(json.dumps(value))
+            if left_bytes < 0:
+                raise MissingResultError(f"the results that it refers to have over {MOST_FILLED_BYTES} bytes")
+            return value
+
         if request is not None and "json" in request:
-            request["json"] = filled(request["json"], self._value_of_reference)
-        input_ = filled(operation.input, self._value_of_reference)
+            request["json"] = filled(request["json"], value_of)
+        input_ = filled(operation.input, value_of)
         if problems := json_problems({"request": request, "input": input_}):
             details = (f"{problem.pointer} {problem.detail}" for problem in problems)
             raise MissingResultError(f"with the results in their places, {'; '.join(details)}")

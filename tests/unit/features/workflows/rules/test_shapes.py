@@ -1,5 +1,6 @@
 """The rules of batches and sagas."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -138,6 +139,18 @@ def test_a_result_that_is_not_there_is_named(values: dict[str, Any] | None) -> N
     unfinished = saga.with_steps((replace(saga.steps[0], done=None), *saga.steps[1:]))
     with pytest.raises(MissingResultError):
         unfinished.filled_operation(Do(1))
+
+
+def test_a_result_that_is_referred_to_a_thousand_times_makes_no_operation_of_megabytes() -> None:
+    saga = a_referring_saga({"/json/id": "x" * 16_000})
+    reference = {"$result": "charge#/json/id"}
+    for count, is_refused in ((16, False), (17, True)):
+        step = replace(
+            saga.steps[1], operation=replace(saga.steps[1].operation, input=[reference] * (count - 1))
+        )
+        referring = saga.with_steps((saga.steps[0], step, saga.steps[2]))
+        with pytest.raises(MissingResultError, match="over 262144 bytes") if is_refused else nullcontext():
+            referring.filled_operation(Do(1))
 
 
 def test_an_operation_that_a_result_makes_too_deep_is_refused_where_it_is() -> None:
