@@ -14,13 +14,16 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
  9 a_backlog_moves_at_the_limit      a backlog takes as long as its limits make it take, within a tenth
 10 a_free_slot_is_taken              a slot that nobody came for is taken within seconds, while somebody waits
 11 urgent_ones_go_first              in a backlog those of a higher priority begin earlier
-12 nothing_begins_after_its_deadline no call begins after the deadline of its operation
-13 retries_stay_within_the_budget    retries take what the retry budget has, and what promises count on
-14 retries_go_when_paid_for          no retry waits much longer than until the budget has its token
-15 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
-16 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
-17 everything_ends_well              what nobody took away succeeds
-18 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+12 heavy_keys_go_first              so do those of a limit key with a weight
+13 lanes_run_one_at_a_time          one operation of an order key calls at a time
+14 held_ones_are_not_given_up       what is held when it has no time left goes on when it is resumed
+15 nothing_begins_after_its_deadline no call begins after the deadline of its operation
+16 retries_stay_within_the_budget    retries take what the retry budget has, and what promises count on
+17 retries_go_when_paid_for          no retry waits much longer than until the budget has its token
+18 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
+19 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
+20 everything_ends_well              what nobody took away succeeds
+21 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.
@@ -41,7 +44,7 @@ from tests.simulation.crowds.story import LARGE, MOST, crowd_story
 CROWDS: Final = range(2 * len(CROWD_TROUBLES))
 """Each trouble twice."""
 
-SHOWN_WITHIN: Final = range(8 * len(CROWD_TROUBLES))
+SHOWN_WITHIN: Final = range(16 * len(CROWD_TROUBLES))
 
 DRAWN: Final = randbelow(simulation.SEEDS)
 STRETCHES: Final = 5

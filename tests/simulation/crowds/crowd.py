@@ -3,7 +3,7 @@
 Everything is drawn from the seed. Each kind of trouble comes in turn, so that a few seeds in a row have all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 from random import Random
@@ -24,6 +24,12 @@ SPARE: Final = "stock"
 """What a crowd of `SAFE` may fall back to; it has the same limits."""
 OF_HANDLER: Final = "depot"
 """What the handler of a crowd posts to before it takes a step at `SAFE`; it does not deduplicate."""
+
+HEAVY: Final = "customer-0"
+WEIGHT: Final = 3.0
+"""The limit key that may have so many times the share of another."""
+_FEW_KEYS: Final = 3
+_LANES: Final = 20
 
 DEDUPLICATING: Final = frozenset({SAFE, NEIGHBOUR, SPARE})
 
@@ -94,6 +100,9 @@ class Crowd:
         falls_back: Whether `SPARE` is asked while the circuit of the dependency is open.
         is_debounced: Whether every other operation replaces the one before it.
         has_priorities: Whether a third of them each is of high, normal and low priority.
+        lanes: So many order keys the operations have; 0 for none.
+        is_weighted: Whether the first limit key has three times the share of another.
+        is_held: Whether what has no time left is held until it is resumed.
         deadline_part: The part of the time they all take after which the deadline of every fifth one is; 0
             for no deadlines.
     """
@@ -122,6 +131,9 @@ class Crowd:
     has_priorities: bool
     rate_per_key: float
     deadline_part: float
+    lanes: int
+    is_weighted: bool
+    is_held: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -161,7 +173,7 @@ class Crowd:
             rate_per_second=rate if has_rate else 0.0,
             max_concurrency=at_once if has_places else 0,
             per_key=1 if bound is Bound.PER_KEY else 0,
-            keys=rng.choice([2, 1_000]) if bound is Bound.PER_KEY else rng.choice([0, 0, 3]),
+            keys=rng.choice([2, 1_000]) if bound is Bound.PER_KEY else rng.choice([0, 0, _FEW_KEYS]),
             ratio=rng.choice([0.2, 1.0]) if bound is Bound.BUDGET else 0.0,
             call_seconds=(0.8 * mean, 1.2 * mean),
             attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
@@ -178,6 +190,18 @@ class Crowd:
             has_priorities=rng.random() < 0.5,
             rate_per_key=rng.choice([0.0, 0.5, 0.8]) / mean if bound is Bound.PER_KEY else 0.0,
             deadline_part=rng.choice([0.3, 0.6, 0, 0, 0, 0, 0, 0]) if has_rate or has_places else 0.0,
+            lanes=rng.choice([0, 0, _LANES]) if bound is not Bound.BUDGET else 0,
+            is_weighted=has_rate or has_places,
+            is_held=rng.random() < 0.5,
+        ).alone()
+
+    def alone(self) -> Self:
+        """Return it with those of its features only that go together."""
+        has_weights = self.is_weighted and self.keys == _FEW_KEYS
+        # Who goes first is looked at where nothing else decides it.
+        lanes = 0 if self.is_debounced or has_weights or self.has_priorities else self.lanes
+        return replace(
+            self, lanes=lanes, is_weighted=has_weights, is_held=self.is_held and self.deadline_part > 0
         )
 
     @property
@@ -270,7 +294,8 @@ class Crowd:
             "window_seconds = 20\nbreak_seconds = 20",
             f"by = '{'limit_key' if self.has_key_circuits else ''}'",
             f"[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = {self.retry_seconds}",
-            "max_attempts = 50",
+            "max_attempts = 50\nhold_seconds = 86400",
+            f"on_exhausted = '{'hold' if self.is_held else 'dead_letter'}'",
         ]
         for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR, *([SPARE] if self.falls_back else [])):
             if name != without:
@@ -286,7 +311,8 @@ class Crowd:
         per_key = f", per_key = {{ {of_key} }}" if self.per_key else ""
         at_once, rate = ceil(self.max_concurrency * part), self.rate_per_second * part
         limits = f"max_concurrency = {at_once}, rate_per_second = {rate}"
-        return f"limits = {{ {limits}{per_key} }}"
+        weights = f", weights = {{ {HEAVY} = {WEIGHT} }}" if self.is_weighted else ""
+        return f"limits = {{ {limits}{per_key}{weights} }}"
 
     def seconds_for(self, calls: int, mean_seconds: float, handover_seconds: float) -> float:
         """Return how long so many calls take at the limits and with the places of the hub."""
@@ -314,7 +340,8 @@ class Crowd:
             f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
             f"{', a flood' if self.has_flood else ''}"
             f"{', a fallback' if self.falls_back else ''}{', debounced' if self.is_debounced else ''}"
-            f"{', by priority' if self.has_priorities else ''}"
+            f"{', by priority' if self.has_priorities else ''}{f', {self.lanes} lanes' if self.lanes else ''}"
             f"{f', deadlines after {self.deadline_seconds:.0f} s' if self.deadline_part else ''}"
+            f"{', held' if self.is_held else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

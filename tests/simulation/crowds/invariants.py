@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import mean
 from typing import Final
 
@@ -20,11 +21,14 @@ from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SE
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.crowd import (
     DEDUPLICATING,
+    HEAVY,
     MINIMUM_PER_SECOND,
     NEIGHBOUR,
     OF_HANDLER,
     SPARE,
+    WEIGHT,
     Bound,
+    Crowd,
     Trouble,
 )
 from tests.simulation.crowds.story import CrowdStory, Wave
@@ -54,6 +58,10 @@ _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
 _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
+_RANKED: Final = _LEFT_TO_THEMSELVES | {Trouble.LIMITED, Trouble.HURRIED}
+"""Troubles in which those that wait go in the order of the limits."""
+_STOPPED: Final = frozenset({Trouble.THROTTLED, Trouble.BROKEN})
+"""The same where one circuit stops all of them."""
 _IN_ONE_LINE: Final = frozenset({Bound.RATE, Bound.CONCURRENCY, Bound.BOTH})
 """Limits for which all wait together."""
 _RANKED_SECONDS: Final = 20.0
@@ -193,14 +201,19 @@ def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
 
 
 def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
-    """Each operation is answered with a success once, if no worker dies, however long it was queued."""
+    """Each operation is answered with a success once, if no worker dies, however long it was queued.
+
+    What is held and resumed may have a call that its deadline cut short.
+    """
     if story.world.deaths:
         return
     for target in story.app.targets:
         calls = Counter(
             call.operation.operation_id for call in story.app.targets[target].calls if call.effect
         )
-        yield from (f"{name} called {target} {times} times" for name, times in calls.items() if times > 1)
+        again = (name for name, times in calls.items() if times > 1)
+        cut = story.has_deadline if story.shape.is_held else (lambda _: False)
+        yield from (f"{name} called {target} {calls[name]} times" for name in again if not cut(name))
 
 
 def nothing_waits_when_nobody_does(story: CrowdStory) -> Iterator[str]:
@@ -215,7 +228,7 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
     if not story.shape.is_quick or story.shape.ratio or story.shape.falls_back:
         return
-    is_untouched = story.shape.trouble in _UNTOUCHED and not story.shape.has_flood
+    is_untouched = story.shape.trouble in _UNTOUCHED and not (story.shape.has_flood or story.shape.lanes)
     waves = [story.newcomers] + [story.crowd] * is_untouched
     for wave in waves:
         calls = _calls_of(story, wave)
@@ -236,7 +249,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         late_seconds = _LATE_SECONDS
         if story.shape.trouble is Trouble.CANCELLED or story.shape.deadline_part:
             # Who was told to wait behind others that have ended without a call asks again by then.
-            late_seconds = FIRST_ASK_SECONDS if wave is story.newcomers else SOONEST_LONGEST_SECONDS
+            longest = LONGEST_ASK_SECONDS if story.shape.rate_per_second else SOONEST_LONGEST_SECONDS
+            late_seconds = FIRST_ASK_SECONDS if wave is story.newcomers else longest
         if took > expected * _WITHIN + late_seconds:
             yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
 
@@ -254,7 +268,8 @@ def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     """While somebody waits no slot is free for long, also where those are gone who were to take it."""
     shape, crowd = story.shape, _calls_of(story, story.crowd)
-    if not shape.is_quick or shape.has_flood or shape.per_key or shape.trouble not in _LEFT_TO_THEMSELVES:
+    is_one_line = not (shape.has_flood or shape.per_key or shape.lanes)
+    if not shape.is_quick or not is_one_line or shape.trouble not in _LEFT_TO_THEMSELVES:
         return
     ends = [(_slot_ends_at(story, call), -1) for call in crowd]
     lent, free_since = 0, story.crowd.due_at
@@ -281,10 +296,7 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     Where they wait for the places of the hub, too, no priority counts there.
     """
     shape = story.shape
-    is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
-    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.keys or shape.is_debounced or is_full)
-    is_ranked = shape.has_priorities and is_one_line and shape.drained_seconds > _RANKED_SECONDS
-    if not (is_ranked and shape.is_quick and shape.trouble in _LEFT_TO_THEMSELVES | {Trouble.LIMITED}):
+    if shape.keys or not (shape.has_priorities and _is_ranked(shape)):
         return
     begins = defaultdict[str, list[float]](list)
     for call in _calls_of(story, story.crowd):
@@ -292,6 +304,52 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     means = [mean(begins[priority]) for priority in Priority if begins[priority]]
     if means != sorted(means) and min(map(len, begins.values())) >= _RANKED_CALLS:
         yield f"those of high, normal and low priority began after {means} s on average"
+
+
+def _is_ranked(shape: Crowd) -> bool:
+    """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
+    is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
+    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.is_debounced or shape.is_held or is_full)
+    is_in_one = not (shape.falls_back or (shape.keys and shape.has_key_circuits))
+    is_left_alone = shape.is_quick and shape.trouble in _RANKED | (_STOPPED if is_in_one else frozenset())
+    return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
+
+
+def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
+    """In a backlog those of a limit key with a weight begin earlier than those of others, on average."""
+    shape = story.shape
+    if not (shape.is_weighted and _is_ranked(shape)):
+        return
+    begins = defaultdict[str | None, list[float]](list)
+    for call in _calls_of(story, story.crowd):
+        begins[call.operation.limit_key].append((call.at - START).total_seconds())
+    means = {limit_key: mean(ats) for limit_key, ats in begins.items()}
+    if means.get(HEAVY, 0.0) > min(means.values()) and min(map(len, begins.values())) >= _RANKED_CALLS:
+        yield f"those of {HEAVY}, which counts {WEIGHT:.0f} times, began last: {means}"
+
+
+def lanes_run_one_at_a_time(story: CrowdStory) -> Iterator[str]:
+    """From the first call of an operation to the end of its last one nobody else of its order key calls."""
+    lanes = defaultdict[str, list[tuple[datetime, datetime, str]]](list)
+    calls = defaultdict[str, list[Call]](list)
+    for call in _calls_of(story, story.crowd) if story.shape.lanes else ():
+        calls[call.operation.operation_id].append(call)
+    for name in calls.keys() - story.taken - story.tried:
+        lane = calls[name][0].operation.order_key or ""
+        ends_at = max(_ended_at(story, call) for call in calls[name])
+        lanes[lane].append((calls[name][0].at, ends_at, name))
+    for lane, runs in lanes.items():
+        for (_, ended_at, name), (begun_at, _, other) in pairwise(sorted(runs)):
+            if begun_at < ended_at:
+                yield f"{other} began in {lane} at {_at(begun_at)}, when {name} had not ended"
+
+
+def held_ones_are_not_given_up(story: CrowdStory) -> Iterator[str]:
+    """What is to be held when it has no time left, and is resumed, is not given up for that."""
+    for name in story.crowd.ids if story.shape.is_held else ():
+        letter = story.documents.get(name, {}).get("dead_letter") or {}
+        if letter.get("reason") == DeadLetterReason.DEADLINE_EXCEEDED:
+            yield f"{name} was given up: {letter['detail']}"
 
 
 def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
@@ -456,6 +514,9 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     a_backlog_moves_at_the_limit,
     a_free_slot_is_taken,
     urgent_ones_go_first,
+    heavy_keys_go_first,
+    lanes_run_one_at_a_time,
+    held_ones_are_not_given_up,
     nothing_begins_after_its_deadline,
     retries_stay_within_the_budget,
     retries_go_when_paid_for,

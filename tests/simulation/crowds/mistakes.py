@@ -9,6 +9,7 @@ from durable_retry.attempt import http_request
 from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.circuit import cache
 from durable_retry.features.limits.rules import fair, limiter
+from durable_retry.features.limits.rules.settings import ReadLimits
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
@@ -22,6 +23,8 @@ from durable_retry.runtime import clock
 from entities import call_limiter
 from orchestrators import operation
 from orchestrators.run import Run
+from tests.simulation.crowds.crowd import HEAVY, WEIGHT
+from tests.simulation.mistakes import PLAUSIBLE
 
 
 def _within_any(_limits: WorkerLimits, permitted: Any, *_given: Any) -> Any:
@@ -49,6 +52,15 @@ async def _lost_by_age(look: StuckLook, _name: str, _instance_id: str, expected:
     return expected.since if look.now - expected.since > timedelta(seconds=30) else None
 
 
+def _least_for_heavy(_limits: ReadLimits, limit_key: str | None) -> float:
+    return 1 / WEIGHT if limit_key == HEAVY else 1.0
+
+
+def _plausible(name: str) -> Callable[[], Any]:
+    """Return one of the mistakes that worlds have to show, too."""
+    return next(mistake.patch for mistake in PLAUSIBLE if mistake.name == name)
+
+
 def _all_is_lost() -> Any:
     """Take for lost what had no answer for half a minute, and nudge it again and again."""
     return patch.object(StuckLook, "lost_since", _lost_by_age)
@@ -66,6 +78,9 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "LEAST_ASK_SECONDS", 20.0),
     "a_free_slot_is_taken": lambda: patch.object(call_limiter, "look", lambda state, _: (state, ())),
     "urgent_ones_go_first": lambda: patch.dict(fair.WEIGHTS, {Priority.HIGH: 0.25, Priority.LOW: 4.0}),
+    "heavy_keys_go_first": lambda: patch.object(ReadLimits, "weight_of", _least_for_heavy),
+    "lanes_run_one_at_a_time": _plausible("turn for everybody"),
+    "held_ones_are_not_given_up": _plausible("never held"),
     "nothing_begins_after_its_deadline": lambda: patch.object(decide, "latest_start", _an_hour_later),
     "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
     "retries_go_when_paid_for": lambda: patch.object(retry_budget, "ASK_AGAIN_SECONDS", 5.0),

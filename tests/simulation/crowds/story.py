@@ -41,6 +41,7 @@ _TOGETHER_SECONDS: Final = 20.0
 _STOPPED_SECONDS: Final = 18.0
 _REMOVED_SECONDS: Final = 90.0
 _LIMITED_SECONDS: Final = 20.0
+_HELD_SECONDS: Final = 30.0
 _FROZEN_SECONDS: Final = 30.0
 _RECOVERS_SECONDS: Final = 10.0
 _SHORTER_SECONDS: Final = 10.0
@@ -140,7 +141,7 @@ class CrowdStory:
 
     async def happen(self) -> None:
         """Let everything happen."""
-        watch = asyncio.create_task(self._watch())
+        watches = [asyncio.create_task(watch) for watch in (self._watch(), self._resume_held())]
         delay_seconds = _TOGETHER_SECONDS if self.shape.together else 0.0
         post = self._post_series if self.shape.is_debounced else self._post
         self.crowd = await post(self.shape.dependency, _MANY, self.shape.operations, delay_seconds)
@@ -155,7 +156,8 @@ class CrowdStory:
                 await self._replace_workers(self.shape.config())
             self.newcomers = await self._post(self.shape.dependency, "new", _NEWCOMERS)
             await self._end()
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
 
     async def _end(self) -> None:
         """Wait until all have ended and what they had is given back, and look at the limits."""
@@ -211,6 +213,8 @@ class CrowdStory:
             key["limit_key"] = f"customer-{number % self.shape.keys}"
         if self.shape.has_priorities and name == _MANY:
             key["priority"] = tuple(Priority)[number % len(Priority)]
+        if self.shape.lanes and name == _MANY:
+            key |= {"order_key": f"lane-{number % self.shape.lanes}", "order_on_failure": "skip"}
         if dependency == OF_HANDLER:
             return {"handler": _SELL, "input": {"number": number, "life": 1}, **key}
         return {"dependency": dependency, "request": {"method": "POST", "path": f"/{number}"}, **key}
@@ -222,6 +226,14 @@ class CrowdStory:
             await self.people.on_some_worker(
                 lambda worker: tidied(recover(TaskHub(worker.name), clock.now()))
             )
+
+    async def _resume_held(self) -> None:
+        """Resume what was held for want of time, again and again; what is not held refuses that."""
+        while self.shape.is_held:
+            await asyncio.sleep(_HELD_SECONDS)
+            late = {name for name in self.crowd.ids if self.has_deadline(name)}
+            running = late & {*self._running()}
+            await self._for_each(running, lambda name: self.people.call("resume", operation_id=name))
 
     # Troubles.
 
