@@ -49,7 +49,10 @@ class KeyCircuit(CircuitCache):
         # A retry needs the present budget, and an operation that waited the number of those that wait.
         if attempt == 1 and not admission.waiting:
             self._keep_snapshot()
-        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission)
+        now = self.now()
+        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, now, waiting=admission.waiting)
+        if answer is not None and not admission.waiting:
+            self.whole.buffer.refused(now)
         if answer is None:
             answer = await CircuitCache.enter(self, operation_id, attempt, admission, limit_key=limit_key)
         await self.whole.reporting.flush()
@@ -78,25 +81,28 @@ class KeyCircuit(CircuitCache):
         ):
             self.snapshot = replace(snapshot, taken_at=max(snapshot.taken_at, whole.taken_at))
 
-    def _held_by_hand(self, operation_id: str, admission: AdmissionState) -> Refused | None:
-        whole, now = self.whole, self.now()
-        held = held_by_hand(
-            whole.snapshot,
+    def _held_by_hand(self, operation_id: str, now: datetime, *, waiting: bool) -> Refused | None:
+        return held_by_hand(
+            self.whole.snapshot,
             now,
-            settings=whole.settings.circuit,
+            settings=self.whole.settings.circuit,
             operation_id=operation_id,
-            waiting=admission.waiting,
-            here=whole.buffer.here,
+            waiting=waiting,
+            here=self.whole.buffer.here,
         )
-        if held is not None and not admission.waiting:
-            whole.buffer.refused(now)
-        return held
+
+    async def refresh_snapshot(self) -> None:
+        """See `CircuitCache.refresh_snapshot`; a hold of the whole dependency is read, too."""
+        await self.whole.refresh_snapshot()
+        await CircuitCache.refresh_snapshot(self)
 
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         whole = self.whole.snapshot
         if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
             epoch = 0 if self.snapshot is None else self.snapshot.epoch
             return self.pause(operation_id, now) or Permitted(epoch)
+        if (held := self._held_by_hand(operation_id, now, waiting=waiting)) is not None:
+            return held
         return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting)
 
 

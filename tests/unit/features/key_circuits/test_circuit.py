@@ -114,6 +114,17 @@ async def test_a_hold_of_the_dependency_holds_every_key_and_counts_those_who_wai
     assert isinstance(await ask(keys.key("a"), waiting=True), Permitted)
 
 
+async def test_a_hold_of_the_dependency_holds_calls_beside_attempts_as_well() -> None:
+    """Such as polls, and submissions that are refused while it is open: they read the key's circuit alone."""
+    keys = Keys()
+    key = keys.key("a")
+    for control, is_held in ((ManualControl.OPEN, True), (ManualControl.CLOSE, False)):
+        keys.control(control, 600 if is_held else None)
+        await key.refresh_snapshot()
+        answer = key.circuit_permit("op-1", keys.moment.at, waiting=False)
+        assert isinstance(answer, Refused) == is_held
+
+
 async def test_a_dependency_that_lets_everything_through_does_so_for_every_key() -> None:
     keys = Keys()
     bad = keys.key("bad")
