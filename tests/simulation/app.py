@@ -342,7 +342,10 @@ class App:
         balance = {"PartitionKey": BALANCE, "RowKey": BALANCE, "number": 0}
         self.tables.get_table_client(WRITES).create_entity(balance)
         headers |= {MODEL: "Idempotency-Key", SPARE: ""} if self.world.chances.falling else {}
-        self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
+        self.targets = {
+            name: Target(self.world, name, header, is_polled=name == REPORTS)
+            for name, header in headers.items()
+        }
         self.hub = Hub(
             world=self.world,
             turns=Turns(_ORCHESTRATORS),

@@ -165,12 +165,16 @@ class People:
         await worker.outlives(task)
         return task.result() if task.done() else None
 
+    async def try_call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any] | None:
+        """Call a route once; None where its worker died on the way."""
+        return await self.on_some_worker(
+            lambda worker: _invoked(route, TaskHub(worker.name), body, parameters)
+        )
+
     async def call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any]:
         """Call a route until it answers; who is not answered for an hour gives up."""
         for _ in range(_TRIES):
-            answer = await self.on_some_worker(
-                lambda worker: _invoked(route, TaskHub(worker.name), body, parameters)
-            )
+            answer = await self.try_call(route, body, **parameters)
             if answer is not None and answer[0] != _AWAY:
                 self.world.note(route, *parameters.values(), answer[0])
                 return answer

@@ -125,6 +125,7 @@ class Target:
         calls: Everything that came, in order.
         busy_until: Until when a request of a key is under way that got no answer.
         effects: How often each key took effect; without deduplication each call is a key.
+        is_polled: Whether it accepts with 202, and works for a while on what it is asked for.
         jobs: What it has accepted, by key.
         call_seconds: The least and the most that it takes to answer.
     """
@@ -136,6 +137,7 @@ class Target:
     calls: list[Call] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
     busy_until: dict[str, datetime] = field(default_factory=dict)
+    is_polled: bool = False
     jobs: dict[str, Job] = field(default_factory=dict)
     call_seconds: tuple[float, float] = (0.01, 0.4)
 
@@ -186,9 +188,10 @@ class Target:
             rng, later = self.world.rng, self.world.happens(0.05)
             seconds = rng.uniform(*_ACTS_LATER) if later else rng.uniform(0, _ACTS_WITHIN)
             call.shown_at = self.world.now() + timedelta(seconds=seconds)
-        if self.name == REPORTS and call.key not in self.jobs:
+        if self.is_polled and call.key not in self.jobs:
             ends_at = self.world.now() + timedelta(seconds=self.world.rng.uniform(*_WORKS))
-            self.jobs[call.key] = Job(ends_at, self.world.happens(_WORK_FAILS))
+            fails = self.name == REPORTS and self.world.happens(_WORK_FAILS)
+            self.jobs[call.key] = Job(ends_at, fails)
         if not call.key or call.key not in self.effects:
             self.effects[call.key or f"call {len(self.calls)}"] += 1
 
@@ -232,7 +235,7 @@ class Network(httpx.AsyncBaseTransport):
         await self.world.point()
         if target.name == BANK and request.method == "GET":
             return await self._looked_up(target, request.url.path.rpartition("/")[2])
-        if target.name == REPORTS and request.method == "GET":
+        if target.is_polled and request.method == "GET":
             return await self._polled(target, request.url.path.rpartition("/")[2])
         call = target.call_of(request)
         mood = target.mood_for(call)
@@ -298,7 +301,7 @@ class Network(httpx.AsyncBaseTransport):
             raise httpx.ReadError("reset")
         call.status = 422 if refused else 500 if mood is Mood.ERRING else 200
         answer: dict[str, Any] = {"seen": len(target.calls)}
-        if call.status == httpx.codes.OK and target.name == REPORTS:
+        if call.status == httpx.codes.OK and target.is_polled:
             call.status, answer = httpx.codes.ACCEPTED, {"job": f"/v1/jobs/{call.key}"}
         elif call.status == httpx.codes.OK:
             call.seen = answer["seen"]

@@ -17,13 +17,15 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 12 heavy_keys_go_first              so do those of a limit key with a weight
 13 lanes_run_one_at_a_time          one operation of an order key calls at a time
 14 held_ones_are_not_given_up       what is held when it has no time left goes on when it is resumed
-15 nothing_begins_after_its_deadline no call begins after the deadline of its operation
-16 retries_stay_within_the_budget    retries take what the retry budget has, and what promises count on
-17 retries_go_when_paid_for          no retry waits much longer than until the budget has its token
-18 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
-19 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
-20 everything_ends_well              what nobody took away succeeds
-21 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+15 accepted_ones_end_with_their_work what is accepted with 202 succeeds when its work has ended
+16 nobody_is_accepted_while_open     who comes while a circuit that refuses is held open is answered 503
+17 nothing_begins_after_its_deadline no call begins after the deadline of its operation
+18 retries_stay_within_the_budget    retries take what the retry budget has, and what promises count on
+19 retries_go_when_paid_for          no retry waits much longer than until the budget has its token
+20 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
+21 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
+22 everything_ends_well              what nobody took away succeeds
+23 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

@@ -30,6 +30,10 @@ WEIGHT: Final = 3.0
 """The limit key that may have so many times the share of another."""
 _FEW_KEYS: Final = 3
 _LANES: Final = 20
+_MANY_PLACES: Final = 100
+_SOON: Final = 4
+
+_POLL: Final = 'poll = { location = "/job", every_seconds = 5 }'
 
 DEDUPLICATING: Final = frozenset({SAFE, NEIGHBOUR, SPARE})
 
@@ -103,6 +107,8 @@ class Crowd:
         lanes: So many order keys the operations have; 0 for none.
         is_weighted: Whether the first limit key has three times the share of another.
         is_held: Whether what has no time left is held until it is resumed.
+        is_polled: Whether the dependency accepts with 202, and is asked until its work has ended.
+        refuses: Whether who comes while the circuit is held open is refused.
         deadline_part: The part of the time they all take after which the deadline of every fifth one is; 0
             for no deadlines.
     """
@@ -134,6 +140,8 @@ class Crowd:
     lanes: int
     is_weighted: bool
     is_held: bool
+    is_polled: bool
+    refuses: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -193,6 +201,9 @@ class Crowd:
             lanes=rng.choice([0, 0, _LANES]) if bound is not Bound.BUDGET else 0,
             is_weighted=has_rate or has_places,
             is_held=rng.random() < 0.5,
+            # Who asks needs places of the hub as well, and no more time than an attempt has.
+            is_polled=rng.random() < 0.5 and mean <= _SOON and places == _MANY_PLACES and dependency == SAFE,
+            refuses=rng.random() < 0.5 and trouble is Trouble.HELD and dependency != OF_HANDLER,
         ).alone()
 
     def alone(self) -> Self:
@@ -302,7 +313,9 @@ class Crowd:
                 limits = self._limits(part) if name in self.limiters and part else ""
                 unsafe = "" if name in DEDUPLICATING else 'idempotency = { header = "" }'
                 fallback = f'fallback = "{SPARE}"' if self.falls_back and name == self.limited else ""
-                keys = f"{limits}\n{unsafe}\n{fallback}"
+                poll = _POLL if self.is_polled and name == self.limited else ""
+                refuse = 'when_open = "refuse"' if self.refuses and name == self.limited else ""
+                keys = f"{limits}\n{unsafe}\n{fallback}\n{poll}\n{refuse}"
                 lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{keys}')
         return parse_config("\n".join(lines), {})
 
@@ -342,6 +355,7 @@ class Crowd:
             f"{', a fallback' if self.falls_back else ''}{', debounced' if self.is_debounced else ''}"
             f"{', by priority' if self.has_priorities else ''}{f', {self.lanes} lanes' if self.lanes else ''}"
             f"{f', deadlines after {self.deadline_seconds:.0f} s' if self.deadline_part else ''}"
-            f"{', held' if self.is_held else ''}"
+            f"{', held' if self.is_held else ''}{', polled' if self.is_polled else ''}"
+            f"{', refused while open' if self.refuses else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

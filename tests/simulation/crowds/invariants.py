@@ -228,7 +228,9 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
     if not story.shape.is_quick or story.shape.ratio or story.shape.falls_back:
         return
-    is_untouched = story.shape.trouble in _UNTOUCHED and not (story.shape.has_flood or story.shape.lanes)
+    is_untouched = story.shape.trouble in _UNTOUCHED and not (
+        story.shape.has_flood or story.shape.lanes or story.shape.is_held
+    )
     waves = [story.newcomers] + [story.crowd] * is_untouched
     for wave in waves:
         calls = _calls_of(story, wave)
@@ -268,7 +270,7 @@ def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     """While somebody waits no slot is free for long, also where those are gone who were to take it."""
     shape, crowd = story.shape, _calls_of(story, story.crowd)
-    is_one_line = not (shape.has_flood or shape.per_key or shape.lanes)
+    is_one_line = not (shape.has_flood or shape.per_key or shape.lanes or shape.is_held)
     if not shape.is_quick or not is_one_line or shape.trouble not in _LEFT_TO_THEMSELVES:
         return
     ends = [(_slot_ends_at(story, call), -1) for call in crowd]
@@ -350,6 +352,25 @@ def held_ones_are_not_given_up(story: CrowdStory) -> Iterator[str]:
         letter = story.documents.get(name, {}).get("dead_letter") or {}
         if letter.get("reason") == DeadLetterReason.DEADLINE_EXCEEDED:
             yield f"{name} was given up: {letter['detail']}"
+
+
+def accepted_ones_end_with_their_work(story: CrowdStory) -> Iterator[str]:
+    """What is accepted with 202 succeeds when its work has ended, and not before."""
+    jobs = story.app.targets[story.shape.limited].jobs
+    for name, document in story.documents.items():
+        job = jobs.get(document.get("key", ""))
+        if job is None or document["status"] != OperationState.SUCCEEDED:
+            continue
+        ended_at = from_rfc3339(document["updated_at"])
+        if ended_at < job.ends_at:
+            yield f"{name} ended at {_at(ended_at)}, its work at {_at(job.ends_at)}"
+
+
+def nobody_is_accepted_while_open(story: CrowdStory) -> Iterator[str]:
+    """Who comes while a circuit is held open which refuses is answered 503."""
+    accepted = [status for status in story.late_answers if status != httpx.codes.SERVICE_UNAVAILABLE]
+    if accepted:
+        yield f"{len(accepted)} that came while the circuit was held open were answered {accepted}"
 
 
 def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
@@ -517,6 +538,8 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     heavy_keys_go_first,
     lanes_run_one_at_a_time,
     held_ones_are_not_given_up,
+    accepted_ones_end_with_their_work,
+    nobody_is_accepted_while_open,
     nothing_begins_after_its_deadline,
     retries_stay_within_the_budget,
     retries_go_when_paid_for,

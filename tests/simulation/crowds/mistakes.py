@@ -8,6 +8,7 @@ from unittest.mock import patch
 from durable_retry.attempt import http_request
 from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.circuit import cache
+from durable_retry.features.fail_fast import refusing
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.settings import ReadLimits
 from durable_retry.features.limits.rules.state import Limiter
@@ -81,6 +82,8 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "heavy_keys_go_first": lambda: patch.object(ReadLimits, "weight_of", _least_for_heavy),
     "lanes_run_one_at_a_time": _plausible("turn for everybody"),
     "held_ones_are_not_given_up": _plausible("never held"),
+    "accepted_ones_end_with_their_work": _plausible("accepted is done"),
+    "nobody_is_accepted_while_open": lambda: patch.object(refusing, "refuse_while_open", _is_new),
     "nothing_begins_after_its_deadline": lambda: patch.object(decide, "latest_start", _an_hour_later),
     "retries_stay_within_the_budget": lambda: patch.object(cache, "budget_allows", _any_budget),
     "retries_go_when_paid_for": lambda: patch.object(retry_budget, "ASK_AGAIN_SECONDS", 5.0),

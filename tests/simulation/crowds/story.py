@@ -92,6 +92,7 @@ class CrowdStory:
         unlimited: From when until when the dependency had no limits; None without such a time.
         held_at: When the circuit of each dependency had that everything is held; empty without such a time.
         thawed_at: When everything was let go; before that nothing was.
+        late_answers: What those were answered with who came while the circuit was held open, and refuses.
         config: The dependencies of workers that come up; `configs` are those that each came up with.
     """
 
@@ -106,6 +107,7 @@ class CrowdStory:
     tried: set[str] = field(default_factory=set)
     limits_left: list[dict[str, Any]] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    late_answers: list[int] = field(default_factory=list)
     config: Config = field(init=False)
     configs: dict[str, Config] = field(default_factory=dict)
     unlimited: Span | None = None
@@ -322,6 +324,10 @@ class CrowdStory:
         dependency, reason = self.shape.limited, {"reason": "maintenance"}
         await self.people.call("open", reason, dependency=dependency)
         await asyncio.sleep(20)
+        if self.shape.refuses:
+            bodies = [self._body_of(dependency, "late", number) for number in range(_NEIGHBOURS)]
+            answers = await asyncio.gather(*(self.people.try_call("submit", body) for body in bodies))
+            self.late_answers = [answer[0] for answer in answers if answer is not None]
         self.tried |= (names := set(sorted(self._some())[:_TRIED]))
         await self._for_each(names, lambda name: self.people.call("try", reason, operation_id=name))
         await asyncio.sleep(20)
@@ -437,6 +443,7 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     app.targets[shape.limited].phases.append((0.0, _usual_mood(shape)))
     for dependency in shape.limiters:
         app.targets[dependency].call_seconds = shape.call_seconds
+    app.targets[shape.limited].is_polled = shape.is_polled
     if shape.has_flood:
         app.targets[NEIGHBOUR].call_seconds = (0.8 * _FLOOD_SECONDS, 1.2 * _FLOOD_SECONDS)
     function = _sell_in_steps if shape.in_steps else _sell
