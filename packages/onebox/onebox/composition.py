@@ -12,7 +12,7 @@ from starlette.responses import Response
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
 from onebox.durable_task import DurableTask
-from onebox.environment import QUEUES, AppSettings
+from onebox.environment import QUEUES, AppSettings, queue_names
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, Http, Queues
 from onebox.http.access import Browsers
@@ -91,6 +91,7 @@ class Components:
         self._faults = faults
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
+        self._queue_names = queue_names(os.environ)
         self.storage_queues = StorageQueues()
         self.processes = processes
         self._choose_where_functions_run(catalogue, host_json, processes)
@@ -201,7 +202,7 @@ class Components:
 
     async def start_triggers(self) -> None:
         """Create the queues that were asked for, and start queue listeners and timers."""
-        for name in QUEUES.get(os.environ).split():
+        for name in self._queue_names:
             await self.storage_queues.open(self.settings.connection(None, where=QUEUES.name), name).create()
         for each in self.triggers:
             each.start()

@@ -20,6 +20,8 @@ _LAST_COMMA: Final = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
 # The host looks a connection up under this prefix first, so that "Storage" finds AzureWebJobsStorage.
 _CONNECTION_PREFIX = "AzureWebJobs"
 _MOST_PROCESSES: Final = 10  # as in the host
+# "Naming queues and metadata", Microsoft Learn.
+_QUEUE_NAME: Final = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,22 @@ def process_count(environ: Mapping[str, str]) -> int:
     if not text.isdecimal() or int(text) > _MOST_PROCESSES:
         raise CannotStartError(f"app setting {PROCESSES.name} must be a number from 0 to 10, not {text!r}")
     return int(text)
+
+
+def queue_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the storage queues that are to be created.
+
+    Raises:
+        CannotStartError: The app setting has a name that Azure Storage does not take.
+    """
+    names = QUEUES.get(environ).split()
+    for name in names:
+        if not _QUEUE_NAME.fullmatch(name):
+            raise CannotStartError(
+                f"app setting {QUEUES.name} must be names of 3 to 63 lower-case letters, digits and single "
+                f"hyphens between them, not {name!r}"
+            )
+    return names
 
 
 class AppSettings:

@@ -140,6 +140,14 @@ def test_a_missing_setting_is_named(app: Path) -> None:
     assert said.endswith("onebox: function on_message: app setting NO_SUCH is not set, see '%NO_SUCH%'\n")
 
 
+@pytest.mark.long
+def test_a_name_that_no_queue_can_have_is_named(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEBOX_QUEUES", "orders Bad_Name")
+    said = message_of(app)
+    assert "onebox: app setting ONEBOX_QUEUES must be names of " in said
+    assert said.endswith(", not 'Bad_Name'\n")
+
+
 def test_a_data_folder_in_use_is_named(onebox: OneboxProcess) -> None:
     said = run_to_end("--app", str(SAMPLE), "--data", str(onebox.data), "--port", str(free_port())).stderr
     assert said == f"onebox: another onebox uses {onebox.data}; choose another folder with --data\n"

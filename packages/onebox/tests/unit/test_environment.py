@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onebox import CannotStartError
-from onebox.environment import AppSettings, MissingSettingError, load_local_settings
+from onebox.environment import AppSettings, MissingSettingError, load_local_settings, queue_names
 
 
 def load(tmp_path: Path, content: Any, environment: dict[str, str]) -> dict[str, str]:
@@ -105,3 +105,14 @@ def test_what_cannot_be_in_the_environment_is_named(tmp_path: Path, name: str, v
     path.write_text(json.dumps({"Values": {name: value}}))
     with pytest.raises(CannotStartError, match=f"Values.{name} cannot be an environment variable"):
         load_local_settings(path)
+
+
+def test_queues_are_named_with_spaces_between() -> None:
+    assert queue_names({"ONEBOX_QUEUES": " a1b  work-poison " + 63 * "q"}) == ["a1b", "work-poison", 63 * "q"]
+    assert queue_names({}) == []
+
+
+@pytest.mark.parametrize("name", ["Orders", "ab", 64 * "q", "a--b", "-ab", "ab-", "a_b", "a,b", "caf\u00e9"])
+def test_a_name_that_no_queue_can_have_is_reported_with_its_setting(name: str) -> None:
+    with pytest.raises(CannotStartError, match=f"^app setting ONEBOX_QUEUES must be .*, not '{name}'$"):
+        queue_names({"ONEBOX_QUEUES": f"orders {name}"})
