@@ -10,7 +10,7 @@ gone, and so many more are called that as many come as slots are free.
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from durable_retry.base.json_forms import from_ms, to_ms
@@ -74,7 +74,8 @@ def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
         return replace(limiter, came=None), None
     now = _now(limiter)
     told = [from_ms(place.asks_ms) for place in limiter.places if place.is_told]
-    comes = told or (limiter.free > 0 and (limiter.line or any(_callable(limiter))))
+    may_come = limiter.line or any(chain(_callable(limiter), _promised(limiter)))
+    comes = told or (limiter.free > 0 and may_come)
     soon = min((end for end in told if end > now), default=now + limiter.patience)
     at = soon if comes else limiter.leases.first_end(now)
     planned = limiter.looks_at
@@ -98,6 +99,14 @@ def _callable(limiter: Limiter) -> Iterator[Place]:
             yield place
 
 
+def _promised(limiter: Limiter) -> Iterator[Place]:
+    """Yield those that the end of a lease is to tell, within the bounds of their keys."""
+    now, called, lent = _now(limiter), limiter.called, limiter.lent_by_key
+    for place in limiter.places:
+        if place.told_by and called[place.limit_key] <= limiter.room_of(place.limit_key, lent, now):
+            yield place
+
+
 def _with_called(limiter: Limiter, wanted: int, told_by: str = "") -> tuple[Limiter, tuple[str, ...]]:
     """Call so many of those that wait: those that have a place, then those behind, who get one by it.
 
@@ -106,6 +115,9 @@ def _with_called(limiter: Limiter, wanted: int, told_by: str = "") -> tuple[Limi
     """
     called = list(islice(_callable(limiter), max(wanted, 0)))
     behind = limiter.line[: max(min(wanted - len(called), KEPT_PLACES - len(limiter.places)), 0)]
+    if not told_by:
+        # The holder of a lease may be gone: those that it is to tell take what nobody else takes.
+        called += islice(_promised(limiter), max(wanted - len(called) - len(behind), 0))
     now = _now(limiter)
     now_ms, until_ms = to_ms(now), to_ms(now + timedelta(seconds=LEAST_TOLD_SECONDS))
     new = (Place(now_ms, "", until_ms, waiter=waiter) for waiter in behind)

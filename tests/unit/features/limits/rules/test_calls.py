@@ -74,11 +74,21 @@ def test_a_slot_comes_with_as_many_as_there_are_slots_less_those_that_are_called
 def test_who_is_called_by_a_slot_comes_for_that_one_when_it_is_given_back() -> None:
     lease = Lease("lent-00", NOON, 70.0)
     limiter = limiter_of(place(1, told_by="lent-00"), place(2), most=2, lent=1)
-    assert successors(limiter)[1] == ("op-2",), "it comes for no other"
+    assert successors(limiter)[1] == ("op-2",), "others come first for another slot"
     told = limiter.without(lease, after(1))
     assert told.places[0] == place(1, told_by="", asks=3)
     assert successors(replace(told, places=told.places[:1]))[1] == ()
     assert look(limiter, after(71))[1] == ("op-1", "op-2"), "its lease is over, and tells nobody"
+
+
+def test_a_slot_that_nobody_else_takes_goes_to_one_that_another_slot_calls_whose_holder_may_be_gone() -> None:
+    alone = limiter_of(place(1, told_by="lent-00"), most=3, lent=1)
+    told, calls = successors(alone)
+    assert (calls, told.places) == (("op-1",), (place(1, told_by="", asks=UNUSED.total_seconds()),))
+    assert successors(told)[1] == ()
+    assert next_look(alone)[1] == NOON + UNUSED
+    own_key_is_full = limiter_of(place(1, "a", told_by="lent-00"), most=3, lent=1, key="a")
+    assert successors(own_key_is_full)[1] == ()
 
 
 def test_who_was_told_and_did_not_ask_is_gone_though_others_come_for_other_slots() -> None:
