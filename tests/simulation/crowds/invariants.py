@@ -59,9 +59,7 @@ _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
 _RANKED: Final = _LEFT_TO_THEMSELVES | {Trouble.LIMITED, Trouble.HURRIED}
-"""Troubles in which those that wait go in the order of the limits."""
-_STOPPED: Final = frozenset({Trouble.THROTTLED, Trouble.BROKEN})
-"""The same where one circuit stops all of them."""
+"""Troubles in which those that wait go in the order of the limits. A circuit releases without ranks."""
 _IN_ONE_LINE: Final = frozenset({Bound.RATE, Bound.CONCURRENCY, Bound.BOTH})
 """Limits for which all wait together."""
 _RANKED_SECONDS: Final = 20.0
@@ -312,8 +310,7 @@ def _is_ranked(shape: Crowd) -> bool:
     """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
     is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
     is_one_line = shape.bound in _IN_ONE_LINE and not (shape.is_debounced or shape.is_held or is_full)
-    is_in_one = not (shape.falls_back or (shape.keys and shape.has_key_circuits))
-    is_left_alone = shape.is_quick and shape.trouble in _RANKED | (_STOPPED if is_in_one else frozenset())
+    is_left_alone = shape.is_quick and shape.trouble in _RANKED
     return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
 
 
