@@ -178,8 +178,7 @@ class Plugin:
         callers: Where a function is that returns an `http.callers.ReadCaller`, which finds out who sends a
             request; None where its settings say nothing about any caller.
         settings: Where its groups of app settings are.
-        of_core: App settings of the core that only it carries out, and keys in tables of the core, such as
-            `circuit.by`.
+        of_core: Keys in tables of the core that only it carries out, such as `circuit.by`.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
@@ -308,7 +307,7 @@ def names_added_by(plugin: Plugin) -> set[str]:
     settings = {setting.name for group in groups if not group.is_shared for setting in group.described()}
     fields = (item for model in models for item in model.model_fields.items())
     added = settings | {info.alias or name for name, info in fields} | set(plugin.of_core)
-    return added - {name.partition(".")[0] for name in plugin.of_core if "." in name}
+    return added - {key.partition(".")[0] for key in plugin.of_core}
 
 
 @cache

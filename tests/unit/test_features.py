@@ -126,16 +126,14 @@ def members_of(plugin: Plugin) -> set[str]:
 def settings_of(plugin: Plugin) -> set[str]:
     """Return the app settings that do nothing without a feature, and that nobody else reads."""
     groups = [group for each in plugin.settings if not (group := imported(each)).is_shared]
-    own = (each.name for group in groups for each in group.described())
-    return {*own, *filter(str.isupper, plugin.of_core)}
+    return {each.name for group in groups for each in group.described()}
 
 
 def keys_of(plugin: Plugin) -> set[str]:
     """Return the keys of a dependency that do nothing without a feature."""
     added = imported(plugin.dependency).model_fields if plugin.dependency else {}
-    in_tables = [*filter(str.islower, plugin.of_core)]
     keys = {info.alias or name for name, info in added.items()}
-    return {*keys, *in_tables} - {key.partition(".")[0] for key in in_tables}
+    return {*keys, *plugin.of_core} - {key.partition(".")[0] for key in plugin.of_core}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from durable_retry.plugins import Plugin
 
 PLUGIN: Final = Plugin(
     name="sources",
-    of_core=("INTAKE_ORDER",),
     settings=("durable_retry.features.sources.settings:SourceSettings",),
     sources="durable_retry.features.sources.triggers:SOURCES",
 )
