@@ -13,9 +13,9 @@ import socket
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from onebox.http.messages import raw_path
+from onebox.http.messages import raw_path, refusal
 
 _KNOWN_HOSTS = 256  # names whose answer is kept: clients use few, and a page may make up any number
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -123,4 +123,4 @@ def _is_json(content_type: str) -> bool:
 
 
 def _problem(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status_code=status)
+    return refusal(status, {"error": message})

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
 from onebox.http.keys import Level
-from onebox.http.messages import read_body, request_datum, response_of, trace_of
+from onebox.http.messages import read_body, refusal, request_datum, response_of, trace_of
 from onebox.http.routes import RouteError, RouteTemplate, first_words, split_path
 from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
@@ -204,7 +204,7 @@ class HttpFunctions:
     async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> ASGIApp:
         """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
         if self._admission.is_full:
-            return Response(status_code=429)
+            return refusal(429)
         if self.streamed is not None:
             return self._admission.around(self._streamed(self.streamed, request, endpoint, parameters))
         async with self._admission:
@@ -221,11 +221,11 @@ class HttpFunctions:
             self._faults(HostPoint.HTTP_RUN)
             return response_of(result, endpoint.output_name, self._headers)
         except FunctionFailedError:
-            return Response(status_code=500)
+            return refusal(500)
         except ValueError as error:  # a status, header or cookie that HTTP cannot carry
             name = endpoint.function.name
             _LOG.error("%s: its response cannot be sent: %s", name, error)  # no trace of ours
-            return Response(status_code=500)
+            return refusal(500)
 
     def _streamed(
         self,

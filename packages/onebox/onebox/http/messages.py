@@ -4,11 +4,11 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import Any, Final
 
 from azure_functions_runtime.bindings.datumdef import Datum
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive
 
 from onebox import CannotStartError
@@ -24,6 +24,8 @@ _CONTENT_TYPES = {
     "json": "application/json; charset=utf-8",
     "bytes": "application/octet-stream",
 }
+# No cache keeps what the host itself refuses, and no browser takes it for another type than it says.
+_PROTECTION: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class BodyTooLargeError(Exception):
@@ -126,6 +128,21 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, value in pairs:
         joined[name] = f"{joined[name]},{value}" if name in joined else value
     return joined
+
+
+def refusal(
+    status: int, document: Mapping[str, Any] | None = None, media_type: str | None = None
+) -> Response:
+    """Return the host's own answer to a request that it does not carry out.
+
+    Args:
+        status: 400 or above.
+        document: Why, as JSON; None for an empty body.
+        media_type: The document's; None means application/json.
+    """
+    if document is None:
+        return Response(status_code=status, headers=_PROTECTION)
+    return JSONResponse(document, status, _PROTECTION, media_type)
 
 
 def response_of(result: Result, output_name: str | None, extra_headers: Mapping[str, str]) -> Response:

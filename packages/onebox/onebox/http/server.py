@@ -25,7 +25,7 @@ from onebox.http.access import Browsers
 from onebox.http.connections import KEEP_ALIVE_SECONDS, Config, ConnectionLimits, Protocol
 from onebox.http.functions import Endpoint, HttpFunctions
 from onebox.http.keys import Keys, Level, SeveralKeysError
-from onebox.http.messages import BodyTooLargeError, bounded, declares_more, raw_path
+from onebox.http.messages import BodyTooLargeError, bounded, declares_more, raw_path, refusal
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 
@@ -164,7 +164,7 @@ class Admin:
                 return JSONResponse([self._describe(each, request) for each in self._catalogue])
             case ["functions", name, *rest] if function := self._catalogue.find(name):
                 return await self._answer_for(function, rest, request)
-        return Response(status_code=404)
+        return refusal(404)
 
     async def _answer_for(self, function: Function, rest: list[str], request: Request) -> Response:
         match request.method, rest:
@@ -174,7 +174,7 @@ class Admin:
                 return JSONResponse({})
             case "POST", []:
                 return await self._fire(function, request)
-        return Response(status_code=404)
+        return refusal(404)
 
     def _status(self, *, authorised: bool) -> Mapping[str, Any]:
         trouble = self._trouble()
@@ -207,20 +207,18 @@ class Admin:
 
     async def _fire(self, function: Function, request: Request) -> Response:
         if function.trigger.type == HTTP_TRIGGER:
-            return JSONResponse(
-                {"error": f"{function.name} has an HTTP trigger: call its route"}, status_code=400
-            )
+            return refusal(400, {"error": f"{function.name} has an HTTP trigger: call its route"})
         try:
             given, properties = _order(await request.body())
         except (ValueError, RecursionError):
             text = 'the body must be JSON: {"input": ...}, or {"input": ..., "metadata": {...}}'
-            return JSONResponse({"error": text}, status_code=400)
+            return refusal(400, {"error": text})
         run = self._manual.prepare(function, given, properties)
         if run is None:
             text = (
                 f"{function.name} has a trigger of type {function.trigger.type}: only the task hub fires it"
             )
-            return JSONResponse({"error": text}, status_code=400)
+            return refusal(400, {"error": text})
         task = asyncio.ensure_future(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -266,11 +264,11 @@ class Application:
         except asyncio.CancelledError:  # the server stops; the task ends here anyway
             response = _unavailable()
         except BodyTooLargeError:
-            response = Response(status_code=413)
+            response = refusal(413)
         except SeveralKeysError as error:
             response = _problem_response(401, str(error))
         except ClientDisconnect:
-            response = Response(status_code=400)
+            response = refusal(400)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
@@ -284,21 +282,21 @@ class Application:
         for prefix, webhook in self.webhooks.items():
             if path.lower().startswith(prefix):
                 let_in = _is_handshake(request) or self._keys.let_in(request, Level.SYSTEM)
-                return await webhook(request) if let_in else _refused()
+                return await webhook(request) if let_in else refusal(401)
         found = self._functions.find(request.method, path)
         if found is not None:
             let_in = self._keys.let_in(request, found[0].level)
-            return await self._functions.answer(request, *found) if let_in else _refused()
+            return await self._functions.answer(request, *found) if let_in else refusal(401)
         if path == "/" and request.method in {"GET", "HEAD"}:
             return PlainTextResponse(_HOME)
-        return Response(status_code=404)
+        return refusal(404)
 
     async def _administer(self, request: Request) -> Response:
         """Whoever waits for us to serve may ask whether we do; all else needs the master key."""
         authorised = self._keys.let_in(request, Level.ADMIN)
         if authorised or request.url.path.lower() in _OPEN:
             return await self._admin.answer(request, authorised=authorised)
-        return _refused()
+        return refusal(401)
 
 
 def _is_handshake(request: Request) -> bool:
@@ -307,14 +305,12 @@ def _is_handshake(request: Request) -> bool:
 
 
 def _unavailable() -> Response:
-    return Response(status_code=503, headers={"Retry-After": "1"})
+    response = refusal(503)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 def _problem_response(status: int, detail: str) -> Response:
     """Return a problem document (RFC 9457): for what the host lets through; its own refusals are empty."""
     document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return JSONResponse(document, status_code=status, media_type="application/problem+json")
-
-
-def _refused() -> Response:
-    return Response(status_code=401)
+    return refusal(status, document, "application/problem+json")

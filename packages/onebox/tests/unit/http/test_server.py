@@ -1,8 +1,16 @@
 import socket
+from typing import Any, cast
 
+import httpx
 import pytest
 
-from onebox.http.server import base_url, bind
+from onebox.host_json import Http
+from onebox.http.access import Browsers
+from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.keys import Keys, Level
+from onebox.http.server import Application, base_url, bind
+from onebox.worker.functions import Binding, Catalogue, Function
+from onebox.worker.runner import Failure, FunctionFailedError
 
 
 class Bound(socket.socket):
@@ -34,3 +42,57 @@ def test_the_url_is_one_that_this_machine_reaches(name: tuple[object, ...], url:
 def test_port_0_takes_a_free_one() -> None:
     with bind("127.0.0.1", 0) as listener:
         assert base_url(listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+class Failing:
+    """A runner, and the inputs, of functions that fail."""
+
+    def of(self, _: Function) -> tuple[()]:
+        return ()
+
+    async def run(self, *_: object, **__: object) -> None:
+        raise FunctionFailedError(Failure("ValueError", "a secret", ""))
+
+
+def functions(*names: str) -> HttpFunctions:
+    """Functions that fail, at routes of their names, which are levels of keys, too."""
+    found = []
+    for name in names:
+        properties = {"route": name, "methods": ["GET"], "authLevel": name}
+        trigger = Binding("req", "httpTrigger", is_output=False, properties=properties)
+        found.append(Function(name, name, trigger, (trigger,)))
+    failing = cast("Any", Failing())
+    return HttpFunctions(endpoints(Catalogue(found), Http()), failing, failing, failing, Http())
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "path", "headers"),
+    [
+        (404, "GET", "/api/nothing", {}),
+        (404, "POST", "/", {}),
+        (401, "GET", "/api/function", {}),
+        (401, "GET", "/api/function?code=f", {"x-functions-key": "s"}),
+        (401, "GET", "/admin/functions", {}),
+        (401, "GET", "/runtime/webhooks/durabletask/instances", {}),
+        (403, "GET", "/api/function", {"Host": "evil.example"}),
+        (403, "GET", "/api/nothing", {"Origin": "https://evil.example"}),
+        (415, "POST", "/admin/functions/x", {"Content-Length": "1"}),
+        (413, "POST", "/api/function", {"Content-Length": "11"}),
+        (500, "GET", "/api/anonymous", {}),
+        (503, "GET", "/api/anonymous", {}),
+    ],
+)
+async def test_no_answer_of_its_own_is_kept_or_taken_for_another_type(
+    status: int, method: str, path: str, headers: dict[str, str]
+) -> None:
+    keys = Keys({level: level.value[0] for level in (Level.FUNCTION, Level.SYSTEM, Level.ADMIN)})
+    served = functions(Level.ANONYMOUS, Level.FUNCTION)
+    application = Application(served, cast("Any", None), keys, Browsers("127.0.0.1"), 10)
+    application.webhooks["/runtime/webhooks/durabletask"] = cast("Any", None)
+    application.accepting = status != 503
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.request(method, path, headers=headers)
+    assert answer.status_code == status
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
