@@ -25,7 +25,7 @@ SEEDS = 1_000_000_000
 def main() -> int:
     """Run the worlds that the options name; return 1 when something does not hold in one of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
+    parser.add_argument("--seed", type=int, help="of the first world, from which others count on; else drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, help=f"of each world: {OPERATIONS}, of a crowd {MOST}")
     parser.add_argument("--crowd", action="store_true", help="operations wait for limits and places")
@@ -39,7 +39,8 @@ def main() -> int:
     names = [mistake.name for mistake in (*ONCE, *PLAUSIBLE)]
     parser.add_argument("--mistake", choices=names, help="made in the app: a world has to show it")
     options = parser.parse_args()
-    seeds = [options.seed] if options.seed is not None else [randbelow(SEEDS) for _ in range(options.seeds)]
+    drawn = [randbelow(SEEDS) for _ in range(options.seeds)]
+    seeds = drawn if options.seed is None else [*range(options.seed, options.seed + options.seeds)]
     if options.mistake is not None:
         return _show(options.mistake, seeds, options)
     return _run_all(seeds, options)

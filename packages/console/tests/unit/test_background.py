@@ -125,3 +125,20 @@ def test_the_thread_makes_a_write_again_that_a_reader_asked_for_and_that_failed(
     assert not writer._changed.is_set()
     assert not writer.flush()
     assert writer._changed.is_set()
+
+
+class WrittenBeside(Written):
+    """Is given something else while it writes."""
+
+    @override
+    def _write(self, held: Mapping[str, int]) -> None:
+        self.hold("beside", self.count)
+        super()._write(held)
+
+
+def test_what_is_held_while_a_write_fails_is_written_with_what_was_not() -> None:
+    writer = WrittenBeside(failures=1)
+    writer.hold("a", 1)
+    assert not writer.flush()
+    assert writer.flush()
+    assert writer.written == {"a": 1, "beside": 0}

@@ -13,7 +13,7 @@ from durable_retry.base.answers import ProblemDocument
 from durable_retry.base.validation import validated
 from durable_retry.features.openapi import routes as openapi_routes
 from durable_retry.features.openapi.descriptions import MEMBERS
-from durable_retry.features.openapi.document import with_described_properties
+from durable_retry.features.openapi.document import openapi_document, with_described_properties
 from durable_retry.features.openapi.routes import described
 from durable_retry.http.dispatch import responder
 from durable_retry.http.routes import Route, RouteAnswer
@@ -52,6 +52,11 @@ def test_every_reference_leads_to_a_schema_and_every_schema_is_used() -> None:
     document = described()
     used = {reference.removeprefix("#/components/schemas/") for reference in references(document)}
     assert used == set(document["components"]["schemas"])
+
+
+def test_a_document_has_the_schemas_of_its_routes_alone() -> None:
+    routes = [route for route in table() if route.path == "health"]
+    assert "BatchRequest" not in openapi_document(routes, "1", "/api")["components"]["schemas"]
 
 
 @pytest.mark.parametrize("name", sorted(described()["components"]["schemas"]))
