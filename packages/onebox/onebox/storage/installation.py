@@ -32,6 +32,7 @@ _PACKAGE_FILES = ("package.json", "package-lock.json", ".npmrc")
 BUNDLED = _DECLARED / _MAIN
 """Where a source tree has Azurite after `make setup`."""
 INDEXES = _DECLARED / "indexes.cjs"
+_MESSAGES = _DECLARED / "messages.cjs"
 _SMALL_NURSERY = "--max-semi-space-size=1"  # MB: 122 MB in place of 150 once it serves, no slower to start
 
 
@@ -45,7 +46,7 @@ def azurite_command(environ: Mapping[str, str]) -> list[str]:
     if not is_bundled and (on_path := shutil.which("azurite")) is not None:
         return [on_path]
     main = BUNDLED if is_bundled else _cached(environ) / _MAIN
-    return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), str(main)]
+    return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), "--require", str(_MESSAGES), str(main)]
 
 
 def find_node() -> str:

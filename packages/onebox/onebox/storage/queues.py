@@ -145,6 +145,8 @@ class StorageQueue:
     async def receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
         """Take up to `count` messages (1 to 32) and hide them for so long.
 
+        A failure is reported at the first try: it may have hidden messages, and a second try would find none.
+
         Raises:
             azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
         """
@@ -152,7 +154,7 @@ class StorageQueue:
 
     def _receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
         pages = self._client.receive_messages(
-            messages_per_page=count, max_messages=count, visibility_timeout=hidden_seconds
+            messages_per_page=count, max_messages=count, visibility_timeout=hidden_seconds, retry_total=0
         ).by_page()
         try:
             return list(itertools.chain.from_iterable(pages))

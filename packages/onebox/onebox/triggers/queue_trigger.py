@@ -35,6 +35,11 @@ _RENEW_AFTER = timedelta(seconds=HIDDEN_SECONDS / 2)
 _LEAST_PAUSE = timedelta(milliseconds=100)
 _POISON_SUFFIX = "-poison"
 _LONGEST_NAME = 63
+_MISSING = (  # as under the host
+    "queue %s does not exist and its trigger does not create it; messages are taken as soon as somebody has "
+    "created it"
+)
+_UNREADABLE = "queue %s cannot be read, will go on trying: %s"
 
 # Runs the function for one message and its decoded body; any exception means that the run failed.
 Handler = Callable[[QueueMessage, bytes], Awaitable[None]]
@@ -71,7 +76,7 @@ class QueueListener:
         self._room = asyncio.Event()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._reachable = True
+        self._trouble = ""
         self._listening: asyncio.Task[None] | None = None
 
     @property
@@ -114,12 +119,12 @@ class QueueListener:
         try:
             messages = await self._queue.receive(self._settings.batch_size, HIDDEN_SECONDS)
         except ResourceNotFoundError:
-            self._note_missing()
+            self._warn_once(_MISSING)
             return False
         except Exception as error:  # noqa: BLE001 # the listener must survive any error to try again
-            self._note_unreachable(error)
+            self._warn_once(_UNREADABLE, _first_line(error))
             return False
-        self._reachable = True
+        self._trouble = ""
         if self._stopping:
             await asyncio.gather(*(self._abandon(message) for message in messages))
             return False
@@ -147,22 +152,11 @@ class QueueListener:
         if not self._stopping:
             self._wake.clear()
 
-    def _note_missing(self) -> None:
-        """Say once that there is no such queue: as under the host, its trigger does not create it."""
-        if self._reachable:
-            _LOG.warning(
-                "queue %s does not exist and its trigger does not create it; messages are taken as soon as "
-                "somebody has created it",
-                self._queue.name,
-            )
-        self._reachable = False
-
-    def _note_unreachable(self, error: Exception) -> None:
-        if self._reachable:
-            _LOG.warning(
-                "queue %s cannot be read, will go on trying: %s", self._queue.name, _first_line(error)
-            )
-        self._reachable = False
+    def _warn_once(self, trouble: str, *details: str) -> None:
+        """Warn of what keeps the queue from being read, unless it kept the last read from it, too."""
+        if trouble != self._trouble:
+            _LOG.warning(trouble, self._queue.name, *details)
+        self._trouble = trouble
 
     async def _process(self, message: QueueMessage) -> None:
         self._faults(HostPoint.QUEUE_RECEIVED)

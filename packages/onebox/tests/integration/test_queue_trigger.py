@@ -1,9 +1,11 @@
 import base64
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
 from onebox.storage.queues import MessageLostError, StorageQueue
@@ -88,6 +90,21 @@ def test_a_message_that_is_not_base64_goes_to_the_poison_queue_without_a_run(one
     onebox.until_logged(r"message \S+ is not base64; moved to work-poison")
     take_from_poison(onebox, "{not base64}")
     until_empty(plain)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\x0b", " \x0c ", "\x1f", "\ufffe"])
+def test_a_character_that_xml_lacks_is_refused_as_on_azure_and_hides_no_other_message(
+    onebox: OneboxProcess, text: str
+) -> None:
+    queue = onebox.raw_queue("characters")
+    queue.clear_messages()
+    sent = queue.send_message(" \t\r\n \ufffd &#0; \U0001f600")
+    update = partial(queue.update_message, sent.id, sent.pop_receipt, content=text)
+    for refused in (partial(queue.send_message, text), update):
+        with pytest.raises(HttpResponseError, match="XML specified is not syntactically valid") as caught:
+            refused()
+        assert caught.value.status_code == 400
+    assert [each.content for each in queue.receive_messages()] == [sent.content]
 
 
 def test_many_messages_run_once_each(onebox: OneboxProcess) -> None:

@@ -270,6 +270,25 @@ async def test_an_error_of_the_storage_is_logged_once_and_outlived(caplog: pytes
     assert caplog.text.count("cannot be read") == 1
 
 
+async def test_an_error_after_another_trouble_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(succeeds)
+    errors = [ResourceNotFoundError("no such queue"), OSError("away"), OSError("still away")]
+
+    async def fails(count: int, hidden_seconds: int) -> list[QueueMessage]:  # noqa: ARG001 # the queue's own
+        raise errors.pop(0)
+
+    bench.queue.receive = fails  # type: ignore[method-assign] # created while the storage is away
+    bench.listener.start()
+    for _ in range(2):
+        await bench.settle()
+        bench.clock.advance(timedelta(seconds=2))
+    await bench.settle()
+    await bench.listener.stop(1)
+    assert "queue work does not exist" in caplog.text
+    assert "queue work cannot be read, will go on trying: away" in caplog.text
+    assert "still away" not in caplog.text
+
+
 @pytest.mark.shows("R7")
 async def test_a_storage_that_stays_away_is_asked_later_each_time() -> None:
     bench = Bench(succeeds)
