@@ -22,7 +22,7 @@ class Cut:
 
     Attributes:
         step: Which.
-        write: `begin`, before the step runs, or `succeed`, when it has run.
+        write: `begin_step`, before the step runs, or `complete_step`, when it has run.
         when: Before or after that write.
         handler: `both` of a dependency that deduplicates, or `both-unsafe`.
     """
@@ -43,7 +43,7 @@ class Cut:
     @property
     def may_have_run(self) -> bool:
         """Whether nobody knows, after the crash, whether the step ran."""
-        return (self.write, self.when) in {("begin", "after"), ("succeed", "before")}
+        return (self.write, self.when) in {("begin_step", "after"), ("complete_step", "before")}
 
     @property
     def is_ambiguous(self) -> bool:
@@ -54,15 +54,15 @@ class Cut:
         if step != self.step:
             return int(step == "charge" or not self.is_ambiguous)
         if self.is_ambiguous:
-            return int(self.write == "succeed")
-        return 2 if (self.write, self.when) == ("succeed", "before") else 1
+            return int(self.write == "complete_step")
+        return 2 if (self.write, self.when) == ("complete_step", "before") else 1
 
 
 CUTS = [
     Cut(step, write, when, handler)
     for handler in ("both", "both-unsafe")
     for step in ("charge", "mail")
-    for write in ("begin", "succeed")
+    for write in ("begin_step", "complete_step")
     for when in ("before", "after")
 ]
 
