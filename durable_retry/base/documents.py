@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from hashlib import sha256
 from itertools import islice
 from math import inf, isfinite
 from typing import Any, Final, NoReturn
@@ -494,20 +493,6 @@ def part_problems(document: Any, most_bytes: int) -> list[Problem]:
         return [_too_large(most_bytes)]
     may_be_unfit = _may_be_deep(text, MAX_DEPTH) or _may_hold_unfit_values(text)
     return json_problems(document) if may_be_unfit or _NOT_PLAIN.search(text) else []
-
-
-def text_as_read(document: Any) -> str:
-    """Return the text of a document that was read, with the numbers that no float holds as they came."""
-    numbers: list[str] = []
-
-    def mark_of(number: Rounded) -> str:
-        numbers.append(number.text)
-        return mark
-
-    # No document holds its own hash.
-    mark = sha256(_shortest_text(document).encode("utf-8", "surrogatepass")).hexdigest()
-    first, *rest = json.dumps(document, default=mark_of).split(f'"{mark}"')
-    return first + "".join(number + part for number, part in zip(numbers, rest, strict=True))
 
 
 def size_problem(document: Any, most_bytes: int) -> Problem | None:

@@ -38,6 +38,7 @@ from durable_retry.features.replay.rules import (
     ReplayBody,
     changes_between,
     is_masked,
+    not_replayed,
     replayed_operation,
     whole_edits,
 )
@@ -53,7 +54,6 @@ from durable_retry.rules.dead_letters.record import (
     Replay,
     Status,
     WrongStatusError,
-    not_replayed,
     replayed,
 )
 from durable_retry.rules.facts import SubmissionOutcome, Submitted

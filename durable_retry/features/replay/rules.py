@@ -37,12 +37,19 @@ from durable_retry.base.validation import (
     with_example,
 )
 from durable_retry.rules.config.dependency import Dependency, Targets
-from durable_retry.rules.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter, NoteText
+from durable_retry.rules.dead_letters.record import (
+    MAX_MESSAGE_CHARS,
+    EditedValue,
+    KeptDeadLetter,
+    NoteText,
+    Status,
+    WrongStatusError,
+)
 from durable_retry.rules.operations.keys import canonical_json, visible
 from durable_retry.rules.operations.operation import (
+    CREDENTIAL_HEADERS,
     OperationInput,
     content_of,
-    missing_credentials,
     without_credentials,
 )
 from durable_retry.rules.operations.request import (
@@ -443,3 +450,27 @@ def is_masked(operation: Mapping[str, Any]) -> bool:
     """Return whether credentials were masked when an operation was stored, so that it cannot start again."""
     request = operation.get("request")
     return request is not None and MASK in request.get("headers", {}).values()
+
+
+def not_replayed(record: KeptDeadLetter) -> KeptDeadLetter:
+    """Return the dead letter without its latest replay, which could not be started.
+
+    Unchanged when that replay did start and has failed again meanwhile.
+
+    Raises:
+        WrongStatusError: It is not replayed.
+    """
+    if record.status is not Status.REPLAYED:
+        raise WrongStatusError(record.status)
+    # The replay did start: it has failed again. Only the answer to its start was lost.
+    if record.replays[-1].dead_letter_id is not None:
+        return record
+    return replace(record, status=Status.OPEN, replays=record.replays[:-1])
+
+
+def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
+    """List the headers of a stored request whose masked values cannot be sent again."""
+    for name, value in ({} if request is None else request.get("headers", {})).items():
+        if name.lower() in CREDENTIAL_HEADERS and value == MASK:
+            detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
+            yield Problem(pointer_of("request", "headers", name), detail)

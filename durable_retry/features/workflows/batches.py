@@ -4,15 +4,17 @@ Operations are resolved when the batch or saga is accepted, like any other submi
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry.attempt.results import whole_result
 from durable_retry.base.answers import Page
-from durable_retry.base.documents import part_problems, text_as_read
+from durable_retry.base.documents import Rounded, part_problems
 from durable_retry.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.base.trace_context import TraceContext
 from durable_retry.base.validation import (
@@ -116,6 +118,20 @@ def _refused_item(index: int, document: Any, error: InvalidInputError) -> Item:
         reason=DeadLetterReason.UNKNOWN_DEPENDENCY if is_unknown else DeadLetterReason.VALIDATION_FAILED,
         detail=str(error)[:MAX_DETAIL_CHARS],
     )
+
+
+def text_as_read(document: Any) -> str:
+    """Return the text of a document that was read, with the numbers that no float holds as they came."""
+    numbers: list[str] = []
+
+    def mark_of(number: Rounded) -> str:
+        numbers.append(number.text)
+        return mark
+
+    # No document holds its own hash.
+    mark = sha256(repr(document).encode("utf-8", "surrogatepass")).hexdigest()
+    first, *rest = json.dumps(document, default=mark_of).split(f'"{mark}"')
+    return first + "".join(number + part for number, part in zip(numbers, rest, strict=True))
 
 
 class _Keyed(Strict, extra="ignore"):

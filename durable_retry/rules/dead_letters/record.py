@@ -404,22 +404,6 @@ def replayed(record: KeptDeadLetter, started: Replay) -> KeptDeadLetter:
     return replace(_record_with_status(record, Status.REPLAYED), replays=(*record.replays, started))
 
 
-def not_replayed(record: KeptDeadLetter) -> KeptDeadLetter:
-    """Return the dead letter without its latest replay, which could not be started.
-
-    Unchanged when that replay did start and has failed again meanwhile.
-
-    Raises:
-        WrongStatusError: It is not replayed.
-    """
-    if record.status is not Status.REPLAYED:
-        raise WrongStatusError(record.status)
-    # The replay did start: it has failed again. Only the answer to its start was lost.
-    if record.replays[-1].dead_letter_id is not None:
-        return record
-    return replace(_record_with_status(record, Status.OPEN), replays=record.replays[:-1])
-
-
 def failed_again(record: KeptDeadLetter, dead_letter_id: str) -> KeptDeadLetter:
     if not record.replays:
         return record

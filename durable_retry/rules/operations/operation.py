@@ -17,7 +17,7 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -29,7 +29,7 @@ from durable_retry.base.masking import Masking
 from durable_retry.base.names import Priority
 from durable_retry.base.text import MASK
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
+from durable_retry.base.validation import MAX_SECONDS, InvalidInputError, Problem
 from durable_retry.plugins import plugins
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import (
@@ -47,7 +47,7 @@ from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
-_CREDENTIAL_HEADERS: Final = frozenset(
+CREDENTIAL_HEADERS: Final = frozenset(
     {
         "x-api-key",
         "api-key",
@@ -446,18 +446,10 @@ def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_values(request: Mapping[str, Any]) -> dict[str, Any]:
     headers = {
-        name: MASK if name.lower() in _CREDENTIAL_HEADERS else value
+        name: MASK if name.lower() in CREDENTIAL_HEADERS else value
         for name, value in request.get("headers", {}).items()
     }
     return {**request, "headers": headers}
-
-
-def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
-    """List the headers of a stored request whose masked values cannot be sent again."""
-    for name, value in ({} if request is None else request.get("headers", {})).items():
-        if name.lower() in _CREDENTIAL_HEADERS and value == MASK:
-            detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
-            yield Problem(pointer_of("request", "headers", name), detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,9 @@ from durable_retry.features.replay.rules import (
     edited_operation,
     is_masked,
     members_of_replay,
+    missing_credentials,
     needs_new_key,
+    not_replayed,
     replayed_operation,
     whole_edits,
 )
@@ -26,10 +28,15 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Targets, UnknownTargetError
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
+    Replay,
+    WrongStatusError,
+    archived,
     dead_letter_id_of,
+    failed_again,
     of_message,
     of_operation,
 )
+from durable_retry.rules.dead_letters.record import replayed as with_replay
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import followed_by
 
@@ -41,6 +48,7 @@ TARGETS = Targets(
 MOST_BYTES = 65_536
 LATER = NOON + timedelta(hours=1)
 RECORD = of_operation(an_entry("op-1"), NOON)
+REPLAYED = with_replay(RECORD, Replay(operation_id="op-1", requested_at=NOON, operation={}))
 
 
 def edits(**body: Any) -> ReplayBody:
@@ -344,3 +352,25 @@ def test_a_replay_has_members_of_the_parts_that_keep_some() -> None:
     events = {"on_success": [{"type": "paid", "queue": "q", "data": {}}]}
     parts: dict[str, dict[str, Any]] = {"debounce": {"key": "a"}, "outbox": events, "gone": {"n": 1}}
     assert members_of_replay(parts) == events
+
+
+def test_a_replay_that_could_not_be_started_leaves_no_trace() -> None:
+    assert not_replayed(REPLAYED) == RECORD
+
+
+def test_a_replay_that_failed_again_was_started_whatever_is_thought_of_it() -> None:
+    failed = failed_again(REPLAYED, "dl-9")
+    assert not_replayed(failed) == failed
+
+
+@pytest.mark.parametrize("record", [RECORD, archived(REPLAYED, NOON)])
+def test_what_is_not_replayed_has_no_replay_to_undo(record: KeptDeadLetter) -> None:
+    with pytest.raises(WrongStatusError):
+        not_replayed(record)
+
+
+def test_a_masked_credential_is_missing_and_any_other_header_is_not() -> None:
+    (problem,) = missing_credentials({"headers": {"X-Api-Key": "***", "Accept": "text/plain"}})
+    assert problem.pointer == "/request/headers/X-Api-Key"
+    assert list(missing_credentials({"headers": {"X-Api-Key": "c2VjcmV0", "Accept": "***"}})) == []
+    assert list(missing_credentials(None)) == []

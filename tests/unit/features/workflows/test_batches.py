@@ -13,7 +13,12 @@ from durable_retry.base.documents import MAX_DEPTH, read_checked
 from durable_retry.base.names import DeadLetterReason
 from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.features.workflows.batch_store import Item
-from durable_retry.features.workflows.batches import WorkflowRequest, batch_items, fingerprint_of_request
+from durable_retry.features.workflows.batches import (
+    WorkflowRequest,
+    batch_items,
+    fingerprint_of_request,
+    text_as_read,
+)
 from durable_retry.features.workflows.rules import references
 from durable_retry.features.workflows.rules.references import SagaRequest
 from durable_retry.features.workflows.rules.shapes import BatchRequest
@@ -177,3 +182,11 @@ async def test_many_references_take_a_small_multiple_of_their_text(monkeypatch: 
     finally:
         tracemalloc.stop()
     assert peak_bytes < 20 * size
+
+
+@pytest.mark.parametrize("unfit", ["1e999", "1" * 301, '"\\ud800"', "0.1000000000000000055"])
+def test_an_item_that_is_unfit_is_kept_as_it_was_written(unfit: str) -> None:
+    text = f'[{{"a": [{unfit}]}}, {{"rounded 1.5": "Infinity"}}]'
+    wrong, right = read_checked(text, list, has_parts=True)
+    assert json.loads(text_as_read(right)) == right
+    assert text_as_read(wrong) == f'{{"a": [{unfit}]}}'

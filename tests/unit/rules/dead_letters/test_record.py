@@ -24,7 +24,6 @@ from durable_retry.rules.dead_letters.record import (
     archived,
     failed_again,
     failure_group,
-    not_replayed,
     noted,
     of_message,
     of_operation,
@@ -147,15 +146,6 @@ def test_archive_and_restore_lead_back_to_where_it_was() -> None:
         assert restored(away) == record
 
 
-def test_a_replay_that_could_not_be_started_leaves_no_trace() -> None:
-    assert not_replayed(replayed(a_record(), REPLAY)) == a_record()
-
-
-def test_a_replay_that_failed_again_was_started_whatever_is_thought_of_it() -> None:
-    failed = failed_again(replayed(a_record(), REPLAY), "dl-9")
-    assert not_replayed(failed) == failed
-
-
 @pytest.mark.parametrize(
     "act",
     [
@@ -163,8 +153,6 @@ def test_a_replay_that_failed_again_was_started_whatever_is_thought_of_it() -> N
         lambda: replayed(archived(a_record(), NOON), REPLAY),
         lambda: archived(archived(a_record(), NOON), NOON),
         lambda: restored(a_record()),
-        lambda: not_replayed(a_record()),
-        lambda: not_replayed(archived(replayed(a_record(), REPLAY), NOON)),
     ],
 )
 def test_what_a_status_does_not_allow_is_refused(act: Any) -> None:

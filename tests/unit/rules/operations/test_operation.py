@@ -34,7 +34,6 @@ from durable_retry.rules.operations.operation import (
     content_of,
     deadline_of,
     fingerprint_of,
-    missing_credentials,
     operation_from,
     start_input,
     without_credentials,
@@ -430,13 +429,6 @@ def test_the_content_of_a_handlers_operation_is_its_input(given: Any) -> None:
     operation = an_operation(handler="ship", request=None, input=given).to_json()
     assert content_of(operation, Masking()) == {"handler": "ship", "input": given}
     assert without_credentials(operation) == operation
-
-
-def test_a_masked_credential_is_missing_and_any_other_header_is_not() -> None:
-    (problem,) = missing_credentials(MASKED)
-    assert problem.pointer == "/request/headers/X-Api-Key"
-    assert list(missing_credentials(WITH_CREDENTIALS)) == []
-    assert list(missing_credentials(None)) == []
 
 
 def test_a_step_has_a_key_made_of_the_one_that_is_sent() -> None:
