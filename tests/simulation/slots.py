@@ -1,12 +1,13 @@
 """Watches every operation of limiters: who is lent a slot, who waits for one, and what comes back."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.base.asks import KEPT_ASKS
-from durable_retry.base.json_forms import to_ms, union_from_json
+from durable_retry.base.json_forms import from_ms, to_ms, union_from_json
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
 from durable_retry.features.limits.rules.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
 from durable_retry.features.limits.rules.leases import Lease, name_of
@@ -110,7 +111,8 @@ class SlotWatch:
             return
         key, before, after = operated.key, _state_of(operated.before), _state_of(operated.after)
         if operated.before is not self._seen.setdefault(key, _Seen()).state:
-            self._seen[key] = _Seen()  # An operation was not stored: its places are forgotten.
+            # An operation was not stored: those that wait have the places that they had before it.
+            self._seen[key] = _Seen(waiters=self._waiters_in(before, self._seen[key].waiters))
         lent_before = self._lent_in(before)
         self.forgotten |= self._lent.get(key, set()) - lent_before
         self._messages += 1
@@ -139,6 +141,14 @@ class SlotWatch:
 
     def _lent_in(self, state: Limiter) -> set[Asked]:
         return {(name, lease.asked_at) for name, lease in self.lent_at(state).items()}
+
+    def _waiters_in(self, state: Limiter, known: Mapping[str, Waiter]) -> dict[str, Waiter]:
+        places = {self._names.get(place.name): place for place in state.places}
+        return {
+            name: replace(waiter, asks_at=from_ms(places[name].asks_ms))
+            for name, waiter in known.items()
+            if name in places
+        }
 
     def _look_at_number(
         self, request: SlotRequest, operated: Operated, before: set[Asked], lent: set[Asked]
