@@ -205,8 +205,8 @@ def _slot_taken_too_soon(asking: _Asking) -> tuple[Limiter, Any]:
     return changed, answer
 
 
-def _due_when_it_asks(*given: Any) -> SlotRequest:
-    return replace(_slot_request(*given), due_at=given[-1])
+def _due_when_it_asks(*given: Any, **more: Any) -> SlotRequest:
+    return replace(_slot_request(*given, **more), due_at=given[-1])
 
 
 def _by_age(_shares: FairShares, places: Iterable[fair.Place], now: datetime) -> list[fair.Place]:
