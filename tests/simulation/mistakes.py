@@ -73,7 +73,7 @@ from durable_retry.rules.retry import classify, loop
 from durable_retry.rules.retry.decide import DeadLetter, while_blocked
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.rules.retry.loop import WorkerFailed
-from durable_retry.rules.retry.slots import SlotPostponed, SlotRequest
+from durable_retry.rules.retry.slots import SlotPostponed
 from durable_retry.runtime import clock
 from durable_retry.storage import contents, tables
 from durable_retry.telemetry.facts import report
@@ -194,7 +194,7 @@ ONCE: Final = (
 
 
 _answer: Final = _Asking.answer
-_slot_request: Final = loop.slot_request
+_in_order: Final = FairShares.in_order
 
 
 def _slot_taken_too_soon(asking: _Asking) -> tuple[Limiter, Any]:
@@ -205,8 +205,8 @@ def _slot_taken_too_soon(asking: _Asking) -> tuple[Limiter, Any]:
     return changed, answer
 
 
-def _due_when_it_asks(*given: Any, **more: Any) -> SlotRequest:
-    return replace(_slot_request(*given, **more), due_at=given[-1])
+def _last_first(shares: FairShares, places: Iterable[fair.Place], now: datetime) -> list[fair.Place]:
+    return _in_order(shares, places, now)[::-1]
 
 
 def _by_age(_shares: FairShares, places: Iterable[fair.Place], now: datetime) -> list[fair.Place]:
@@ -283,7 +283,7 @@ PLAUSIBLE: Final = (
     ),
     Mistake("slot taken by who waits", lambda: patch.object(_Asking, "answer", _slot_taken_too_soon)),
     Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
-    Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
+    Mistake("younger first", lambda: patch.object(FairShares, "in_order", _last_first)),
     Mistake("keys in the order of age", lambda: patch.object(FairShares, "in_order", _by_age)),
     Mistake("step again", lambda: patch.object(handler_calls, "begin_step", _begin_once_more)),
     Mistake("key of a call repeats", lambda: patch.object(calls, "execution_of", _the_same_execution)),
