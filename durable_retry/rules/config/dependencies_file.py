@@ -72,28 +72,27 @@ def _line_of(parts: Sequence[str], lines: Mapping[str, int]) -> int:
 def _lines_by_pointer(text: str) -> dict[str, int]:
     lines: dict[str, int] = {}
     table: tuple[str, ...] = ()
-    for number, statement in _statements(text):
-        document = read_toml(statement)
+    for number, statement, document in _statements(text):
         if statement.lstrip().startswith("["):
             table = max(_paths(document), key=len, default=())
-            document = {}
             lines.setdefault(pointer_of(*table), number)
+            continue
         for path in _paths(document):
             lines.setdefault(pointer_of(*table, *path), number)
     return lines
 
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each header and each assignment with its line; a statement ends where it parses by itself."""
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield line, text and document of each header and assignment, which ends where it parses by itself."""
     lines = text.splitlines()
     begins = 0
     for number in range(1, len(lines) + 1):
         statement = "\n".join(lines[begins:number])
         try:
-            read_toml(statement)
+            document = read_toml(statement)
         except ValueError:
             continue
-        yield begins + 1, statement
+        yield begins + 1, statement, document
         begins = number
 
 

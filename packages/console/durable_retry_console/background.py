@@ -60,8 +60,8 @@ class BackgroundWriter[K, V](ABC):
     def _write(self, held: Mapping[K, V]) -> None:
         """Write by `replace` what was held; where that raises, all of it is held again."""
 
-    def _is_passed_over(self, _value: V, _by: V) -> bool:
-        """Whether what is held already under the same key stays."""
+    def _is_older(self, value: V, known: V) -> bool:  # noqa: ARG002 - of most the latest is written
+        """Whether what is held already under the same key stays in place of a value."""
         return False
 
     def _announce(self) -> None:  # noqa: B027 - most have nothing to say
@@ -87,7 +87,7 @@ class BackgroundWriter[K, V](ABC):
 
     def _put(self, key: K, value: V) -> None:
         known = self.held.get(key)
-        if known is None or not self._is_passed_over(value, known):
+        if known is None or not self._is_older(value, known):
             self.held[key] = value
         while len(self.held) > self._most_held:
             del self.held[next(iter(self.held))]

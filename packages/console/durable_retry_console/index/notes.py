@@ -73,8 +73,8 @@ class IndexWriter(BackgroundWriter[_Place, OperationEntry]):
         return None if self._renewed is None else _RENEWED_SECONDS
 
     @override
-    def _is_passed_over(self, _value: OperationEntry, _by: OperationEntry) -> bool:
-        return _value.rank < _by.rank
+    def _is_older(self, value: OperationEntry, known: OperationEntry) -> bool:
+        return value.rank < known.rank
 
     @override
     def _announce(self) -> None:
