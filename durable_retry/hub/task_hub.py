@@ -60,6 +60,10 @@ _REPLACE_PENDING: Final = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.OR
 _ENDED_OR_UNKNOWN: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
 """What backends answer to an external event for an ended or unknown instance; others drop it in silence."""
 
+_ANSWER_SECONDS: Final = 20.0
+"""Longest wait for an answer. While its storage hangs, a host gives none for minutes; a busy one gives a page
+within some seconds."""
+
 _CONFIGURATION: Final = (
     "taskHubName",
     "connectionName",
@@ -87,6 +91,17 @@ class _PlainJson(FunctionsDataConverter):
 
 
 _PLAIN_JSON: Final = _PlainJson()
+
+
+class _AnswerTime(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc] # gRPC has no types
+    """Ends a request that gets no answer, as `DEADLINE_EXCEEDED`; the SDK gives its requests no time."""
+
+    @override
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        if client_call_details.timeout is None:
+            client_call_details = client_call_details._replace(timeout=_ANSWER_SECONDS)
+        return await continuation(client_call_details, request)
+
 
 _clients: Final = LoopOwned[dict[str, DurableFunctionsClient]](dict)
 
@@ -150,7 +165,9 @@ class TaskHub:
             while len(clients) >= _CLIENTS_PER_LOOP:
                 await clients.pop(next(iter(clients))).close()
             client = clients[self.configuration] = DurableFunctionsClient(self.configuration)
-            client._data_converter = _PLAIN_JSON  # noqa: SLF001 - its constructor takes none
+            # Its constructor takes neither.
+            client._data_converter = _PLAIN_JSON  # noqa: SLF001
+            client._interceptors.append(_AnswerTime())  # noqa: SLF001
         return clients[self.configuration]
 
     async def __aenter__(self) -> DurableFunctionsClient:
@@ -278,7 +295,8 @@ class TaskHub:
         """
         request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
         async with self as client:
-            chunks = client._get_stub().StreamInstanceHistory(request)
+            stub: Any = client._get_stub()  # the SDK's type of it leaves out gRPC's options
+            chunks = stub.StreamInstanceHistory(request, timeout=_ANSWER_SECONDS)
             try:
                 return [MessageToDict(event) async for chunk in chunks for event in chunk.events]
             except grpc.aio.AioRpcError as error:

@@ -34,9 +34,11 @@ _THREADS: Final = 32
 WAIT_SECONDS: Final = 5.0
 """Longest wait for a thread: when storage is slow, callers fail early rather than queue without end."""
 
-CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 1, "connection_timeout": 2, "read_timeout": 5}
-"""Seconds of each request. Callers are retried by their orchestration, queue or timer, so the client itself
-only covers short interruptions."""
+REQUEST_SECONDS: Final = {"connection_timeout": 2, "read_timeout": 5}
+
+CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 1, **REQUEST_SECONDS}
+"""Callers are retried by their orchestration, queue or timer, so the client itself only covers short
+interruptions."""
 
 _pool: Final = ThreadPoolExecutor(_THREADS, "storage")
 _free_threads: Final = LoopOwned(partial(asyncio.Semaphore, _THREADS))
@@ -96,7 +98,7 @@ def items_of[T](paged: "ItemPaged[T]") -> Iterator[T]:
 def table_service() -> "TableServiceClient":
     """Return the client of the account's tables."""
     # Once per process: app settings do not change while it runs, and a call should not read them again.
-    options = CLIENT_OPTIONS | {"transport": imported(_TRANSPORT)(_THREADS)}
+    options = CLIENT_OPTIONS | {"transport": imported(_TRANSPORT)(_THREADS, **REQUEST_SECONDS)}
     client: TableServiceClient = client_of_account(_TABLE_SERVICE, "tables_url", options)
     return client
 

@@ -21,15 +21,20 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 
-def pooled_transport(connections: int) -> RequestsTransport:
-    """Return the client library's own transport, which keeps so many connections in place of ten."""
+def pooled_transport(connections: int, **seconds: float) -> RequestsTransport:
+    """Return the client library's own transport, which keeps so many connections in place of ten.
+
+    Args:
+        seconds: `connection_timeout` and `read_timeout`. A client gives its own only to a transport that it
+            makes itself: any other one has 300 s for each.
+    """
     session = Session()
     adapter = HTTPAdapter(
         pool_maxsize=connections, max_retries=Retry(total=False, redirect=False, raise_on_status=False)
     )
     for scheme in ("https://", "http://"):
         session.mount(scheme, adapter)
-    return RequestsTransport(session=session, session_owner=False)
+    return RequestsTransport(session=session, session_owner=False, **seconds)
 
 
 _PART: Final = re.compile(rb"^HTTP/1\.1 (?=\d\d\d )", re.MULTILINE)

@@ -16,6 +16,7 @@ from scripts.processes import free_port
 from tests.support.builders import an_operation
 from tests.support.feature_parts import followed_by
 from tests.support.hub import TaskHubStage, binding_for
+from tests.support.silent_server import silent_server
 
 WAIT_SECONDS = 20
 
@@ -63,6 +64,20 @@ async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:
     with pytest.raises(TaskHubUnavailableError):
         await hub.check()
     await close_clients()
+
+
+@pytest.mark.shows("P1")
+async def test_a_task_hub_that_takes_a_call_and_never_answers_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("durable_retry.hub.task_hub._ANSWER_SECONDS", 0.3)
+    async with silent_server() as port:
+        hub = binding_for(port)
+        for call in (hub.check(), submit(hub, an_operation(deadline_in=None)), hub.read_history("op-test")):
+            async with asyncio.timeout(WAIT_SECONDS):
+                with pytest.raises(TaskHubUnavailableError, match="DEADLINE_EXCEEDED"):
+                    await call
+        await close_clients()
 
 
 async def test_one_client_serves_a_loop(task_hub: TaskHubStage) -> None:
