@@ -72,7 +72,7 @@ class DamagedHub:
         return self
 
     async def StreamInstanceHistory(  # noqa: N802 # as gRPC
-        self, _request: pb.StreamInstanceHistoryRequest
+        self, _request: pb.StreamInstanceHistoryRequest, **_: object
     ) -> AsyncIterator[pb.HistoryChunk]:
         """As the task hub: nothing is left of any history."""
         yield pb.HistoryChunk()
