@@ -113,6 +113,10 @@ SEND_DELAY: Final = timedelta(seconds=1)
 """Wait before a failed report is sent again."""
 
 
+SEEN_AFTER: Final = timedelta(seconds=5)
+"""By then the circuit shows a report that it counted. A report is lost with a worker that dies while it runs
+the entity, and of a probe or a pause no later report tells."""
+
 _DOUBLINGS: Final = 3
 """The wait doubles up to eight times the first: a task hub may be gone for good."""
 
@@ -130,7 +134,7 @@ class AdmissionSettings:
 
 @dataclass(slots=True)
 class CircuitReporter:
-    """Sends due reports, one at a time."""
+    """Sends due reports, one at a time, and again what is lost of a probe or a pause."""
 
     settings: AdmissionSettings  # the dependency's settings; sent along with each report
     shared: SharedCircuit
@@ -140,6 +144,7 @@ class CircuitReporter:
     _unsent: Report | None = None
     _send_again_at: datetime | None = None
     _failed_sends: int = 0
+    _look_at: datetime | None = None  # when to look whether reports were counted; None for no need
     _timer: asyncio.TimerHandle | None = None
     _timer_at: datetime | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -151,7 +156,8 @@ class CircuitReporter:
         self._sending, is_sent, due = True, True, None
         try:
             while (due := self.next_report_at()) is not None and is_sent and due <= self.now():
-                is_sent = await self._send_report()
+                is_looked_for = self._unsent is None and self._look_at is not None and self._look_at <= due
+                is_sent = await (self._look_for_lost() if is_looked_for else self._send_report())
         finally:
             self._sending = False
             if due is not None and (self._timer is None or self._timer_at is None or due < self._timer_at):
@@ -161,8 +167,10 @@ class CircuitReporter:
                 self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
 
     def next_report_at(self) -> datetime | None:
-        """Return when the next report is due; None when there is none."""
-        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
+        """Return when the next report, or look for one that is lost, is due; None when there is none."""
+        if self._unsent is not None:
+            return self._send_again_at
+        return min(filter(None, (self.buffer.due_at(), self._look_at)), default=None)
 
     def close(self) -> None:
         """Cancel the timer. For tests and benchmarks; a host just ends the process."""
@@ -183,6 +191,18 @@ class CircuitReporter:
             self._wait_to_send(error)
             return False
         self._unsent, self._failed_sends = None, 0
+        if self.buffer.uncounted(self.now()) is not None:
+            self._look_at = self._look_at or self.now() + SEEN_AFTER
+        return True
+
+    async def _look_for_lost(self) -> bool:
+        """Read the circuit; make a report due again that it has not counted."""
+        self._look_at, reporters = None, None
+        with suppress(Exception):  # as one that is lost: sent twice, it is counted once
+            async with asyncio.timeout(SEND_SECONDS):
+                reporters = (await self.shared.read()).reporters
+        self._unsent = self.buffer.uncounted(self.now(), reporters)
+        self._send_again_at = self.now()
         return True
 
     def _wait_to_send(self, error: Exception) -> None:

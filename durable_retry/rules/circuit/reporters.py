@@ -209,6 +209,19 @@ class ReportBuffer:
         """Whether trouble was reported that no snapshot has shown yet."""
         return any(sent.window.has_failures or sent.probes or sent.throttled_until for sent in self._sent)
 
+    def uncounted(self, now: datetime, reporters: Reporters | None = None) -> Report | None:
+        """Return the first report sent of a probe in its lease, or of a pause that goes on, and not counted.
+
+        `reporters` are those of the circuit; None means that it was not read since.
+        """
+        for sent in self._sent:
+            lease_ends = (probe.lease_expires_at for probe in sent.probes)
+            matters_until = latest(sent.throttled_until, *lease_ends)
+            is_counted = reporters is not None and reporters.has_counted(self.reporter, sent.sequence)
+            if matters_until is not None and matters_until > now and not is_counted:
+                return sent
+        return None
+
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
         if attempt == 1:

@@ -325,6 +325,56 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     stage.copy.reporting.close()
 
 
+@pytest.mark.shows("W10")
+async def test_a_report_of_a_probe_that_the_circuit_lost_is_sent_again_though_nothing_else_happens() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    lease = await granted(stage)
+    stage.shared.delivers = False
+    await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
+    stage.shared.delivers = True
+    stage.moment.pass_(5)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    sent = len(stage.shared.sent_reports)
+    for _ in range(3):
+        stage.moment.pass_(5)
+        await stage.copy.reporting.flush()
+    assert len(stage.shared.sent_reports) == sent, "it was counted"
+    assert stage.copy.reporting.next_report_at() is None
+    stage.copy.reporting.close()
+
+
+async def test_a_report_of_a_pause_that_the_circuit_lost_is_sent_again() -> None:
+    stage = Copies()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers = False
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage.shared.delivers = True
+    stage.moment.pass_(5)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.throttled_until == after(20)
+    stage.copy.reporting.close()
+
+
+async def test_a_report_of_a_probe_is_not_sent_again_once_its_lease_is_over() -> None:
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    lease = await granted(stage)
+    stage.shared.delivers = False
+    await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
+    sent = len(stage.shared.sent_reports)
+    for _ in range(10):
+        stage.moment.pass_(5)
+        await stage.copy.reporting.flush()
+    assert len(stage.shared.sent_reports) == sent + 4
+    assert stage.copy.reporting.next_report_at() is None
+    stage.copy.reporting.close()
+
+
 async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
     stage = Copies(FRAGILE)
     await ask(stage)
