@@ -5,12 +5,14 @@ r"""Credentials of the app's own, taken out of texts in whatever form they are w
 
 A dependency that echoes what it was sent writes it as JSON, HTML or a URL does, and any of these inside of
 another. So a credential is looked for character by character, each in all its forms; and as a whole in hex
-and base64, wherever it stands in what was packed.
+and base64, wherever it stands in what was packed. Where a text has signs of a coding that puts something
+between these (broken lines, bytes of UTF-16), it is searched once more as it reads without.
 """
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from html.entities import html5
 from typing import Any, Final
@@ -43,8 +45,19 @@ _HASH: Final = f"(?:#|{_PERCENT}23)"
 _SEMICOLON: Final = f"(?:;|{_PERCENT}3[bB])"
 """What the forms are made of, in a URL too."""
 
-_NO_FORM: Final = r"(?!u[0-9A-Fa-f]{4}|u\{|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2})"
+_NO_FORM: Final = r"(?!u[0-9A-Fa-f]{4}|u\{|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2}|[0-3][0-7]{2})"
 """Behind a backslash that does not begin the form of a character."""
+
+_LINE_END: Final = r"(?:\r?\n|(?:\\{1,7}r)?\\{1,7}n)"
+_CODED: Final = re.compile(
+    rf"""[\0\\=\r\n](?:  # the class alone decides at most places
+        (?<=\0)|(?<=\\)\\{{0,6}}(?:u0000|x00|0(?![0-9]))
+        |(?<==)[ \t]*{_LINE_END}
+        |(?<=[\w+/=-]{{16}}[\r\n\\])(?:(?<=\r)\n|(?<=\n)|(?<=\\)\\{{0,6}}(?:r\\{{1,7}})?n)(?=[\w+/=-])
+        |(?<==)(?P<hex>[0-7][0-9A-Fa-f]))""",
+    re.VERBOSE,
+)
+"""Zero bytes of UTF-16, broken lines of base64 and quoted-printable, and characters of the latter."""
 
 _PART: Final = re.compile(r"\\+|[^\\]")
 """A character, or some backslashes: how many stand for one is not known."""
@@ -116,7 +129,18 @@ class Credentials:
                 text = sought.out_of(text)
             if is_cut:
                 text = sought.out_of_end(text)
-        return text
+        return self._masked_as_decoded(text, is_cut=is_cut) if _is_coded(text) else text
+
+    def _masked_as_decoded(self, text: str, *, is_cut: bool) -> str:
+        """Return a text without what is a credential only when it is read as one of `_CODED`."""
+        decoded = _Decoded(text)
+        places = [place for sought in self._sought for place in sought.places(decoded.text, is_cut=is_cut)]
+        pieces, end = [], 0
+        for begin, after in sorted(places):
+            if decoded.place_of(begin) >= end:
+                pieces += [text[end : decoded.place_of(begin)], MASK]
+            end = max(end, decoded.place_of(after))
+        return "".join([*pieces, text[end:]])
 
 
 def _parts_of(value: str) -> list[str]:
@@ -138,6 +162,31 @@ def _decoded(text: str) -> str:
         return ""
 
 
+class _Decoded:
+    """A text as it reads where it is decoded, and the places from which its characters came."""
+
+    def __init__(self, text: str) -> None:
+        pieces, end, length = [], 0, 0
+        self._begins, self._places = [0], [0]
+        for coded in _CODED.finditer(text):
+            pieces += [text[end : coded.start()], chr(int(coded["hex"], 16)) if coded["hex"] else ""]
+            length += sum(map(len, pieces[-2:]))
+            end = coded.end()
+            self._begins.append(length)
+            self._places.append(end)
+        self.text = "".join([*pieces, text[end:]])
+
+    def place_of(self, at: int) -> int:
+        """Return where a character of the decoded text begins in the text itself."""
+        index = bisect_right(self._begins, at) - 1
+        return self._places[index] + at - self._begins[index]
+
+
+def _is_coded(text: str) -> bool:
+    # Four quick looks: most texts have none of the characters with which a coding begins.
+    return any(char in text for char in "\0\\=\n") and _CODED.search(text) is not None
+
+
 class _Sought:
     """One credential, in whatever form its characters have."""
 
@@ -149,26 +198,47 @@ class _Sought:
         self._cut_begin = _pattern_of(text[:_FEWEST_CUT_CHARS])
 
     def out_of(self, text: str) -> str:
-        """Return a text without it."""
+        """Return a text without it where its characters are written in forms of theirs."""
         pieces, end = [], 0
-        while begun := self._begin.search(text, end):
-            chars, after = self._follow(text, begin := begun.start())
-            is_whole = chars == len(self._forms)
-            pieces += [text[end:begin], MASK if is_whole else text[begin : begin + 1]]
-            end = after if is_whole else begin + 1
+        for begin, after in self._encoded_places(text):
+            pieces += [text[end:begin], MASK]
+            end = after
         return "".join([*pieces, text[end:]])
 
     def out_of_end(self, text: str) -> str:
         """Return a text without what is left of it at the end."""
+        begin = self._begin_of_end(text)
+        return text if begin == len(text) else text[:begin] + MASK
+
+    def places(self, text: str, *, is_cut: bool) -> list[tuple[int, int]]:
+        """Return where it begins and ends in a text, in whatever form."""
+        places = [found.span() for form in self.texts for found in re.finditer(re.escape(form), text)]
+        if _ENCODES.search(text) is not None:
+            places += self._encoded_places(text)
+        if is_cut and (begin := self._begin_of_end(text)) < len(text):
+            places.append((begin, len(text)))
+        return places
+
+    def _encoded_places(self, text: str) -> Iterator[tuple[int, int]]:
+        end = 0
+        while begun := self._begin.search(text, end):
+            chars, after = self._follow(text, begun.start())
+            is_whole = chars == len(self._forms)
+            end = after if is_whole else begun.start() + 1
+            if is_whole:
+                yield begun.start(), after
+
+    def _begin_of_end(self, text: str) -> int:
+        """Return where the beginning of it begins with which a text ends; the text's length for none."""
         for chars in range(len(self.text) - 1, _FEWEST_CUT_CHARS - 1, -1):
             if text.endswith(self.text[:chars]):
-                return text[:-chars] + MASK
+                return len(text) - chars
         window = max(0, len(text) - _MOST_CHARS_OF_FORM * len(self.text))
         for begun in self._cut_begin.finditer(text, window):
             _, after = self._follow(text, begun.start())
             if _CUT_FORM.fullmatch(text, after):
-                return text[: begun.start()] + MASK
-        return text
+                return begun.start()
+        return len(text)
 
     def _follow(self, text: str, begin: int) -> tuple[int, int]:
         """Return how many of its characters stand at a place, and the place behind them."""
@@ -217,6 +287,7 @@ def _form_pattern(part: str) -> str:
     escaped = [
         rf"{_BACKSLASHES}(?:u{pair}|U{_hex_pattern(f'{code:08x}')}|u\{{0{{0,6}}{_hex_pattern(f'{code:x}')}\}})",
         "".join(rf"{_BACKSLASHES}x{_hex_pattern(f'{byte:02x}')}" for byte in bytes_),
+        "".join(rf"{_BACKSLASHES}{byte:03o}" for byte in bytes_),
     ]
     plain = [
         rf"{_AND}(?:amp{_SEMICOLON}){{0,3}}(?:{number}{names}){_SEMICOLON}",

@@ -148,7 +148,8 @@ class Masking:
         if len(place) > MAX_SHOWN_DEPTH:
             return MASK
         if isinstance(value, list):
-            return [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
+            shown = [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
+            return self._without_pairs(value, shown) if _are_pairs(value) else shown
         hidden = self._named_values(value)
         return {
             name: MASK if name in hidden else self._shown_value((*place, str(name)), member)
@@ -173,9 +174,15 @@ class Masking:
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
         return any(_leads_to(pointer, candidate) for pointer in self.pointers for candidate in places)
 
+    def _without_pairs(self, pairs: list[list[Any]], shown: list[Any]) -> list[Any]:
+        return [
+            [name, MASK] if pair != MASK and value is not None and self.hides(name) else pair
+            for (name, value), pair in zip(pairs, shown, strict=True)
+        ]
+
     def _named_values(self, content: Mapping[str, Any]) -> set[str]:
         """Return the members whose secret another one names, as in `{"name": "password", "value": "x"}`."""
-        named = {name for name in NAMED if content.get(name) is not None}
+        named = {name for name in NAMED & content.keys() if content[name] is not None}
         if named and any(isinstance(name, str) and self.hides(name) for name in map(content.get, NAMING)):
             return named
         return set()
@@ -191,6 +198,14 @@ _IN_QUERY: Final = ("query",)
 
 MASKED: Final = Masking()
 """The rules where nothing is configured."""
+
+
+def _are_pairs(items: list[Any]) -> bool:
+    """Return whether a list is one of names with values, as headers are written: `[["cookie", "x"]]`."""
+    return bool(items) and all(
+        isinstance(item, list) and len(item) == len(("name", "value")) and isinstance(item[0], str)
+        for item in items
+    )
 
 
 def _is_shown_place(place: Place, value: Any) -> bool:

@@ -14,35 +14,64 @@ from urllib.parse import unquote
 
 from durable_retry.base.text import MASK
 
+_SECRET_WORDS: Final = (
+    *("password", "passwd", "passphrase", "passcode", "passkey", "secret", "token", "credential", "creds"),
+    *("iban", "ssn", "sessid", "connectionstring", "amzsignature", "socialsecurity"),
+)
+"""Words that name a secret behind any others, also without a separator: `dbPassword`, `authtoken`."""
+
+_PAIRS: Final = (
+    (
+        ("key", "keys"),
+        (
+            *("api", "app", "auth", "private", "access", "account", "subscription", "function", "functions"),
+            *("master", "shared", "signing", "encryption", "decryption", "session", "secret"),
+            *("hmac", "aes", "ssh", "pgp", "gpg", "license", "storage"),
+        ),
+    ),
+    (
+        ("code", "codes"),
+        (
+            *("security", "verification", "auth", "authorization", "authentication", "access", "recovery"),
+            *("backup", "reset", "login", "onetime", "twofactor", "factor", "mfa", "2fa", "sms", "unlock"),
+        ),
+    ),
+    (("number", "numbers", "no", "num", "nr"), ("card", "account", "cc", "passport")),
+    (("card", "cards"), ("credit", "debit", "bank")),
+    (("id", "ids"), ("session",)),
+    (("pass",), ("db", "user", "smtp", "ftp", "admin", "root", "sql", "mail", "proxy")),
+)
+"""Words that name a secret only behind some others: `api_key` does, `sort_key` does not."""
+
 KNOWN_SECRETS: Final = (
-    *("*password", "*passwords", "*passwd", "*passphrase", "*passcode", "*secret", "*secrets", "*secretkey"),
-    *(
-        "*token",
-        "tokens",
-        *(f"*{kind}tokens" for kind in ("access", "auth", "refresh", "session", "api", "id")),
-    ),
-    *("*apikey", "*apikeys", "*privatekey", "*accesskey", "*accountkey", "*subscriptionkey", "*functionskey"),
-    *("*masterkey", "*sharedkey", "*signingkey", "*encryptionkey", "*sessionkey", "*sessionid"),
-    *("*connectionstring", "*credential", "*credentials", "authorization", "proxyauthorization", "bearer"),
-    *("cookie", "cookies", "setcookie", "*amzsignature", "*otpcode", "*securitycode", "*verificationcode"),
-    *("*cardnumber", "*accountnumber", "*iban", "*ssn"),
-    *(
-        "pass",
-        *(f"*{of}pass" for of in ("db", "user", "smtp", "ftp", "admin", "root", "sql", "mail", "proxy")),
-    ),
+    *(f"*{word}" for word in _SECRET_WORDS),
+    *(f"*{word}s" for word in ("password", "passcode", "secret", "credential", "iban", "connectionstring")),
+    *(f"*{kind}tokens" for kind in ("access", "auth", "refresh", "session", "api", "id")),
+    *(f"*{before}{last}" for lasts, befores in _PAIRS for last in lasts for before in befores),
+    *("tokens", "authorization", "proxyauthorization", "bearer", "cookie", "cookies", "setcookie", "pass"),
 )
 """Names that are masked everywhere; capitals, `_`, `-` and the like do not count."""
 
-_LAST_WORDS: Final = frozenset(["pwd", "pin", "otp", "totp", "jwt", "cvv", "cvc", "csc", "pan", "sig"])
+_SHORT_WORDS: Final = (
+    *("pwd", "psw", "pw", "pin", "puk", "otp", "totp", "jwt"),
+    *("cvv", "cvc", "cvn", "csc", "pan", "sig"),
+)
+_LAST_WORDS: Final = frozenset(word + end for word in _SHORT_WORDS for end in ("", "code", "number"))
 """Words that name a secret by themselves or behind others (`card_pin`), but not inside of a word."""
 
 _REPEATED: Final = frozenset(
-    ["confirm", "confirmed", "confirmation", "again", "repeat", "repeated", "verify", "hash", "value"]
+    [
+        *("confirm", "confirmed", "confirmation", "again", "repeat", "repeated", "verify", "hash", "value"),
+        *("old", "new", "current", "plain", "plaintext", "raw", "encrypted", "encoded", "base64"),
+    ]
 )
 """Words behind a name that mean the same secret once more."""
 
-NAMING: Final = ("name", "key", "field", "Name", "Key", "Field")
-NAMED: Final = ("value", "values", "Value", "Values")
+_COUNTED: Final = _REPEATED | {"code", "codes", "number", "no", "num"}
+"""Words that do so, too, unless they end one of `_PAIRS`: `cvv_code`."""
+
+NAMING: Final = ("name", "key", "field", "header", "Name", "Key", "Field", "Header")
+NAMED: Final = frozenset(["value", "values", "raw_value", "Value", "Values", "rawValue"])
 """Members that have a name, and what it names: `{"name": "password", "value": "x"}`."""
 
 _MOST_CACHED_CHARS: Final = 64
@@ -69,14 +98,22 @@ def plain_name(name: str) -> str:
 
 def _decide(fields: tuple[str, ...], name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(unquote(name))]
-    while len(words) > 1 and (words[-1] in _REPEATED or words[-1].isdecimal()):
-        words.pop()
-    known_pattern, own_pattern = _pattern_of(KNOWN_SECRETS), _pattern_of(fields)
     return (
-        bool(words and words[-1] in _LAST_WORDS)
-        or known_pattern.fullmatch("".join(words)) is not None
-        or own_pattern.fullmatch(plain_name(name)) is not None
+        any(_is_known(_without_ends(words, ends)) for ends in (_REPEATED, _COUNTED))
+        or _pattern_of(fields).fullmatch(plain_name(name)) is not None
     )
+
+
+def _without_ends(words: list[str], ends: frozenset[str]) -> list[str]:
+    count = len(words)
+    while count > 1 and (words[count - 1] in ends or words[count - 1].isdecimal()):
+        count -= 1
+    return words[:count]
+
+
+def _is_known(words: list[str]) -> bool:
+    is_last = bool(words) and words[-1] in _LAST_WORDS
+    return is_last or _pattern_of(KNOWN_SECRETS).fullmatch("".join(words)) is not None
 
 
 _decide_short: Final = lru_cache(maxsize=4_096)(_decide)
@@ -94,7 +131,7 @@ def _pattern_text(name: str) -> str:
     return first + middle + "".join(f".*{part}" for part in parts[-1:])
 
 
-_MAY_HOLD: Final = re.compile(r"[=:<@;?(%]|bearer|basic", re.IGNORECASE)
+_MAY_HOLD: Final = re.compile(r"[=:<@;?(%\[]|bearer|basic", re.IGNORECASE)
 
 _OTHER_QUOTE: Final = r"&quot;|&apos;|&\#(?:0?39|34);|(?:\\{1,7}u00|%(?:25)?)2[27]"
 """A quote as HTML, JSON and a URL write it."""
@@ -155,11 +192,12 @@ _CODED_PAIR: Final = re.compile(
 """A parameter of an address that is one itself."""
 
 _PAIR: Final = re.compile(
-    r"""(?P<head>\(\s?b?(?P<quote>["'])(?P<name>[^"'\\\r\n]{1,100})(?P=quote),\s?b?)
-        (?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')(?P<end>\s?\))""",
+    r"""(?P<head>(?:\(|(?:(?<=[\[,])|(?<=[\[,]\s))\[)
+            \s?b?(?P<quote>["'])(?P<name>[^"'\\\r\n]{1,100})(?P=quote),\s?b?)
+        (?:"(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z))(?P<end>\s?(?:[)\]]|\Z))""",
     re.VERBOSE | re.DOTALL,
 )
-"""A tuple of Python with a name and a value, as in a list of headers."""
+"""A tuple of Python, or a list in a list, with a name and a value, as in a list of headers."""
 
 _SCHEMES: Final = frozenset({"bearer", "basic", "digest", "negotiate"})
 
@@ -185,7 +223,7 @@ def without_secrets(text: str, is_secret: Callable[[str], bool]) -> str:
     text = _PART.sub(partial(_shown_part, is_secret), text)
     if "%" in text:
         text = _CODED_PAIR.sub(partial(_shown_part, is_secret), text)
-    if "(" in text:
+    if "(" in text or "[" in text:
         text = _PAIR.sub(partial(_shown_pair, is_secret), text)
     text = _without_elements(text, is_secret)
     text = _without_pairs(text, is_secret)

@@ -43,6 +43,7 @@ ENCODINGS: Final[list[Callable[[str], str]]] = [
     quote_plus,
     html.escape,
     lambda text: "".join(f"&#{ord(char)};" for char in text),
+    lambda text: "".join(f"\\{ord(char):03o}" for char in text),
 ]
 OUTER: Final[list[Callable[[str], str]]] = [
     str,
@@ -69,6 +70,9 @@ FORMS: Final[list[Callable[[str, str], str]]] = [
     lambda name, value: f"\n{name}: {value}\nDate: now",
     lambda name, value: json.dumps({"fields": [{"name": name, "value": value}]}),
     lambda name, value: json.dumps([{"key": name, "value": [value]}]),
+    lambda name, value: json.dumps({"headers": [["n", "1"], [name, value]]}),
+    lambda name, value: json.dumps([["n", "1"], [name, value]])[:-3],
+    lambda name, value: json.dumps([{"header": name, "value": value, "n": 1}])[:-3],
     lambda name, value: f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n--b--\r\n',
     lambda name, value: (
         f"--b\nContent-Disposition: form-data; name={name}\nContent-Type: text/plain\n\na\n{value}\n--b--"
@@ -91,6 +95,20 @@ def test_no_form_shows_a_credential_of_the_app(
     assert written not in masked
     assert credential not in masked
     assert known.masked(masked) == masked
+
+
+@given(
+    credential=CREDENTIALS.filter(lambda text: "\\" not in text),
+    encode=st.sampled_from(["\0".join, lambda text: "".join(f"={ord(char):02X}" for char in text)]),
+    put=st.sampled_from([str, json.dumps, lambda text: json.dumps(json.dumps(text))]),
+)
+def test_no_coding_shows_a_credential_of_the_app(
+    credential: str, encode: Callable[[str], str], put: Callable[[str], str]
+) -> None:
+    written = encode(credential)
+    masked = Credentials([credential]).masked(f"<{put(written)}>")
+    assert written[:12] not in masked
+    assert "***" in masked
 
 
 @given(credential=CREDENTIALS, cut=st.integers(4, 80), encode=st.sampled_from(ENCODINGS))

@@ -25,6 +25,7 @@ PLAIN = Credentials(["Bearer sesame-open-1234567"])
         "".join(f"\\u{ord(char):04X}" for char in KEY),
         "".join(f"\\x{byte:02x}" for byte in KEY.encode()),
         "".join(f"\\U{ord(char):08x}" for char in KEY),
+        "".join(f"\\{byte:03o}" for byte in KEY.encode()),
         "".join(f"\\u{{{ord(char):X}}}" for char in KEY),
         "".join(f"%u{ord(char):04X}" for char in KEY),
         KEY.encode().hex(),
@@ -48,6 +49,40 @@ def test_a_credential_is_masked_in_every_form(written: str) -> None:
     assert masked.endswith(", refused")
     assert "open" not in masked
     assert BEARER.masked(masked) == masked
+
+
+OPEN = "sesame-open/1234567=="
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "".join(f"={ord(char):02X}" for char in OPEN),
+        OPEN.replace("=", "=3D"),
+        OPEN.replace("=", "=3D")[:9] + "=\r\n" + OPEN.replace("=", "=3D")[9:],
+        OPEN.encode("utf-16-le").decode("latin-1"),
+        OPEN.encode("utf-16-be").decode("latin-1"),
+        json.dumps(OPEN.encode("utf-16-le").decode("latin-1")),
+        base64.encodebytes(f"{'a' * 51}{OPEN}".encode()).decode(),
+        json.dumps(base64.encodebytes(f"{'a' * 51}{OPEN}".encode()).decode()),
+        "\x00".join(OPEN.replace("/", "%2F")),
+    ],
+)
+@pytest.mark.parametrize("around", ["got <{}>, refused", "{}", '{{"a": "{}"}}'])
+def test_a_credential_is_masked_in_codings_that_put_something_between(written: str, around: str) -> None:
+    known = Credentials([f"Bearer {OPEN}"])
+    text = around.format(written.strip('"\n') if '"' in around else written)
+    for masked in (known.masked(text), json.loads(json.dumps(known.without({"a": text})[0]))["a"]):
+        assert masked.count("***") == 1
+        assert len(masked) < len(text) - len(OPEN) + 5
+        assert known.masked(masked) == masked
+
+
+def test_what_is_decoded_to_be_compared_is_shown_as_it_came() -> None:
+    text = "a=3Db\nc=\r\nddddddddddddddddd\ne \\101 \\012\x00e"
+    assert PLAIN.masked(text) == text
+    assert PLAIN.masked(f"{text} sesame-open-123456\n7 {text}") == f"{text} *** {text}"
+    assert PLAIN.masked(f"{text} sesame-op=\nen-1", is_cut=True) == f"{text} ***"
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "Bearer "])
@@ -127,7 +162,22 @@ def test_a_short_value_is_not_taken_for_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["\\", "%25", "&amp;", "sesame-ope%", "sesame-open-123456%", "%73", "{", '"\\']
+    "part",
+    [
+        "\\",
+        "%25",
+        "&amp;",
+        "sesame-ope%",
+        "sesame-open-123456%",
+        "%73",
+        "{",
+        '"\\',
+        "=3D",
+        "=\n",
+        "a\n",
+        "\x00",
+        "\\163",
+    ],
 )
 def test_no_text_makes_the_search_slow(part: str) -> None:
     PLAIN.masked(part * (200_000 // len(part)), is_cut=True)

@@ -101,6 +101,8 @@ def test_a_value_is_masked_whose_name_is_a_value_too() -> None:
             {"name": "color", "value": "red"},
             {"name": 5, "value": 6},
             {"name": "pin", "value": None},
+            {"header": "Authorization", "value": "x1"},
+            {"key": "authorization", "raw_value": "eDE="},
         ]
     )
     assert shown == [
@@ -109,7 +111,20 @@ def test_a_value_is_masked_whose_name_is_a_value_too() -> None:
         {"name": "color", "value": "red"},
         {"name": 5, "value": 6},
         {"name": "pin", "value": None},
+        {"header": "Authorization", "value": "***"},
+        {"key": "authorization", "raw_value": "***"},
     ]
+
+
+def test_the_value_of_a_pair_in_a_list_of_pairs_is_masked_by_its_name() -> None:
+    headers = [["Authorization", "x1"], ["accept", "a"], ["x-api-key", ["x1"]], ["cookie", None]]
+    shown = [["Authorization", "***"], ["accept", "a"], ["x-api-key", "***"], ["cookie", None]]
+    assert MASKED.value({"headers": headers}) == {"headers": shown}
+    assert MASKED.value({"required": ["password", "email"]}) == {"required": ["password", "email"]}
+    assert MASKED.value([["password", "x"], ["n", 1, 2]]) == [["password", "x"], ["n", 1, 2]]
+    by_place = Masking(pointers=("/input/headers/1/1", "/input/headers/2"))
+    masked = [["Authorization", "***"], ["accept", "***"], "***", ["cookie", None]]
+    assert by_place.shown({"input": {"headers": headers}})["input"] == {"headers": masked}
 
 
 def test_a_result_is_masked_by_name() -> None:
