@@ -6,13 +6,15 @@ import random
 from dataclasses import replace
 from typing import Final, Protocol
 
+from azure.core.exceptions import AzureError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onebox import CannotStartError
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
 from onebox.durable_task import DurableTask
-from onebox.environment import QUEUES, AppSettings, queue_names
+from onebox.environment import QUEUES, STORAGE, AppSettings, queue_names
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, Http, Queues
 from onebox.http.access import Browsers
@@ -201,9 +203,20 @@ class Components:
         await self.hub.stop()
 
     async def start_triggers(self) -> None:
-        """Create the queues that were asked for, and start queue listeners and timers."""
+        """Create the queues that were asked for, and start queue listeners and timers.
+
+        Raises:
+            CannotStartError: The connection string is missing or broken, or storage does not answer.
+        """
         for name in self._queue_names:
-            await self.storage_queues.open(self.settings.connection(None, where=QUEUES.name), name).create()
+            connection = self.settings.connection(None, where=QUEUES.name)
+            try:
+                await self.storage_queues.open(connection, name).create()
+            except (ValueError, AzureError) as error:
+                problem = str(error).partition("\n")[0]
+                raise CannotStartError(
+                    f"queue {name} of {QUEUES.name} cannot be created: {problem}; see {STORAGE.name}"
+                ) from None
         for each in self.triggers:
             each.start()
 

@@ -44,9 +44,18 @@ def azurite_command(environ: Mapping[str, str]) -> list[str]:
     """
     is_bundled = BUNDLED.is_file()
     if not is_bundled and (on_path := shutil.which("azurite")) is not None:
-        return [on_path]
+        return _command_of(on_path)
     main = BUNDLED if is_bundled else _cached(environ) / _MAIN
     return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), "--require", str(_MESSAGES), str(main)]
+
+
+def _command_of(on_path: str) -> list[str]:
+    """Return the command of an Azurite of any version: npm links to its main file, others to a program."""
+    main = Path(on_path).resolve()
+    if main.name != _MAIN.name:
+        return [on_path]
+    # `INDEXES` replaces parts that older versions lack, `_MESSAGES` what all have had since 3.15.
+    return [find_node(), _SMALL_NURSERY, "--require", str(_MESSAGES), str(main)]
 
 
 def find_node() -> str:

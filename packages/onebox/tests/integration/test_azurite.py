@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.storage.queue import QueueClient
 
 from onebox import CannotStartError
@@ -201,6 +201,32 @@ async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(CannotStartError, match="npm is needed for the storage emulator"):
         await Azurite(tmp_path / "azurite", free_storage_ports()).start()
+
+
+async def test_an_azurite_on_path_refuses_what_it_could_not_send_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path = tmp_path / "azurite"
+    on_path.symlink_to(installation.BUNDLED)
+    monkeypatch.setattr(installation, "BUNDLED", tmp_path / "none")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    azurite = Azurite(tmp_path / "data", free_storage_ports())
+    await azurite.start()
+    try:
+        queue = QueueClient.from_connection_string(azurite.connection_string, "characters")
+        await asyncio.to_thread(queue.create_queue)
+        with pytest.raises(HttpResponseError, match="XML specified is not syntactically valid"):
+            await asyncio.to_thread(queue.send_message, "a\0b")
+    finally:
+        await azurite.stop()
+
+
+def test_a_program_on_path_that_is_no_file_of_node_is_run_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUNDLED", tmp_path / "none")
+    monkeypatch.setattr(shutil, "which", lambda _: str(tmp_path / "azurite"))
+    assert installation.azurite_command({}) == [str(tmp_path / "azurite")]
 
 
 NPM = """#!/bin/sh

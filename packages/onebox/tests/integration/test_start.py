@@ -1,5 +1,6 @@
 import json
 import platform
+import re
 import signal
 import socket
 import sqlite3
@@ -146,6 +147,25 @@ def test_a_name_that_no_queue_can_have_is_named(app: Path, monkeypatch: pytest.M
     said = message_of(app)
     assert "onebox: app setting ONEBOX_QUEUES must be names of " in said
     assert said.endswith(", not 'Bad_Name'\n")
+
+
+@pytest.mark.parametrize(
+    ("storage", "problem"),
+    [
+        ("AccountName=x", "You need to provide .* an account shared key .*"),
+        ("AccountName=x;AccountKey=not-base64", "Invalid base64.*"),
+        ("AccountName=x;AccountKey=YQ==;QueueEndpoint=http://127.0.0.1:1/x", ".*Connection refused"),
+    ],
+)
+def test_a_queue_that_cannot_be_created_is_named(
+    app: Path, monkeypatch: pytest.MonkeyPatch, storage: str, problem: str
+) -> None:
+    monkeypatch.setenv("ONEBOX_QUEUES", "orders")
+    monkeypatch.setenv("AzureWebJobsStorage", storage)
+    said = message_of(app)
+    assert "Traceback" not in said
+    sentence = f"onebox: queue orders of ONEBOX_QUEUES cannot be created: {problem}; see AzureWebJobsStorage"
+    assert re.fullmatch(sentence, said.splitlines()[-1])
 
 
 def test_a_data_folder_in_use_is_named(onebox: OneboxProcess) -> None:
