@@ -64,7 +64,7 @@ class Request:
     repeats: bool = True
 
 
-Answer = httpx.Response | httpx.TransportError
+Answer = httpx.Response | httpx.RequestError
 """The result of the request that a flow yielded."""
 
 Flow = Generator[Request | float, Answer, T]
@@ -164,7 +164,48 @@ def _seconds_until(instant: datetime) -> float:
 
 
 _TIMEOUT_SECONDS: Final = 40.0
-"""The time limit of one request: longer than the longest `Prefer: wait`."""
+"""The longest pause of one request: longer than the longest `Prefer: wait`."""
+
+_MOST_ANSWER_SECONDS: Final = 300.0
+_MOST_ANSWER_BYTES: Final = 100 * 1024 * 1024
+"""What serves the URL may be anything: it must not hold a program for ever, or fill its memory."""
+
+_OF_TRANSFER: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+class _Incoming:
+    """An answer as it comes, up to limits."""
+
+    def __init__(self, head: httpx.Response) -> None:
+        self._head, self._body = head, bytearray()
+        self._until = time.monotonic() + _MOST_ANSWER_SECONDS
+
+    def take(self, part: bytes) -> None:
+        """Take a part of the body, decoded.
+
+        Raises:
+            httpx.ReadError: There is too much, or it takes too long.
+        """
+        self._body += part
+        if len(self._body) > _MOST_ANSWER_BYTES:
+            raise httpx.ReadError(
+                f"the answer has over {_MOST_ANSWER_BYTES} bytes", request=self._head.request
+            )
+        if time.monotonic() > self._until:
+            raise httpx.ReadError(
+                f"the answer took over {_MOST_ANSWER_SECONDS} s", request=self._head.request
+            )
+
+    def whole(self) -> httpx.Response:
+        """Return the answer with all of its body."""
+        head = self._head
+        return httpx.Response(
+            head.status_code,
+            headers=[pair for pair in head.headers.multi_items() if pair[0] not in _OF_TRANSFER],
+            content=bytes(self._body),
+            request=head.request,
+            extensions=head.extensions,
+        )
 
 
 def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
@@ -188,6 +229,13 @@ def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
 
 
 def _http_arguments(request: Request) -> dict[str, Any]:
+    """Return how httpx sends a request.
+
+    Raises:
+        ValueError: A part of its path climbs, which no encoding prevents, or the body has no JSON form.
+    """
+    if {".", ".."} & set(request.path):
+        raise ValueError(f"{'/'.join(request.path)!r} leads to another path")
     path = "/".join(quote(part, safe="") for part in request.path)
     body = {} if request.body is None else {"content-type": "application/json"}
     return {
@@ -257,8 +305,12 @@ class BlockingCalls(Flows):
 
     def _send(self, request: Request) -> Answer:
         try:
-            return self._http.request(**_http_arguments(request))
-        except httpx.TransportError as error:
+            with self._http.stream(**_http_arguments(request)) as head:
+                incoming = _Incoming(head)
+                for part in head.iter_bytes():
+                    incoming.take(part)
+                return incoming.whole()
+        except httpx.RequestError as error:
             return error
 
     def read_pages(self, pages: Pages[T]) -> Iterator[T]:
@@ -312,8 +364,12 @@ class AwaitedCalls(Flows):
 
     async def _send(self, request: Request) -> Answer:
         try:
-            return await self._http.request(**_http_arguments(request))
-        except httpx.TransportError as error:
+            async with self._http.stream(**_http_arguments(request)) as head:
+                incoming = _Incoming(head)
+                async for part in head.aiter_bytes():
+                    incoming.take(part)
+                return incoming.whole()
+        except httpx.RequestError as error:
             return error
 
     async def read_pages(self, pages: Pages[T]) -> AsyncIterator[T]:

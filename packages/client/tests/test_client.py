@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import inspect
 import json
 import math
@@ -25,6 +26,7 @@ from durable_retry_client import (
     OperationFailed,
     RefusedError,
     UnreachableError,
+    flows,
 )
 from durable_retry_client.documents import StartedReplay
 
@@ -226,6 +228,42 @@ def test_it_gives_up_after_its_tries() -> None:
     with pytest.raises(UnreachableError, match=r"GET http://app/api/operations/op-1: .*nobody there"):
         api.client.get("op-1")
     assert len(api.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "problem"),
+    [("_MOST_ANSWER_BYTES", 100, "over 100 bytes"), ("_MOST_ANSWER_SECONDS", -1.0, "took over -1.0 s")],
+)
+@pytest.mark.parametrize("kind", ["client", "async_client"])
+def test_an_answer_without_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, name: str, limit: float, problem: str, kind: str
+) -> None:
+    monkeypatch.setattr(flows, name, limit)
+    api = Api(shown())
+    with pytest.raises(UnreachableError, match=problem):
+        run(api.async_client.get("op-1")) if kind == "async_client" else api.client.get("op-1")
+
+
+@pytest.mark.parametrize("kind", ["client", "async_client"])
+def test_an_answer_in_an_encoding_that_it_is_not_in_is_none(kind: str) -> None:
+    gzipped = {"Content-Encoding": "gzip"}
+    api = Api(*(httpx.Response(200, headers=gzipped, stream=httpx.ByteStream(b"none")) for _ in range(5)))
+    with pytest.raises(UnreachableError, match="DecodingError"):
+        run(api.async_client.get("op-1")) if kind == "async_client" else api.client.get("op-1")
+
+
+def test_a_compressed_answer_is_read() -> None:
+    packed = gzip.compress(json.dumps(OPERATION).encode())
+    api = Api(httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=packed))
+    assert api.client.get("op-1").result == {"value": 7}
+
+
+@pytest.mark.parametrize("part", [".", ".."])
+def test_a_part_of_a_path_that_climbs_is_not_sent(part: str) -> None:
+    api = Api(shown())
+    with pytest.raises(ValueError, match=f"'operations/{part}/cancel' leads to another path"):
+        api.client.cancel(part)
+    assert api.requests == []
 
 
 def test_a_refusal_is_raised_at_once_with_every_mistake() -> None:

@@ -141,10 +141,10 @@ class Api:
             document = self._request(self._client, "GET", "health")
         except self._package.RefusedError as refused:
             document = {}
-            with suppress(TypeError, ValueError):
+            with suppress(TypeError, ValueError, RecursionError):
                 document = {**refused.answer.json()}
         if "parts" not in document:
-            raise UnreachableError(f"{self.url} has no health document: {document.get('detail', _FOREIGN)}")
+            raise UnreachableError(f"{self.url} has no health document: {document.get('detail', FOREIGN)}")
         return document
 
     def host_status(self, master_key: str | None) -> Any:
@@ -166,21 +166,23 @@ class Api:
     def _request(self, client: Client, method: str, path: str | Sequence[str], **content: Any) -> Any:
         try:
             document = client.request(method, path, **content)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         except self._package.UnreachableError as error:
             hint = f"is the app running there? Set --url or {URL.name}"
             raise UnreachableError(f"{self.url} does not answer ({error.__cause__}); {hint}") from None
         if not isinstance(document, dict):
-            raise ApiError(HTTPStatus.OK, f": {_FOREIGN}")
+            raise ApiError(HTTPStatus.OK, f": {FOREIGN}")
         return document
 
 
-_FOREIGN: Final = "this is not an answer of Durable Retry; is the URL right?"
+FOREIGN: Final = "this is not an answer of Durable Retry; is the URL right?"
 """Said of an answer that does not come from the API, such as a proxy's page."""
 
 
 def _refusal(refused: RefusedError, url: str) -> CommandError:
     problem = refused.problem
-    detail = _FOREIGN if problem is None else problem.detail
+    detail = FOREIGN if problem is None else problem.detail
     title = (problem and problem.title) or refused.answer.reason_phrase
     if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnreachableError(f"{url} accepts nothing for now: {detail}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from retryctl import clock, errors
-from retryctl.api import Api
+from retryctl.api import FOREIGN, Api
 from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Lines, Rows, Screen, View, fill, printable
 
@@ -141,6 +141,8 @@ def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:
         if name is None or error.status not in _NOT_KNOWN or "did you mean" in str(error):
             raise
         raise CommandError("\n".join(filter(None, (str(error), api.unknown_dependency(name))))) from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CommandError(f"{api.url} answers with something else ({error!r}): {FOREIGN}") from error
     if name is not None and screen.found_nothing and (guess := api.unknown_dependency(name)):
         screen.note(guess)
     return code

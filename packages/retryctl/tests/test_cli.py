@@ -54,6 +54,21 @@ def test_an_id_cannot_lead_to_another_route() -> None:
     assert run.requests[0].url.raw_path == b"/api/operations/..%2Fcircuits%3Fx%23y"
 
 
+def test_an_id_that_no_encoding_keeps_in_its_place_is_refused() -> None:
+    run = Run(answers(STATUS), "cancel", "..")
+    assert (run.code, run.err) == (2, "retryctl: 'operations/../cancel' leads to another path\n")
+    assert run.requests == []
+
+
+@pytest.mark.parametrize("command", ["get op-1", "list", "circuits list", "dead-letters groups", "doctor"])
+@pytest.mark.parametrize("document", [{}, {"items": [None], "next_cursor": None}])
+def test_a_document_of_something_else_is_no_stack_trace(command: str, document: Any) -> None:
+    run = Run(answers(document), *command.split())
+    assert run.code == 1
+    assert run.err.startswith("retryctl: http://localhost:7071 answers with something else (")
+    assert run.err.endswith("): this is not an answer of Durable Retry; is the URL right?\n")
+
+
 def test_every_invalid_field_is_shown_with_its_pointer() -> None:
     errors = [
         {"pointer": "/retry/max_attempts", "detail": "must be\x1b[31m red"},
@@ -389,3 +404,9 @@ def test_another_refusal_asks_for_no_names() -> None:
     conflict = answers({"title": "Conflict", "status": 409, "detail": ""}, 409)
     run = Run(conflict, "circuits", "open", "payments", "--reason", "r")
     assert (run.code, len(run.requests)) == (1, 1)
+
+
+def test_a_document_that_nests_without_end_is_no_health_document() -> None:
+    run = Run(lambda _: httpx.Response(200, content=b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "health")
+    assert run.code == 3
+    assert "has no health document" in run.err
