@@ -62,7 +62,7 @@ class Screen:
     def __init__(
         self, out: TextIO, err: TextIO, form: Form, environ: Mapping[str, str], width: int = _ANY_WIDTH
     ) -> None:
-        is_terminal = out.isatty()
+        self._is_terminal = is_terminal = out.isatty()
         self._out = out
         self._err = err
         self.form = form
@@ -90,7 +90,8 @@ class Screen:
             self._write(json.dumps(document, indent=2))
         elif self.form == "ids" and ids:
             for item in document["items"]:
-                self._write(item[ids])
+                # A pipe gets them as they are, to ask for.
+                self._write(printable(item[ids]) if self._is_terminal else item[ids])
         else:
             self.lines(view(printable(document)))
 

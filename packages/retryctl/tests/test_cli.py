@@ -410,3 +410,9 @@ def test_a_document_that_nests_without_end_is_no_health_document() -> None:
     run = Run(lambda _: httpx.Response(200, content=b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "health")
     assert run.code == 3
     assert "has no health document" in run.err
+
+
+def test_ids_cannot_steer_the_terminal_and_reach_a_pipe_as_they_are() -> None:
+    lanes = answers({"items": [{"order_key": "a\x1b[31m"}], "next_cursor": None})
+    assert Run(lanes, "lanes", "list", "--ids", out=Terminal()).out == "a [31m\n"
+    assert Run(lanes, "lanes", "list", "--ids").out == "a\x1b[31m\n"
