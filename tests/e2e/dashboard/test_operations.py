@@ -167,6 +167,14 @@ def test_text_of_callers_is_text(window: Window, seen: System, key: str) -> None
     assert window.page.locator("main img").count() == 0
 
 
+def test_text_of_callers_does_not_turn_the_text_around_it(window: Window, seen: System, key: str) -> None:
+    """A right-to-left override reversed the rest of the sentence, its numbers included."""
+    operation_id = seen.accepted(key, "/echo", correlation_id="a\u202eb")
+    seen.until(operation_id, "succeeded")
+    window.open(f"operations/{operation_id}")
+    expect(window.card("About")).to_contain_text(r"a\u202eb")
+
+
 @pytest.mark.long
 def test_a_long_list_is_shown_a_page_at_a_time_and_saved_as_csv(
     window: Window, seen: System, key: str, tmp_path: Path

@@ -19,7 +19,12 @@ function build(node, attributes, children) {
 }
 
 const isEmpty = (value) => value === null || value === undefined || value === false;
-const shown = (children) => children.flat(Infinity).filter((child) => !isEmpty(child));
+const shown = (children) => children.flat(Infinity).filter((child) => !isEmpty(child)).map(readable);
+
+// Text of strangers must not turn the direction of the sentence around it: such characters are shown as JSON escapes.
+const TURNING = /[\u202a-\u202e\u2066-\u2069]/g;
+const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16)}`;
+const readable = (child) => (typeof child === "string" ? child.replace(TURNING, escaped) : child);
 
 function set(node, name, value) {
   if (isEmpty(value)) return;
