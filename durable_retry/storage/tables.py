@@ -98,7 +98,17 @@ class Page:
     cursor: str | None
 
 
+_IN_NO_KEY: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
+"""Characters that no key of a row has: the service refuses even to read such a row."""
+
+_MAX_KEY_CHARS: Final = 512
+
+
 async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
+    """Return a row, or None; ids come from callers, so the keys may be of a kind that no row has."""
+    if any(len(key) > _MAX_KEY_CHARS or _IN_NO_KEY.search(key) for key in (partition_key, row_key)):
+        return None
+
     def get(client: "TableClient") -> Versioned:
         entity = client.get_entity(partition_key, row_key)
         return Versioned(dict(entity), str(entity.metadata["etag"]))

@@ -34,6 +34,12 @@ async def test_reading_a_missing_table_or_row_gives_nothing() -> None:
     assert await tables.read("Read", "p", "b") is None
 
 
+@pytest.mark.parametrize("key", ["a/b", "a\\b", "a#b", "a?b", "a\tb", "a\x85b", "x" * 513])
+async def test_reading_a_row_by_a_key_that_no_row_can_have_gives_nothing(key: str) -> None:
+    assert await tables.read("Read", key, "a") is None
+    assert await tables.read("Read", "p", key) is None
+
+
 async def test_of_twenty_inserts_of_one_row_exactly_one_wins() -> None:
     won = await asyncio.gather(*(tables.insert_if_absent("Race", row("a", n=n)) for n in range(20)))
     assert won.count(True) == 1
