@@ -25,7 +25,7 @@ from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.lookup.actions import ask_about
 from durable_retry.features.outbox import replay as event_replay
-from durable_retry.features.outbox.event_store import events_of
+from durable_retry.features.outbox.event_store import events_of, find_event, mark_pending, mark_sent
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.outbox.sending import resend
 from durable_retry.features.replay import actions as replaying
@@ -327,6 +327,24 @@ async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
     assert times == ([] if after else [f"{operation_id}.1"])
     assert (await found(record.id)).status is Status.REPLAYED
     assert [event.state for event in await events_of(operation_id)] == [EventState.PENDING]
+    assert (await left_over(10))[0] == []
+
+
+async def test_an_event_that_a_resend_has_sent_is_not_sent_again_by_the_replay_of_its_dead_letter(
+    hub: TaskHubStage,
+) -> None:
+    operation_id = "op-event-sent"
+    hub.answer = failing(0)
+    await submit(hub.binding, an_operation(operation_id=operation_id, created_at=clock.now()))
+    await hub.binding.wait_for_end(operation_id, 20)
+    record = await found(await an_undeliverable_event(operation_id))
+    sent = await find_event(f"{operation_id}.1")
+    assert sent is not None
+    await mark_pending(f"{operation_id}.1", clock.now())
+    await mark_sent(await find_event(f"{operation_id}.1") or sent, clock.now(), 1)
+    await replay(hub, record)
+    assert (await found(record.id)).status is Status.REPLAYED
+    assert [event.state for event in await events_of(operation_id)] == [EventState.SENT]
     assert (await left_over(10))[0] == []
 
 
