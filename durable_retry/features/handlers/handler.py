@@ -160,7 +160,9 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
     try:
         bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
     except InvalidInputError as error:
-        return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
+        # A saga fills its input with results, so it may be wrong only now; the function was not called.
+        error_text = error_line(error, plan.dependency)
+        return plan.outcome(category=Category.MALFORMED, error=error_text, did_nothing=True)
     try:
         async with calls.time_limit() as limit:
             try:

@@ -238,7 +238,9 @@ async def test_input_that_does_not_fit_any_more_is_not_retried() -> None:
     async def ship(_order: ShipOrder, _call: Call) -> None:
         raise AssertionError("it must not run")
 
-    assert (await run(ship, input={"order": "x"})).category is Category.MALFORMED
+    outcome = await run(ship, input={"order": "x"})
+    assert outcome.category is Category.MALFORMED
+    assert not outcome.may_have_acted("ship-order")  # it was not called, so a saga has nothing to undo
 
 
 @pytest.mark.shows("A20")
