@@ -178,7 +178,7 @@ async def start_item(
                 document = document | {"result": await whole_result(document["result"])}
             return Completion.of(document, pointers)
         case KeyReused():
-            return await refuse_item(operation, KEY_REUSED, now)
+            return await refuse_item(operation, f"/key: {KEY_REUSED}", now)
 
 
 async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> Completion:
@@ -192,12 +192,12 @@ async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> 
         "detail": detail,
         "attempts": [],
     }
-    await keep_operation(entry, now)
     return Completion(
         operation_id=operation.operation_id,
         status=OperationState.DEAD_LETTERED,
         category=Category.MALFORMED,
         error=f"{reason.value}: {detail}",
+        dead_letter_id=await keep_operation(entry, now),
     )
 
 

@@ -65,6 +65,12 @@ async def failed() -> AsyncIterator[FailedSaga]:
         await close_clients()
 
 
+async def test_the_end_of_a_step_that_cannot_run_names_its_dead_letter() -> None:
+    operation = an_operation(operation_id=f"op-{uuid4().hex}", key=uuid4().hex)
+    end = await refuse_item(operation, "no", NOON)
+    assert end.dead_letter_id == dead_letter_id_of(operation.to_json())
+
+
 async def _is_over(hub: TaskHub, saga_id: str) -> bool:
     instance = await hub.read_instance(saga_id)
     return instance is not None and instance.runtime_status is OrchestrationStatus.COMPLETED

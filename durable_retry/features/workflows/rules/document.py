@@ -25,6 +25,7 @@ from durable_retry.features.workflows.rules.shapes import (
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import StatusCounts
+from durable_retry.rules.retry.classify import is_2xx
 
 
 class BatchCounts(StatusCounts):
@@ -163,9 +164,11 @@ _REFUSED: Final = frozenset(
 def _reason_of(name: str, done: Completion) -> str:
     """Return in words how a step failed: `charge was refused (402)`."""
     code = "" if done.status_code is None else f" ({done.status_code})"
+    # What was accepted and failed later, as a poll may find, answers with a success.
+    is_refused = done.category in _REFUSED and not (done.status_code and is_2xx(done.status_code))
     if done.status is OperationState.CANCELLED:
         return f"{name} was cancelled"
-    if done.category in _REFUSED:
+    if is_refused:
         return f"{name} was refused{code}"
     if done.category is Category.AMBIGUOUS:
         return f"nobody knows whether {name} was done{code}"

@@ -21,7 +21,6 @@ from durable_retry.base.validation import (
     pointer_of,
     pointer_parts,
     pointer_problem,
-    refuse,
     refuse_surplus_keys,
 )
 from durable_retry.rules.dead_letters.record import KeptDeadLetter
@@ -63,18 +62,21 @@ def references_in(value: Any, *place: str) -> Iterator[tuple[Path, Any]]:
             yield (*place, *path), part[MEMBER]
 
 
-def filled(value: Any, lookup: Lookup) -> Any:
+def filled(value: Any, lookup: Lookup, *place: str | int) -> Any:
     """Return a JSON value, not too deep for recursion, with its references replaced.
 
     Raises:
-        MissingResultError: A result is not there.
+        MissingResultError: A result is not there; it begins with the JSON pointer below the place.
     """
     if _is_reference(value):
-        return lookup(Reference.parse(value[MEMBER]))
+        try:
+            return lookup(Reference.parse(value[MEMBER]))
+        except MissingResultError as error:
+            raise MissingResultError(f"{pointer_of(*place)}: {error}") from error
     if isinstance(value, Mapping):
-        return {name: filled(item, lookup) for name, item in value.items()}
+        return {name: filled(item, lookup, *place, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [filled(item, lookup) for item in value]
+        return [filled(item, lookup, *place, index) for index, item in enumerate(value)]
     return value
 
 
@@ -106,13 +108,19 @@ type References = Mapping[str, tuple[str, ...]]
 
 
 def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
-    """Return what the operations of a saga refer to, and each reference that is none or to no earlier step.
+    """Return what the operations of a saga refer to, and the problems of names and references.
+
+    No two steps have one name, and a reference is to an earlier step.
 
     A compensation may also refer to its own step.
     """
     by_step: dict[str, set[str]] = {}
 
     def mistakes() -> Iterator[tuple[Path, str]]:
+        names = [step.name for step in request.steps]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield ("steps", index, "name"), "is the name of an earlier step"
         for path, text, known in _references_in_steps(request):
             try:
                 reference = Reference.parse(text)
@@ -178,9 +186,3 @@ class SagaRequest(Strict):
 
     key: Key | None = None
     steps: Annotated[list[StepRequest], Field(min_length=1, max_length=MAX_STEPS)]
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        if len({step.name for step in self.steps}) < len(self.steps):
-            raise refuse("two steps have one name")
-        return self

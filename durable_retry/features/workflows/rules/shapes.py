@@ -296,8 +296,8 @@ class Saga(JsonShape):
             return value
 
         if request is not None and "json" in request:
-            request["json"] = filled(request["json"], value_of)
-        input_ = filled(operation.input, value_of)
+            request["json"] = filled(request["json"], value_of, "request", "json")
+        input_ = filled(operation.input, value_of, "input")
         if problems := json_problems({"request": request, "input": input_}):
             details = (f"{problem.pointer} {problem.detail}" for problem in problems)
             raise MissingResultError(f"with the results in their places, {'; '.join(details)}")

@@ -93,6 +93,8 @@ def test_what_is_left_of_a_saga_is_known_once_it_is_over(
     ("done", "reason"),
     [
         (replace(REFUSED, status_code=None), "reserve was refused"),
+        # As a poll finds that the work behind a 202 has failed.
+        (replace(REFUSED, status_code=200), "reserve failed (200)"),
         (replace(REFUSED, category=Category.TRANSIENT, status_code=503), "reserve failed (503)"),
         (UNKNOWN, "nobody knows whether reserve was done"),
         (Completion(operation_id="op-1", status=CANCELLED), "reserve was cancelled"),

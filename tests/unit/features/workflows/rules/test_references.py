@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.validation import InvalidInputError, validated
+from durable_retry.base.validation import InvalidInputError, Problem, validated
 from durable_retry.features.workflows.rules.references import (
     MissingResultError,
     Reference,
@@ -41,20 +41,19 @@ def test_references_are_replaced_by_values() -> None:
     assert filled(body, lambda reference: {"from": reference.step}) == {"a": [1, {"from": "x"}], "b": "text"}
 
 
-def test_a_value_that_is_missing_is_an_error() -> None:
+def test_a_value_that_is_missing_is_an_error_at_its_place() -> None:
     def nothing(reference: Reference) -> Any:
         raise MissingResultError(reference.step)
 
-    with pytest.raises(MissingResultError, match="x"):
-        filled([{"$result": "x#/n"}], nothing)
+    with pytest.raises(MissingResultError, match=r"^/input/a~1b/1: x$"):
+        filled({"a/b": [0, {"$result": "x#/n"}]}, nothing, "input")
 
 
 def test_two_steps_cannot_have_one_name() -> None:
-    step = {"name": "charge", "operation": {}}
-    assert len(validated(SagaRequest, {"steps": [step, {**step, "name": "ship"}]}).steps) == 2
-    with pytest.raises(InvalidInputError) as caught:
-        validated(SagaRequest, {"steps": [step, step]})
-    assert ["two steps have one name" in problem.detail for problem in caught.value.problems] == [True]
+    step, other = {"name": "charge", "operation": {}}, {"name": "ship", "operation": {}}
+    assert references_of(a_saga_of(step, other)) == ({}, [])
+    _, problems = references_of(a_saga_of(step, other, step))
+    assert problems == [Problem("/steps/2/name", "is the name of an earlier step")]
 
 
 def a_saga_of(*steps: dict[str, Any]) -> SagaRequest:

@@ -134,7 +134,7 @@ def test_a_step_gets_the_results_that_it_refers_to() -> None:
 @pytest.mark.parametrize("values", [None, {"/json": 1}])
 def test_a_result_that_is_not_there_is_named(values: dict[str, Any] | None) -> None:
     saga = a_referring_saga(values)
-    with pytest.raises(MissingResultError, match="step charge has no result at /json/id"):
+    with pytest.raises(MissingResultError, match=r"^/request/json/id: step charge has no result at /json/id"):
         saga.filled_operation(Do(1))
     unfinished = saga.with_steps((replace(saga.steps[0], done=None), *saga.steps[1:]))
     with pytest.raises(MissingResultError):
