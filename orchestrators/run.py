@@ -93,8 +93,8 @@ class Run:
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
         is_shown: Whether this execution has set a custom status.
         unsettled: The latest attempt's outcome, until a feature has found out what it means; None for none.
-        needed_slot: The slot to request again in place of an attempt, since the limiter has a free one; None
-            for none.
+        needed_slot: The slot to request in place of an attempt: the limiter has a free one, or no first
+            attempt may start without; None for none.
         written: The operation, and the JSON form that was last made of it.
     """
 
@@ -127,6 +127,7 @@ class Run:
             input_id=input_.get("input_id"),
             gates=tuple(input_.get("gates", () if has_begun else sorted(operation.parts or ()))),
             unsettled=AttemptOutcome.from_json(input_["unsettled"]) if "unsettled" in input_ else None,
+            needed_slot=NeedsSlot.from_json(input_["needed_slot"]) if "needed_slot" in input_ else None,
             written=(operation, input_["operation"]),
         )
 

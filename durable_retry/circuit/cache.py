@@ -79,6 +79,9 @@ class WorkerLimits(Protocol):
     ) -> Permitted | NeedsSlot:
         """Let an attempt start that its circuit permits, or return what it needs to ask for a slot."""
 
+    def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
+        """Return what each attempt needs to ask for a slot; None where the worker may let one start."""
+
     async def begun(
         self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
     ) -> None:
@@ -364,6 +367,21 @@ async def enter_circuit(
     if isinstance(answer, Permitted) and answer.in_share and circuit.limits is not None:
         await circuit.limits.begun(hub, operation, attempt, admission)
     return circuit, answer
+
+
+def slot_needed_by(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> NeedsSlot | None:
+    """Return the slot to ask for before an operation's first attempt, which could only say so.
+
+    None where its worker may let it start, or its circuit may hold it up: its slot would stay free. Of the
+    circuits of limit keys a process knows a few only.
+    """
+    key, circuit = operation.limit_key, circuit_of(hub, dependency)
+    is_of_key = key is not None and dependency.circuit.is_by_key
+    if circuit.limits is None or is_of_key or not operation.begins_at_once:
+        return None
+    now = circuit.now()
+    permitted = circuit.circuit_permit(operation.operation_id, now, waiting=False)
+    return circuit.limits.always_needed(now, key) if isinstance(permitted, Permitted) else None
 
 
 async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> Refused | None:

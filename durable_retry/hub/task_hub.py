@@ -27,6 +27,7 @@ from durable_retry.base.errors import InstanceEndedError, TaskHubUnavailableErro
 from durable_retry.base.names import STARTED_OPERATION
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.rules.operations.operation import OperationInput, start_input
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_name
 
@@ -184,14 +185,19 @@ class TaskHub:
         await self.read_instance(ID_PREFIX + "health")
 
     async def start_operation(
-        self, operation: OperationInput, start_id: str | None = None, *, again: bool = False
+        self,
+        operation: OperationInput,
+        start_id: str | None = None,
+        needed_slot: NeedsSlot | None = None,
+        *,
+        again: bool = False,
     ) -> bool:
         """Start the orchestration of an operation; see `start_instance`.
 
         `start_id` is unique to this call, made here where it is None; the instance's input has that of the
-        start that won.
+        start that won. `needed_slot` as in `start_input`.
         """
-        input_ = start_input(operation, start_id or uuid.uuid4().hex)
+        input_ = start_input(operation, start_id or uuid.uuid4().hex, needed_slot)
         return await self.start_instance(STARTED_OPERATION, operation.operation_id, input_, again=again)
 
     async def start_instance(

@@ -36,6 +36,7 @@ from durable_retry.base.names import (
     OperationState,
 )
 from durable_retry.base.validation import InvalidInputError, Problem
+from durable_retry.circuit.cache import slot_needed_by
 from durable_retry.dead_letters.actions import replays_of
 from durable_retry.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.hub.instances import Instance
@@ -168,7 +169,9 @@ def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[S
 
 
 async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> SubmitResult:
-    is_started = await hub.start_operation(operation, start_id)
+    dependency = find_dependency(operation.dependency) if operation.is_bounded else None
+    needed_slot = None if dependency is None else slot_needed_by(hub, dependency, operation)
+    is_started = await hub.start_operation(operation, start_id, needed_slot)
     if is_started and (operation.key_is_generated or hub.starts_are_atomic):
         return Started()
     # Where starts are not atomic, two first starts of a key may both succeed. The instance has the row that

@@ -23,6 +23,7 @@ from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.policy import RetryPolicy
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.runtime import clock
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import Activities, an_operation, failing, outcome
@@ -165,6 +166,7 @@ def operation_shapes() -> dict[str, Shape]:
     """Return every shape by its name."""
     slow = RetryPolicy(strategy="fixed", initial_seconds=60.0, jitter="none")
     holding = replace(slow, max_attempts=1, on_exhausted="hold")
+    slot, needed_slot = _shape(_quick(), failing(1)), NeedsSlot({"max_concurrency": 1})
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
     return {
         "healthy": _shape(_quick(), failing(0)),
@@ -177,6 +179,7 @@ def operation_shapes() -> dict[str, Shape]:
         "continued_as_new": _shape(_quick(), failing(22)),
         "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
+        "slot_needed": replace(slot, given=slot.given | {"needed_slot": needed_slot.to_json()}),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
         "held": _shape(replace(_quick(), policy=holding), failing(1), _change_and_go_on),
         "in_order": _shape(_quick(parts=in_order("customer-7")), failing(0)),

@@ -20,7 +20,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.app import harden_runtime
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER
 from durable_retry.rules.operations.operation import OperationInput, start_input
-from durable_retry.rules.retry.slots import SlotRequest
+from durable_retry.rules.retry.slots import NeedsSlot, SlotRequest
 from durable_retry.runtime import clock
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support import history
@@ -76,6 +76,7 @@ class Stage:
         operation: OperationInput,
         answer: Activities,
         orchestrator: Any = operation_orchestrator,
+        needed_slot: NeedsSlot | None = None,
     ) -> None:
         harden_runtime()
         self.operation = operation
@@ -102,7 +103,7 @@ class Stage:
         self.longest_history = 0
         self.whole_seconds = False
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
-        self._begin(json.dumps(start_input(operation, "start-1")))
+        self._begin(json.dumps(start_input(operation, "start-1", needed_slot)))
 
     def run(self) -> Any:
         """Play to the end and return the output."""

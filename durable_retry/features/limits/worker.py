@@ -70,11 +70,22 @@ class WorkerLimits:
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted
-        dependency = self.circuit.settings.dependency
-        report(LimitsRead(dependency, limits.max_concurrency, limits.rate_per_second))
+        self._report(limits)
         if self._take_share(limits, admission, now):
             return replace(permitted, in_share=True)
         return NeedsSlot(ReadLimits.of(limits, now).to_json())
+
+    def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
+        """Return what each attempt needs to ask for a slot; None where some start in a worker's share."""
+        limits = self.keys.settings.of_key(limit_key)
+        if not limits.is_on or limits.shared_concurrency or limits.shared_rate:
+            return None
+        self._report(limits)
+        return NeedsSlot(ReadLimits.of(limits, now).to_json())
+
+    def _report(self, limits: LimitSettings) -> None:
+        dependency = self.circuit.settings.dependency
+        report(LimitsRead(dependency, limits.max_concurrency, limits.rate_per_second))
 
     async def begun(
         self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState

@@ -46,6 +46,7 @@ from durable_retry.rules.operations.request import OperationRequest, Part, membe
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
+from durable_retry.rules.retry.slots import NeedsSlot
 
 CREDENTIAL_HEADERS: Final = frozenset(
     {
@@ -143,6 +144,8 @@ class OperationInput(JsonShape):
     keeps_record: bool | None = None
     # Why an earlier success was not committed, as an attempt gets it; None where none was refused.
     conflict: Annotated[Conflict | None, NOT_STORED] = None
+    # Whether something bounds the attempts at its dependency; known where it is submitted.
+    is_bounded: Annotated[bool, NOT_STORED] = False
 
     @property
     def remembered_run(self) -> int:
@@ -300,7 +303,9 @@ CONTENT_BYTES: Final = 4096
 """A request or an input with more bytes of JSON than about this is not copied into every attempt's input."""
 
 
-def start_input(operation: OperationInput, start_id: str) -> dict[str, Any]:
+def start_input(
+    operation: OperationInput, start_id: str, needed_slot: NeedsSlot | None = None
+) -> dict[str, Any]:
     """Return the input of an operation's orchestration.
 
     A large request or input gives it an `input_id`: attempts read the operation from the input of its
@@ -308,9 +313,12 @@ def start_input(operation: OperationInput, start_id: str) -> dict[str, Any]:
 
     Args:
         start_id: Unique to this start.
+        needed_slot: What to ask for before its first attempt; None where that finds out.
     """
     content = operation.request or operation.input
-    input_ = {"operation": operation.to_json(), "start_id": start_id}
+    input_: dict[str, Any] = {"operation": operation.to_json(), "start_id": start_id}
+    if needed_slot is not None:
+        input_["needed_slot"] = needed_slot.to_json()
     return input_ | {"input_id": start_id} if is_longer_than(content, CONTENT_BYTES) else input_
 
 
@@ -363,6 +371,7 @@ def operation_from(
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
         keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
+        is_bounded=dependency.bounds is not None,
     )
 
 

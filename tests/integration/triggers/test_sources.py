@@ -234,7 +234,7 @@ async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_
     refused = operation_id_for(EXPLICIT_SCOPE, "a-1")
     start = TaskHub.start_operation
 
-    async def start_unless_refused(binding: TaskHub, operation: Any, start_id: str) -> bool:
+    async def start_unless_refused(binding: TaskHub, operation: Any, start_id: str, *_: Any) -> bool:
         if operation.operation_id == refused:
             raise TaskHubUnavailableError("the hub is away, as this test wants it")
         return await start(binding, operation, start_id)

@@ -23,9 +23,11 @@ from durable_retry.operations.actions import (
     caller_naming,
     submit,
 )
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import StartUnanswered
 from durable_retry.rules.operations.keys import KeyRecord
 from durable_retry.rules.operations.operation import OperationInput
+from durable_retry.rules.retry.slots import NeedsSlot
 from durable_retry.runtime import clock
 from tests.support.builders import an_operation
 from tests.support.feature_parts import in_order
@@ -41,8 +43,12 @@ class AzureStorage:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
         self.reads = 0
+        self.needed_slots: list[NeedsSlot | None] = []
 
-    async def start_operation(self, operation: OperationInput, start_id: str) -> bool:
+    async def start_operation(
+        self, operation: OperationInput, start_id: str, needed_slot: NeedsSlot | None = None
+    ) -> bool:
+        self.needed_slots.append(needed_slot)
         is_there = operation.operation_id in self.rows
         await asyncio.sleep(0)  # the others look, too, before anyone writes
         given = {"operation": operation.to_json(), "start_id": start_id}
@@ -78,6 +84,18 @@ def a_key_record(**more: Any) -> KeyRecord:
     operation = an_operation()
     given: dict[str, Any] = {"fingerprint": "f1", "expires_at": operation.created_at + timedelta(days=1)}
     return KeyRecord(run=operation.run, document={"a": 1}, **(given | more))
+
+
+async def test_what_is_bounded_begins_with_the_slot_that_it_needs(
+    storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = NeedsSlot({"max_concurrency": 4})
+    known = {"payments": Dependency(name="payments")}
+    monkeypatch.setattr(operations, "find_dependency", known.get)
+    monkeypatch.setattr(operations, "slot_needed_by", lambda *_: needed)
+    for more in ({}, {"is_bounded": True}, {"is_bounded": True, "dependency": "removed"}):
+        await submit(ATOMIC, an_operation(key_is_generated=True, **more))
+    assert storage.needed_slots == [None, needed, None]
 
 
 async def test_a_record_is_alive_or_not_at_the_instant_of_the_submission(
@@ -198,7 +216,7 @@ async def test_an_operation_whose_start_was_not_answered_is_noted_by_the_key_of_
 ) -> None:
     """It may run. Who submits it again is told that it does, which is noted by nobody."""
 
-    async def answers_nothing(operation: OperationInput, start_id: str) -> bool:
+    async def answers_nothing(operation: OperationInput, start_id: str, *_: Any) -> bool:
         await storage.start_operation(operation, start_id)
         raise TaskHubUnavailableError("the answer was lost")
 

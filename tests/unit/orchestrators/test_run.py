@@ -431,3 +431,22 @@ def test_a_turn_counts_from_the_call_that_was_answered() -> None:
     assert stage.run()["status"] == "succeeded"
     admission = AdmissionState.from_json(stage.activities[-1][1]["admission"])
     assert admission.turn_at == called_at + timedelta(seconds=1)
+
+
+def test_an_operation_that_was_started_with_a_needed_slot_has_it_before_its_first_attempt() -> None:
+    """An attempt that could only say that it needs one costs a turn and an activity."""
+    stage = Stage(an_operation(), failing(1), needed_slot=NeedsSlot({"max_concurrency": 1}))
+    assert stage.run()["status"] == "succeeded"
+    assert [bool(admission.get("slot")) for admission in admissions(stage)] == [True, False]
+    assert [operation for operation, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
+
+
+def test_an_operation_that_was_started_with_a_needed_slot_waits_for_it_without_an_attempt() -> None:
+    limits = {"max_concurrency": 1}
+    stage = Stage(an_operation(), failing(0), needed_slot=NeedsSlot(limits))
+    stage.lend("another", limits)
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    assert (stage.turns, stage.activities) == (2, [])
+    stage.states["call_limiter"]["leases"] = {"texts": {}}
+    stage.raise_event(SLOT_EVENT, {"dependency": "payments"})
+    assert (stage.run()["status"], stage.made("attempt")) == ("succeeded", 1)

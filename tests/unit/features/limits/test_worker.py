@@ -9,15 +9,17 @@ import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit import cache
-from durable_retry.circuit.cache import CircuitCache, enter_circuit
+from durable_retry.circuit.cache import CircuitCache, enter_circuit, slot_needed_by
 from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits import worker
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.worker import WorkerLimits
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permitted
-from durable_retry.rules.circuit.states import CircuitSettings
+from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import LimitsRead
 from durable_retry.rules.retry.admission import AdmissionState
@@ -184,6 +186,57 @@ async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the
     assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
     expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
     assert hub.sent == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit_key", "is_always"),
+    [
+        (LimitSettings(4), None, True),
+        (LimitSettings(16), None, False),
+        (LimitSettings(16, 5), None, True),
+        (LimitSettings(rate_per_second=1), None, True),
+        (LimitSettings(rate_per_second=2), None, False),
+        (LimitSettings(per_key=KeyLimits(2)), "a", True),
+        (LimitSettings(per_key=KeyLimits(2)), None, False),
+    ],
+)
+def test_where_no_worker_has_a_share_each_attempt_needs_a_slot(
+    settings: LimitSettings, limit_key: str | None, *, is_always: bool
+) -> None:
+    needed = limited(settings)[1].always_needed(NOON, limit_key)
+    expected = NeedsSlot(ReadLimits.of(settings.of_key(limit_key), NOON).to_json())
+    assert needed == (expected if is_always else None)
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_by_key", "is_held", "asks_before"),
+    [
+        ({}, False, False, True),
+        ({"limit_key": "a"}, False, False, True),
+        ({"limit_key": "a"}, True, False, False),
+        ({}, True, False, True),
+        ({}, False, True, False),
+        ({"start_at": after(60)}, False, False, False),
+    ],
+)
+async def test_an_operation_asks_before_its_first_attempt_where_only_a_slot_holds_it_up(
+    operation: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_by_key: bool,
+    is_held: bool,
+    asks_before: bool,
+) -> None:
+    """Not while its circuit is open: its slot would stay free."""
+    limits = LimitSettings(4)
+    stage, _ = limited(limits, CircuitSettings(by="limit_key" if is_by_key else ""))
+    if is_held:
+        stage.shared.breaker = Breaker(state=CircuitState.FORCED_OPEN)
+    await stage.copy.refresh_snapshot()
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    dependency = Dependency(name="payments", circuit=stage.circuit)
+    needed = slot_needed_by(TaskHub("w1"), dependency, an_operation(**operation))
+    assert needed == (NeedsSlot(ReadLimits.of(limits, NOON).to_json()) if asks_before else None)
 
 
 async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:

@@ -43,6 +43,7 @@ from durable_retry.rules.retry.constraints import attempt_seconds, is_over, late
 from durable_retry.rules.retry.history import KEPT_ATTEMPTS, AttemptOutcome, History, PastAttempt
 from durable_retry.rules.retry.policy import PRESETS, UNLIMITED, RetryPolicy, Timeouts
 from durable_retry.rules.retry.retry_after import RetryHint
+from durable_retry.rules.retry.slots import NeedsSlot
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
 from tests.support.feature_parts import followed_by, in_order
 
@@ -468,6 +469,11 @@ def test_a_large_operation_is_read_from_the_input_of_its_start(content: dict[str
 def test_a_small_operation_travels_with_its_attempts(content: Any) -> None:
     small = start_input(an_operation(handler="ship", request=None, input=content), "s")
     assert small.keys() == {"operation", "start_id"}
+
+
+def test_a_start_carries_the_slot_that_the_first_attempt_needs() -> None:
+    needed = NeedsSlot({"max_concurrency": 4})
+    assert NeedsSlot.from_json(start_input(an_operation(), "s", needed)["needed_slot"]) == needed
 
 
 def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None:
