@@ -7,6 +7,7 @@ an answer, so it must be at the host of the base URL: the credential is sent to 
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import httpx
 
@@ -22,6 +23,8 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.operation import AttemptCall
 from durable_retry.rules.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.settings.configuration import app_settings, find_dependency
+
+_NO_URL: Final = (httpx.InvalidURL, ValueError)
 
 
 async def poll_once(hub: TaskHub, asked: PollCall) -> Polled:
@@ -46,7 +49,7 @@ async def poll_once(hub: TaskHub, asked: PollCall) -> Polled:
     outcome = await attempt_request(plan, url, partial(_outcome_of, poll))
     if not is_over(poll, outcome):
         named = None if outcome.category is not None else _place_in(poll, outcome)
-        return Polled(place=str(url if named is None else url.join(named)), outcome=outcome)
+        return Polled(place=str(url) if named is None else _place_from(url, named), outcome=outcome)
     return Polled(place=asked.place, outcome=await with_result_apart(operation, outcome), is_over=True)
 
 
@@ -59,11 +62,19 @@ def place_url(dependency: Dependency, path: str, place: str) -> httpx.URL:
     base = target_url(dependency, path)
     try:
         url = base.join(place).copy_with(fragment=None)
-    except (httpx.InvalidURL, ValueError):
+    except _NO_URL:
         raise EscapedBaseUrlError("the place to ask that it names is not a URL") from None
     if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
         raise EscapedBaseUrlError(f"the place to ask that it names is not at the host of {dependency.name}")
     return url
+
+
+def _place_from(url: httpx.URL, named: str) -> str:
+    """Return in full the place that an answer names; what is no URL stays, and the next poll refuses it."""
+    try:
+        return str(url.join(named))
+    except _NO_URL:
+        return named
 
 
 def _place_in(poll: Poll, outcome: AttemptOutcome) -> str | None:

@@ -136,6 +136,15 @@ async def test_a_place_elsewhere_is_not_asked_and_leaves_the_end_unknown(key: st
     assert outcome_of(answer).error == "the place to ask that it names is not at the host of safe"
 
 
+@pytest.mark.parametrize("status", [202, 303])
+async def test_an_answer_that_names_no_url_leaves_the_end_unknown(key: str, status: int) -> None:
+    moved = await polled(key, f"/redirect/9?status={status}&to={quote('http://[::1')}")
+    assert (moved.is_over, moved.place) == (False, "http://[::1")
+    answer = await polled(key, moved.place)
+    assert (answer.is_over, outcome_of(answer).category) == (True, Category.AMBIGUOUS)
+    assert outcome_of(answer).error == "the place to ask that it names is not a URL"
+
+
 async def test_a_circuit_that_is_open_holds_the_poll_up(key: str, target: Target) -> None:
     dependency, now = find_dependency("safe"), clock.now()
     assert dependency is not None
