@@ -1,6 +1,6 @@
 """HTTP: metrics of dependencies over time."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from durable_retry.base.validation import InvalidInputError, Problem
@@ -15,6 +15,8 @@ from durable_retry_console.metrics.series import LONGEST_RANGE, SHORTEST_RANGE, 
 routes = Routes("metrics")
 
 _DEFAULT_RANGE: Final = timedelta(hours=1)
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""There are no metrics before it, and an hour before the year 1 is no instant."""
 
 
 DEPENDENCY: Final = text(
@@ -32,6 +34,8 @@ async def get_metrics(query: Query) -> MetricsDocument:
     """
     now = clock.now()
     end = query[TO] or now
+    if end < _EARLIEST:
+        raise InvalidInputError([Problem("/to", "must not be before 1970")])
     begin = query[FROM] or end - _DEFAULT_RANGE
     problems = []
     if not SHORTEST_RANGE <= end - begin <= LONGEST_RANGE:
