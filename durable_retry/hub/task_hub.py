@@ -17,6 +17,7 @@ from azure.durable_functions import DurableFunctionsClient
 from azure.durable_functions.internal.serialization import FunctionsDataConverter
 from durabletask.client import OrchestrationQuery, OrchestrationState, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
+from durabletask.grpc_options import GrpcChannelOptions
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
 from google.protobuf.json_format import MessageToDict
@@ -94,14 +95,15 @@ class _PlainJson(FunctionsDataConverter):
 _PLAIN_JSON: Final = _PlainJson()
 
 
-class _AnswerTime(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc] # gRPC has no types
-    """Ends a request that gets no answer, as `DEADLINE_EXCEEDED`; the SDK gives its requests no time."""
+def _with_answer_time(options: GrpcChannelOptions | None) -> GrpcChannelOptions:
+    """Return options of a channel that ends a request without an answer; the SDK gives its requests no time.
 
-    @override
-    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        if client_call_details.timeout is None:
-            client_call_details = client_call_details._replace(timeout=_ANSWER_SECONDS)
-        return await continuation(client_call_details, request)
+    gRPC's own configuration costs a request nothing, where an interceptor would cost each one a task.
+    """
+    ended = {"name": [{}], "timeout": f"{_ANSWER_SECONDS}s"}
+    has_own_time = {"name": [{"service": "TaskHubSidecarService", "method": "WaitForInstanceCompletion"}]}
+    config = json.dumps({"methodConfig": [ended, has_own_time]})
+    return replace(options or GrpcChannelOptions(), raw_options=[("grpc.service_config", config)])
 
 
 _clients: Final = LoopOwned[dict[str, DurableFunctionsClient]](dict)
@@ -168,7 +170,7 @@ class TaskHub:
             client = clients[self.configuration] = DurableFunctionsClient(self.configuration)
             # Its constructor takes neither.
             client._data_converter = _PLAIN_JSON  # noqa: SLF001
-            client._interceptors.append(_AnswerTime())  # noqa: SLF001
+            client._channel_options = _with_answer_time(client._channel_options)  # noqa: SLF001
         return clients[self.configuration]
 
     async def __aenter__(self) -> DurableFunctionsClient:
@@ -301,8 +303,7 @@ class TaskHub:
         """
         request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
         async with self as client:
-            stub: Any = client._get_stub()  # the SDK's type of it leaves out gRPC's options
-            chunks = stub.StreamInstanceHistory(request, timeout=_ANSWER_SECONDS)
+            chunks = client._get_stub().StreamInstanceHistory(request)
             try:
                 return [MessageToDict(event) async for chunk in chunks for event in chunk.events]
             except grpc.aio.AioRpcError as error:

@@ -137,7 +137,7 @@ class Client:
         return pb.QueryInstancesResponse(orchestrationState=found)
 
     async def StreamInstanceHistory(  # noqa: N802 - gRPC's
-        self, request: pb.StreamInstanceHistoryRequest, **_: object
+        self, request: pb.StreamInstanceHistoryRequest
     ) -> AsyncIterator[pb.HistoryChunk]:
         """Answer a history as one chunk."""
         instance = await self._asked(lambda: self.hub.instances.get(request.instanceId))

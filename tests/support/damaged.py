@@ -72,7 +72,7 @@ class DamagedHub:
         return self
 
     async def StreamInstanceHistory(  # noqa: N802 # as gRPC
-        self, _request: pb.StreamInstanceHistoryRequest, **_: object
+        self, _request: pb.StreamInstanceHistoryRequest
     ) -> AsyncIterator[pb.HistoryChunk]:
         """As the task hub: nothing is left of any history."""
         yield pb.HistoryChunk()

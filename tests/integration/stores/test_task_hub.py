@@ -80,6 +80,24 @@ async def test_a_task_hub_that_takes_a_call_and_never_answers_is_away(
         await close_clients()
 
 
+async def test_a_wait_for_an_end_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable_retry.hub.task_hub._ANSWER_SECONDS", 0.1)
+    loop = asyncio.get_running_loop()
+    async with silent_server() as port:
+        began = loop.time()
+        assert await binding_for(port).wait_for_end("op-test", 1.0) is None
+        assert loop.time() - began >= 0.9
+        await close_clients()
+
+
+async def test_a_client_has_no_interceptor_that_keeps_a_host_from_answering_in_its_process() -> None:
+    async with silent_server() as port:
+        client = await binding_for(port).client()
+        modules = {type(each).__module__.partition(".")[0] for each in client._interceptors}
+        assert modules <= {"durabletask", "azure"}
+        await close_clients()
+
+
 async def test_one_client_serves_a_loop(task_hub: TaskHubStage) -> None:
     first = await task_hub.binding.client()
     assert await task_hub.binding.client() is first

@@ -112,7 +112,7 @@ class Showing:
     def _get_stub(self) -> Self:
         return self
 
-    async def StreamInstanceHistory(self, _request: Any, **_: Any) -> AsyncIterator[pb.HistoryChunk]:  # noqa: N802 # as gRPC
+    async def StreamInstanceHistory(self, _request: Any) -> AsyncIterator[pb.HistoryChunk]:  # noqa: N802 # as gRPC
         yield pb.HistoryChunk(events=self.history)
 
 
