@@ -232,9 +232,10 @@ def _http_arguments(request: Request) -> dict[str, Any]:
     """Return how httpx sends a request.
 
     Raises:
-        ValueError: A part of its path climbs, which no encoding prevents, or the body has no JSON form.
+        ValueError: A part of its path is empty or climbs, which no encoding prevents, or the body has no JSON
+            form.
     """
-    if {".", ".."} & set(request.path):
+    if {"", ".", ".."} & set(request.path):
         raise ValueError(f"{'/'.join(request.path)!r} leads to another path")
     path = "/".join(quote(part, safe="") for part in request.path)
     body = {} if request.body is None else {"content-type": "application/json"}
