@@ -184,7 +184,8 @@ class _Decoded:
 
 def _is_coded(text: str) -> bool:
     # Four quick looks: most texts have none of the characters with which a coding begins.
-    return any(char in text for char in "\0\\=\n") and _CODED.search(text) is not None
+    has_sign = "=" in text or "\\" in text or "\n" in text or "\0" in text
+    return has_sign and _CODED.search(text) is not None
 
 
 class _Sought:
