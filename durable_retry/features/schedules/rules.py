@@ -78,7 +78,7 @@ class Ncrontab:
     def due_until(self, instant: datetime) -> datetime:
         """Return the last due time up to an aware instant, in UTC, or at it; NcrontabError without one."""
         # Imported here: it takes as long as the rest of the engine, and most apps have no schedule.
-        from croniter import CroniterError, croniter  # noqa: PLC0415
+        from croniter import CroniterBadDateError, CroniterError, croniter  # noqa: PLC0415
 
         next_second = instant.astimezone(UTC).replace(microsecond=0) + _SECOND
         try:
@@ -86,6 +86,8 @@ class Ncrontab:
                 self.fields, next_second, ret_type=datetime, day_or=False, second_at_beginning=True
             )
             due: datetime = schedule.get_prev()
+        except CroniterBadDateError:
+            raise NcrontabError(f"'{self.fields}' never comes due: there is no such day") from None
         except CroniterError as error:
             raise NcrontabError(str(error)) from None
         return due

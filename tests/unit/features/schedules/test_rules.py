@@ -47,6 +47,11 @@ def test_a_fraction_of_a_second_counts() -> None:
     assert schedule.due_until(at("2026-11-21T10:00:10")) == at("2026-11-21T10:00:10")
 
 
+def test_a_day_that_never_comes_is_named_as_such() -> None:
+    with pytest.raises(NcrontabError, match=r"'0 0 0 31 2 \*' never comes due"):
+        parse_ncrontab("0 0 0 31 2 *")
+
+
 def test_another_zone_is_the_same_instant() -> None:
     nine = datetime(2026, 11, 21, 9, 0, tzinfo=timezone(timedelta(hours=5)))
     assert parse_ncrontab("0 0 * * * *").due_until(nine) == nine.astimezone(UTC)
