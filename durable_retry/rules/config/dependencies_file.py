@@ -58,10 +58,22 @@ def lines_of(text: str, pointers: Iterable[str]) -> tuple[int, ...]:
     """Return the lines, from 1, of what JSON pointers point at, or of the nearest table around it.
 
     Args:
-        text: Valid TOML; of any other the first line is returned.
+        text: What is no TOML has no pointers: the line of its mistake is returned.
     """
+    try:
+        read_toml(text)
+    except ValueError as error:
+        return tuple(_line_of_error(str(error), text) for _ in pointers)
     lines = _lines_by_pointer(text)
     return tuple(_line_of(pointer_parts(pointer), lines) for pointer in pointers)
+
+
+def _line_of_error(error: str, text: str) -> int:
+    """Return the line that an error of `tomllib` names, in its words, or 1."""
+    if "(at end of document)" in error:
+        return max(1, len(text.splitlines()))
+    match = re.search(r"\(at line (\d+), column \d+\)", error)
+    return 1 if match is None else int(match[1])
 
 
 def _line_of(parts: Sequence[str], lines: Mapping[str, int]) -> int:

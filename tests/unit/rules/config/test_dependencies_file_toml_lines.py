@@ -47,8 +47,19 @@ def test_keys_are_found_where_they_are_written() -> None:
     assert [*zip(POINTERS, lines_of(FILE, POINTERS), strict=True)] == LINES
 
 
-def test_what_is_no_toml_has_a_first_line() -> None:
-    assert lines_of("a = = 1", ["/a"]) == (1,)
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = = 1", 1),
+        ("a = 1\n\na = 2\nb = 3", 3),
+        ("a = 1\na = 2\n", 2),  # `tomllib` says "at end of document"
+        ("a = 1\nb = [", 2),
+        ("", 1),
+        (f"a = 1\nb = {'[' * 500}{']' * 500}", 1),
+    ],
+)
+def test_what_is_no_toml_has_the_line_of_its_mistake(text: str, line: int) -> None:
+    assert lines_of(text, [""]) == (line,)
 
 
 def test_the_file_is_read_once_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
