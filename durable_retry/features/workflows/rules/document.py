@@ -40,7 +40,11 @@ class BatchItem(Answer):
     index: int
     key: str | None = None
     operation_id: str | None = None
-    status: OperationState = OperationState.PENDING
+    status: OperationState = Field(
+        default=OperationState.PENDING,
+        description="`running` until its operation has ended, which says itself what it waits for. "
+        "A replay changes nothing of it.",
+    )
     error: str | None = None
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
