@@ -89,8 +89,9 @@ class SlidingWindow(JsonShape):
         return from_ms(self.buckets[-1][0] * self.bucket_ms) if self.buckets else None
 
     @property
-    def has_failures(self) -> bool:
-        return any(counts.failures for _, counts in self.buckets)
+    def has_bad_calls(self) -> bool:
+        """Whether calls failed or were slow."""
+        return any(counts.failures or counts.slow for _, counts in self.buckets)
 
     def everything(self) -> Counts:
         """Return the totals of all buckets, whatever the time."""

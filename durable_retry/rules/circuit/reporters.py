@@ -34,7 +34,7 @@ LATE = 32
 QUIET_CALLS = 20
 """With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
 GATHER = timedelta(milliseconds=100)
-"""Near a trip a failure is reported at once; those of the next tenth of a second go together."""
+"""Near a trip a failure or a slow call is reported at once; those of the next tenth of a second go together."""
 KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
 KNOWN_PART: Final = 0.5
@@ -43,7 +43,7 @@ for a whole window, the others divide its share among themselves."""
 ANNOUNCED: Final = timedelta(seconds=2)
 """A new worker that has reported this lately need not do so again: the next copies of the circuit show it."""
 INTERVAL = timedelta(seconds=1)
-"""Failures and retries are held back for this long at most; near a trip everything is."""
+"""Failures, slow calls and retries are held back for this long at most; near a trip everything is."""
 
 FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
 """Maximum age of a snapshot once a failure was reported that it does not contain yet; else it is valid for a
@@ -140,7 +140,7 @@ class ReportBuffer:
     _trailing_failures: int = 0
     _unauthorized: int = 0
     _unauthorized_by: str | None = None
-    _failures: int = 0
+    _bad_calls: int = 0  # failed or slow ones, which may open the circuit
     _refused: int = 0
     _first_attempts: int = 0
     _retries: int = 0
@@ -207,7 +207,7 @@ class ReportBuffer:
     @property
     def has_sent_trouble(self) -> bool:
         """Whether trouble was reported that no snapshot has shown yet."""
-        return any(sent.window.has_failures or sent.probes or sent.throttled_until for sent in self._sent)
+        return any(sent.window.has_bad_calls or sent.probes or sent.throttled_until for sent in self._sent)
 
     def uncounted(self, now: datetime, reporters: Reporters | None = None) -> Report | None:
         """Return the first report sent of a probe in its lease, or of a pause that goes on, and not counted.
@@ -310,7 +310,7 @@ class ReportBuffer:
         is_near = self._snapshot is not None and self._snapshot.near_trip
         gathered_since = self._oldest_at if is_near and calls else self._gathered_since
         due = None if gathered_since is None else gathered_since + INTERVAL
-        if self._failures and self._may_trip():
+        if self._bad_calls and self._may_trip():
             due = max(self._oldest_at, last + GATHER)
         elif self._refused or self._is_announcing:
             due = max(self._oldest_at, last + INTERVAL)
@@ -362,7 +362,7 @@ class ReportBuffer:
             self._counted_since = heard_at
 
     def _may_trip(self) -> bool:
-        """Whether its failures may open the circuit, if the other workers hold back as much."""
+        """Whether its calls may open the circuit, if the other workers hold back as much."""
         mine = sum([sent.window.everything() for sent in self._sent], self._window.everything())
         shared, workers, in_a_row = NO_CALLS, 1, 0
         if self._snapshot is not None:
@@ -387,11 +387,12 @@ class ReportBuffer:
     def _count_call(self, at: datetime, health: CallHealth, *, slow: bool) -> None:
         counts = Counts(calls=1, failures=int(health.is_failure), slow=int(slow))
         self._window = self._window.add(at, counts).trimmed(at)
+        if health.is_failure or slow:
+            self._bad_calls += 1
+            self._gathered_since = self._gathered_since or at
         if not health.is_failure:
             self._trailing_failures = self._unauthorized = 0
             return
-        self._failures += 1
-        self._gathered_since = self._gathered_since or at
         self._trailing_failures += 1
         self._unauthorized += health is CallHealth.UNAUTHORIZED
 
@@ -402,5 +403,5 @@ class ReportBuffer:
 
     def _drop_counts(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
-        self._failures = 0
+        self._bad_calls = 0
         self._trailing_failures = self._unauthorized = 0

@@ -110,6 +110,22 @@ def test_a_refused_credential_goes_at_once() -> None:
     assert saved.due_at() == after(0.3)
 
 
+@pytest.mark.parametrize(("minimum_calls", "due"), [(2, 0.3), (10, 1.3)])
+def test_a_slow_call_goes_as_soon_as_a_failure(minimum_calls: int, due: float) -> None:
+    saved = ReportBuffer("w1", with_settings(slow_call_seconds=2, minimum_calls=minimum_calls))
+    saved.ended(CallHealth.SUCCESS, after(0.3), Permitted(1), duration_seconds=2.0)
+    assert saved.due_at() == after(due)
+
+
+def test_once_a_slow_call_is_reported_the_copy_of_the_circuit_is_read_anew() -> None:
+    saved = buffer(slow_call_seconds=2)
+    snapshot = Desk().read(0)
+    saved.ended(CallHealth.SUCCESS, after(0.3), Permitted(1), duration_seconds=2.0)
+    assert saved.is_fresh(snapshot, after(0.3))
+    saved.take(after(0.3))
+    assert not saved.is_fresh(snapshot, after(0.3))
+
+
 def test_failures_of_the_next_tenth_of_a_second_go_together() -> None:
     saved = near_a_trip()
     fail(saved, 0)
