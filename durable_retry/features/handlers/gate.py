@@ -133,18 +133,26 @@ class StepGate:
         call: Callable[[], Awaitable[Any]],
         outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
     ) -> Any:
-        dependency = plan.dependency
+        begun_seconds = clock.monotonic_seconds()
+
+        async def report(outcome: AttemptOutcome) -> None:
+            # What the handler did before, and the wait for the step's place, are no part of its call.
+            lasted_ms = (clock.monotonic_seconds() - begun_seconds) * 1000
+            await report_to_circuit(
+                circuit, answer, plan.dependency.retry, replace(outcome, duration_ms=lasted_ms)
+            )
+
         try:
             result = await call()
         except Exception as error:
-            await report_to_circuit(circuit, answer, dependency.retry, outcome_of(plan, error))
+            await report(outcome_of(plan, error))
             raise
         except BaseException:
             timed_out = plan.limit.seconds_left <= 0
             late = plan.outcome(category=Category.TRANSIENT, error="not finished in time", counted=timed_out)
-            await report_to_circuit(circuit, answer, dependency.retry, late)
+            await report(late)
             raise
-        await report_to_circuit(circuit, answer, dependency.retry, plan.outcome())
+        await report(plan.outcome())
         return result
 
     async def _place(

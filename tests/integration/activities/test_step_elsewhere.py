@@ -31,6 +31,7 @@ from durable_retry.rules.operations.status import OperationDocument, running_doc
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import BlockedStep
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.tables import TablesInMemory
@@ -59,6 +60,7 @@ class Circuit:
     answer: Permitted | Refused = field(default_factory=lambda: Permitted(epoch=1))
     asked: list[AdmissionState] = field(default_factory=list)
     seen: list[CallHealth] = field(default_factory=list)
+    lasted_seconds: list[float] = field(default_factory=list)
     settings: AdmissionSettings = SETTINGS
     paused: Refused | None = None
 
@@ -78,8 +80,11 @@ class Circuit:
     def pause(self, _id: str, _now: datetime) -> Refused | None:
         return self.paused
 
-    async def leave(self, _permitted: Permitted, health: CallHealth, **_: Any) -> None:
+    async def leave(
+        self, _permitted: Permitted, health: CallHealth, *, duration_seconds: float, **_: Any
+    ) -> None:
         self.seen.append(health)
+        self.lasted_seconds.append(duration_seconds)
 
 
 @pytest.fixture
@@ -122,6 +127,25 @@ async def test_a_step_has_the_client_and_the_circuit_of_its_dependency(circuits:
     outcome: AttemptOutcome = await run(order)
     assert outcome.result == {"value": ["http://payments.test/charges", "http://warehouse.test/parcels"]}
     assert [circuit.seen for circuit in circuits.values()] == [[CallHealth.SUCCESS], [CallHealth.SUCCESS]]
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_a_steps_call_lasts_from_its_begin_and_not_from_that_of_its_handler(
+    circuits: dict[str, Circuit], monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+
+    async def slow_order(call: Call) -> str:
+        now[0] += 5.0
+        return await call.step("ship", slow_ship, dependency="warehouse")
+
+    async def slow_ship(call: Call) -> str:
+        now[0] += 1.0
+        return await ask("/parcels", call)
+
+    await run(slow_order, status=status)
+    assert circuits["warehouse"].lasted_seconds == [1.0]
 
 
 async def test_a_refused_step_ends_the_attempt_that_is_not_counted_and_goes_on_later(
