@@ -73,7 +73,17 @@ from tests.simulation.client import Client
 from tests.simulation.hub import Hub
 from tests.simulation.noting import Writers
 from tests.simulation.regulars import REGULAR, regular
-from tests.simulation.targets import BANK, MODEL, REPORTS, SPARE, TENANTS, Network, Queues, Target
+from tests.simulation.targets import (
+    BANK,
+    BANK_SHOWS_WITHIN,
+    MODEL,
+    REPORTS,
+    SPARE,
+    TENANTS,
+    Network,
+    Queues,
+    Target,
+)
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -343,7 +353,13 @@ class App:
         self.tables.get_table_client(WRITES).create_entity(balance)
         headers |= {MODEL: "Idempotency-Key", SPARE: ""} if self.world.chances.falling else {}
         self.targets = {
-            name: Target(self.world, name, header, is_polled=name == REPORTS)
+            name: Target(
+                self.world,
+                name,
+                header,
+                is_polled=name == REPORTS,
+                shows_within=BANK_SHOWS_WITHIN * (name == BANK),
+            )
             for name, header in headers.items()
         }
         self.hub = Hub(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -29,19 +29,31 @@ class Mood(StrEnum):
     HANGING = "hanging"  # no answer, before or after the effect
     THROTTLING = "throttling"  # 429, 503 or another 4xx, with Retry-After
     FAILING_FIRST = "failing first"  # 503 to the first attempt of each operation, without the effect
+    REVOKED = "revoked"  # 401: the credential is no longer accepted
+    SLOW = "slow"  # each answer takes six times as long
+    STALLING = "stalling"  # 422 without the effect or 200 with it, of which the body never comes
+    WORDED = "worded"  # 400, whose body says what 429 says, with or without Retry-After
     FLAPPING = "flapping"  # any of these, from call to call
 
 
-PAUSING: Final = (429, 403, 503)
-"""What a dependency answers that asks everybody for a wait."""
-_NOT_NOW: Final = (*PAUSING, 404, 423)
-"""The same that asks whoever called."""
+WORDED_STATUS: Final = 400
+THROTTLED_WORD: Final = "ThrottlingException"
+"""What the body of such an answer has at `/code`; a rule of the dependency's says what that is."""
+_HINTED: Final = (429, 403, 503)
+PAUSING: Final = (*_HINTED, WORDED_STATUS)
+"""What a dependency answers with Retry-After that asks everybody for a wait."""
+_NOT_NOW: Final = (*_HINTED, 404, 423)
+"""The same, or what asks whoever called."""
+REJECTED: Final = 422
+_SLOWER: Final = 6
+_NEVER_SECONDS: Final = 1_000
+"""Longer than any attempt waits."""
 
 _BUSY: Final = timedelta(seconds=30)
 
 BANK: Final = "bank"
 """A dependency that does not deduplicate, acts late, and is asked whether it has acted."""
-_ACTS_WITHIN: Final = 12.0
+BANK_SHOWS_WITHIN: Final = 12.0
 """Seconds until its replica shows an effect: well before it has settled, as clocks differ."""
 _ACTS_LATER: Final = (60.0, 200.0)
 """The same of what it does beyond that, which is more than it has promised."""
@@ -126,6 +138,7 @@ class Target:
         busy_until: Until when a request of a key is under way that got no answer.
         effects: How often each key took effect; without deduplication each call is a key.
         is_polled: Whether it accepts with 202, and works for a while on what it is asked for.
+        shows_within: Seconds until it shows an effect to who asks by GET, at most; 0: nobody asks.
         jobs: What it has accepted, by key.
         call_seconds: The least and the most that it takes to answer.
     """
@@ -138,6 +151,7 @@ class Target:
     effects: Counter[str] = field(default_factory=Counter)
     busy_until: dict[str, datetime] = field(default_factory=dict)
     is_polled: bool = False
+    shows_within: float = 0.0
     jobs: dict[str, Job] = field(default_factory=dict)
     call_seconds: tuple[float, float] = (0.01, 0.4)
 
@@ -184,9 +198,9 @@ class Target:
     def take_effect(self, call: Call) -> None:
         """Do what the call asks for, once for each key."""
         call.effect = True
-        if self.name == BANK:
-            rng, later = self.world.rng, self.world.happens(0.05)
-            seconds = rng.uniform(*_ACTS_LATER) if later else rng.uniform(0, _ACTS_WITHIN)
+        if self.shows_within:
+            rng, later = self.world.rng, self.name == BANK and self.world.happens(0.05)
+            seconds = rng.uniform(*_ACTS_LATER) if later else rng.uniform(0, self.shows_within)
             call.shown_at = self.world.now() + timedelta(seconds=seconds)
         if self.is_polled and call.key not in self.jobs:
             ends_at = self.world.now() + timedelta(seconds=self.world.rng.uniform(*_WORKS))
@@ -220,6 +234,15 @@ def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | Non
     return OperationInput.from_json(given.get("operation") or given["delivery"]["operation"])
 
 
+class _Stalling(httpx.AsyncByteStream):
+    """A body that never comes."""
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await asyncio.sleep(_NEVER_SECONDS)
+        yield b""
+
+
 @dataclass
 class Network(httpx.AsyncBaseTransport):
     """Brings requests to their target and says whether they were sent, as the app's own transport does."""
@@ -233,7 +256,7 @@ class Network(httpx.AsyncBaseTransport):
         progress = request.extensions.get(PROGRESS) or SendProgress()
         progress.connecting = True
         await self.world.point()
-        if target.name == BANK and request.method == "GET":
+        if target.shows_within and request.method == "GET":
             return await self._looked_up(target, request.url.path.rpartition("/")[2])
         if target.is_polled and request.method == "GET":
             return await self._polled(target, request.url.path.rpartition("/")[2])
@@ -258,7 +281,10 @@ class Network(httpx.AsyncBaseTransport):
         mood = [mood for begins, mood in target.phases if begins <= self.world.seconds][-1]
         if mood is Mood.REFUSING:
             raise httpx.ConnectError("refused")
-        await asyncio.sleep(1_000 if mood is Mood.HANGING else self.world.rng.uniform(*target.call_seconds))
+        hangs = mood is Mood.HANGING
+        await asyncio.sleep(_NEVER_SECONDS if hangs else self.world.rng.uniform(*target.call_seconds))
+        if mood is Mood.REVOKED:
+            return httpx.Response(httpx.codes.UNAUTHORIZED)
         is_in_trouble = mood in {Mood.ERRING, Mood.THROTTLING}
         return httpx.Response(httpx.codes.SERVICE_UNAVAILABLE) if is_in_trouble else answer
 
@@ -270,15 +296,16 @@ class Network(httpx.AsyncBaseTransport):
         self, target: Target, call: Call, mood: Mood, request: httpx.Request
     ) -> httpx.Response:
         rng = self.world.rng
-        if target.has_revoked(call.operation):
+        if mood is Mood.REVOKED or target.has_revoked(call.operation):
             await asyncio.sleep(rng.uniform(0.01, 0.4))
             call.ended_at, call.status = self.world.now(), httpx.codes.UNAUTHORIZED
             return httpx.Response(call.status)
+        is_well = mood in {Mood.WELL, Mood.SLOW}
         is_busy = mood is Mood.WELL and target.is_busy_with(call)
         if mood is Mood.HANGING and call.key:
             target.busy_until[call.key] = self.world.now() + _BUSY
-        takes_effect = (mood is Mood.WELL and not is_busy) or (
-            mood not in {Mood.WELL, Mood.THROTTLING, Mood.FAILING_FIRST} and rng.random() < 0.5
+        takes_effect = (is_well and not is_busy) or (
+            mood in {Mood.ERRING, Mood.HANGING, Mood.STALLING} and rng.random() < 0.5
         )
         is_mended = self.world.seconds > self.world.storm_ends / 2
         refusals = ("/refused",) if is_mended else ("/refused", "/mended")
@@ -288,24 +315,38 @@ class Network(httpx.AsyncBaseTransport):
         if takes_effect and not refused:
             target.take_effect(call)
         await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
-        await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(*target.call_seconds))
+        seconds = _NEVER_SECONDS if mood is Mood.HANGING else rng.uniform(*target.call_seconds)
+        await asyncio.sleep(_SLOWER * seconds if mood is Mood.SLOW else seconds)
+        if mood is Mood.STALLING:
+            call.status = 0 if takes_effect else REJECTED
+            return httpx.Response(call.status or httpx.codes.OK, stream=_Stalling())
         call.ended_at = self.world.now()
-        if mood is Mood.THROTTLING:
-            call.retry_after_seconds = rng.randint(1, 90)
-            call.status = _NOT_NOW[call.retry_after_seconds % len(_NOT_NOW)]
-            return httpx.Response(call.status, headers={"Retry-After": str(call.retry_after_seconds)})
+        if mood in {Mood.THROTTLING, Mood.WORDED}:
+            return self._not_now(call, mood)
         if is_busy or mood is Mood.FAILING_FIRST:
             call.status = httpx.codes.CONFLICT if is_busy else httpx.codes.SERVICE_UNAVAILABLE
             return httpx.Response(call.status)
         if mood is Mood.ERRING and rng.random() < 0.3:
             raise httpx.ReadError("reset")
-        call.status = 422 if refused else 500 if mood is Mood.ERRING else 200
+        call.status = REJECTED if refused else 500 if mood is Mood.ERRING else 200
         answer: dict[str, Any] = {"seen": len(target.calls)}
         if call.status == httpx.codes.OK and target.is_polled:
             call.status, answer = httpx.codes.ACCEPTED, {"job": f"/v1/jobs/{call.key}"}
         elif call.status == httpx.codes.OK:
             call.seen = answer["seen"]
         return httpx.Response(call.status, json=self._worded(answer))
+
+    def _not_now(self, call: Call, mood: Mood) -> httpx.Response:
+        """Return an answer that asks for a wait: by its status, or by the word in its body."""
+        is_worded = mood is Mood.WORDED
+        says_when = not is_worded or self.world.rng.random() < 0.5
+        call.retry_after_seconds = self.world.rng.randint(1, 90) if says_when else 0
+        headers = {"Retry-After": str(call.retry_after_seconds)} if says_when else {}
+        if is_worded:
+            call.status = WORDED_STATUS
+            return httpx.Response(call.status, headers=headers, json={"code": THROTTLED_WORD})
+        call.status = _NOT_NOW[call.retry_after_seconds % len(_NOT_NOW)]
+        return httpx.Response(call.status, headers=headers)
 
 
 REFUSING_QUEUE: Final = "refusing"

@@ -25,7 +25,15 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 20 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
 21 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
 22 everything_ends_well              what nobody took away succeeds
-23 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+23 slow_calls_open_the_circuit       where calls are slow nobody calls until the break is over, but a probe
+24 refused_credentials_open_the_circuit nor where the app's credential is refused
+25 refused_credentials_cost_nothing  a call whose credential is refused is no attempt
+26 refusals_count_without_their_body who is refused for good is a dead letter, though the body never comes
+27 asked_ones_act_once               who asks what became of a lost call neither acts twice nor ends ambiguous
+28 words_of_a_refusal_count          what a rule on the body calls throttled is repeated
+29 renamed_ones_go_on                what waits for a dependency that is renamed goes on under its new name
+30 handlers_send_once                a handler is not run again after it has sent what is sent once
+31 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.
@@ -63,7 +71,7 @@ def test_everything_holds_in_a_crowd(seed: int) -> None:
 
 
 def test_what_the_budget_promised_to_those_that_are_terminated_is_soon_free() -> None:
-    assert_holds(865772052, MOST)
+    assert_holds(26690, MOST)
 
 
 @pytest.mark.long

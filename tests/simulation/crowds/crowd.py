@@ -12,6 +12,7 @@ from typing import Final, Self
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.config.dependencies_file import Config, parse_config
 from durable_retry.rules.retry.slots import DOOR_SECONDS
+from tests.simulation.targets import THROTTLED_WORD, WORDED_STATUS
 
 NEIGHBOUR: Final = "payments"
 """It has no limits, and nothing ever happens to it."""
@@ -32,7 +33,21 @@ _FEW_KEYS: Final = 3
 _LANES: Final = 20
 _MANY_PLACES: Final = 100
 _SOON: Final = 4
+_ASKED_PART: Final = 0.7
+_RANKED_PART: Final = 0.5
+"""So many of the crowds whose trouble lets those that wait go in order are such that this is looked at."""
 
+LATER: Final = "later-"
+"""What the new name of a renamed dependency begins with; people and handlers say the old one."""
+_AUTH: Final = 'auth = { value = "Bearer of-the-app" }'
+UNAUTHORIZED_CALLS: Final = 3
+_LOOKUP: Final = 'lookup = { path = "/effects/{key}-{input/life}", found = "/effect", settle_seconds = 90 }'
+SHOWS_WITHIN: Final = 80.0
+"""Seconds until what is asked shows an effect: longer than a circuit is open, which holds up who asks."""
+_RULES: Final = (
+    f'classify = {{ busy = {{ status = {WORDED_STATUS}, pointer = "/code", equals = "{THROTTLED_WORD}", '
+    'category = "throttled" } }'
+)
 _POLL: Final = 'poll = { location = "/job", every_seconds = 5 }'
 
 DEDUPLICATING: Final = frozenset({SAFE, NEIGHBOUR, SPARE})
@@ -60,9 +75,24 @@ class Trouble(StrEnum):
     FROZEN = "frozen"  # everything, by hand, and let go in waves
     REPLAYED = "replayed"  # many of them, which a bulk action has cancelled, by another one
     RESTARTED_AGAIN = "restarted again"  # the app, a second time while it recovers
+    REVOKED = "revoked"  # the dependency refuses the app's credential for a while
+    SLOWED = "slowed"  # each call takes so long for a while that the circuit opens
+    STALLED = "stalled"  # the bodies of its answers do not come, be they refusals or successes
+    UNHEARD = "unheard"  # its answers are lost, be it before or after the effect
+    WORDED = "worded"  # it says by the body of a 400 alone that there are too many calls
+    RENAMED = "renamed"  # it has another name after a deploy, and the earlier one is in `was`
 
 
 CROWD_TROUBLES: Final = tuple(Trouble)
+
+RANKED: Final = frozenset(
+    {Trouble.NONE, Trouble.CANCELLED, Trouble.TERMINATED, Trouble.LIMITED, Trouble.HURRIED}
+)
+"""Troubles in which those that wait go in the order of the limits. A circuit releases without ranks."""
+WITHOUT_ANSWER: Final = frozenset({Trouble.STALLED, Trouble.UNHEARD})
+"""Troubles in which a call takes effect whose answer nobody gets."""
+_WITH_CIRCUIT: Final = frozenset({Trouble.REVOKED, Trouble.SLOWED})
+"""Troubles in which a circuit has to open."""
 
 
 class Bound(StrEnum):
@@ -74,6 +104,16 @@ class Bound(StrEnum):
     BOTH = "both"
     PER_KEY = "per key"
     BUDGET = "budget"  # none, but for retries: each operation needs one, since its first attempt fails
+
+
+IN_ONE_LINE: Final = (Bound.RATE, Bound.CONCURRENCY, Bound.BOTH)
+"""Limits for which all wait together."""
+
+
+def _keys_for(bound: Bound, *, is_ranked: bool) -> list[int]:
+    if bound is Bound.PER_KEY:
+        return [2, 1_000]
+    return [0, _FEW_KEYS] if is_ranked else [0, 0, _FEW_KEYS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +149,7 @@ class Crowd:
         is_held: Whether what has no time left is held until it is resumed.
         is_polled: Whether the dependency accepts with 202, and is asked until its work has ended.
         refuses: Whether who comes while the circuit is held open is refused.
+        is_asked: Whether the dependency is asked what became of a call whose end is unknown.
         deadline_part: The part of the time they all take after which the deadline of every fifth one is; 0
             for no deadlines.
     """
@@ -141,6 +182,7 @@ class Crowd:
     is_weighted: bool
     is_held: bool
     is_polled: bool
+    is_asked: bool
     refuses: bool
 
     @classmethod
@@ -148,19 +190,28 @@ class Crowd:
         """Draw a crowd of at most so many operations."""
         rng = Random(seed)  # noqa: S311 - chance, not secrets
         trouble = CROWD_TROUBLES[seed % len(CROWD_TROUBLES)]
+        # Who goes first is looked at where nothing but the limits decides it, for long enough.
+        is_ranked = trouble in RANKED and rng.random() < _RANKED_PART
         # How long retries wait is looked at where nothing else happens to them.
         more = [Bound.BUDGET] * 2 if trouble is Trouble.NONE else []
         bound = Bound.NONE if trouble is Trouble.DEPLOYED else rng.choice([*Bound, *more])
         dependency = rng.choice([SAFE, SAFE, UNSAFE, OF_HANDLER])
+        if trouble is Trouble.UNHEARD:
+            dependency = rng.choice([SAFE, UNSAFE, UNSAFE, OF_HANDLER])
+        if is_ranked:
+            bound, dependency = rng.choice(IN_ONE_LINE), rng.choice([SAFE, UNSAFE])
+        if trouble in _WITH_CIRCUIT and bound in {Bound.NONE, Bound.BUDGET}:
+            bound = rng.choice(IN_ONE_LINE)
         if dependency == OF_HANDLER and bound is Bound.NONE and trouble is not Trouble.DEPLOYED:
             bound = Bound.RATE
         if bound is Bound.BUDGET or trouble is Trouble.REPLAYED:  # Who may send once only does not retry.
             dependency = SAFE
         has_rate = bound in {Bound.RATE, Bound.BOTH}
         has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
-        rate, at_once = rng.choice([1, 2, 3, 5, 10]), rng.choice([1, 2, 4, 5])
-        mean: float = rng.choice([0.5, 1, 2, 4])
-        workers, places = rng.choice([1, 2, 3]), rng.choice([1, 2, 5, 100])
+        few = 2 if is_ranked else 4
+        rate, at_once = rng.choice([1, 2, 3, 5, 10][:few]), rng.choice([1, 2, 4, 5][:few])
+        mean: float = rng.choice([1, 2, 4] if is_ranked else [0.5, 1, 2, 4])
+        workers, places = rng.choice([1, 2, 3]), _MANY_PLACES if is_ranked else rng.choice([1, 2, 5, 100])
         if bound is Bound.NONE:  # Only what waits for minutes in the queue may be taken for lost.
             mean, (workers, places) = 20, rng.choice([(1, 1), (2, 1), (2, 2), (1, 5)])
         if bound is Bound.BUDGET:  # Nothing but it holds retries up, which come before copies show the burst.
@@ -181,7 +232,7 @@ class Crowd:
             rate_per_second=rate if has_rate else 0.0,
             max_concurrency=at_once if has_places else 0,
             per_key=1 if bound is Bound.PER_KEY else 0,
-            keys=rng.choice([2, 1_000]) if bound is Bound.PER_KEY else rng.choice([0, 0, _FEW_KEYS]),
+            keys=rng.choice(_keys_for(bound, is_ranked=is_ranked)),
             ratio=rng.choice([0.2, 1.0]) if bound is Bound.BUDGET else 0.0,
             call_seconds=(0.8 * mean, 1.2 * mean),
             attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
@@ -189,20 +240,21 @@ class Crowd:
             trouble=trouble,
             part=rng.choice([0.5, 0.9, 1.0]),
             together=rng.random() < 0.5,
-            is_quick=rng.random() < 0.7,
+            is_quick=rng.random() < 0.7 or is_ranked,
             in_steps=rng.random() < 0.5,
             has_flood=rng.random() < 0.5 and bound is not Bound.NONE and workers * places <= _MOST_FLOODED,
             has_key_circuits=rng.random() < 0.5 and bound is not Bound.BUDGET,
             falls_back=rng.random() < 0.5 and dependency == SAFE and bound is not Bound.BUDGET,
-            is_debounced=rng.random() < 0.2 and bound is not Bound.BUDGET,
-            has_priorities=rng.random() < 0.5,
+            is_debounced=rng.random() < 0.2 and bound is not Bound.BUDGET and not is_ranked,
+            has_priorities=rng.random() < 0.5 or is_ranked,
             rate_per_key=rng.choice([0.0, 0.5, 0.8]) / mean if bound is Bound.PER_KEY else 0.0,
             deadline_part=rng.choice([0.3, 0.6, 0, 0, 0, 0, 0, 0]) if has_rate or has_places else 0.0,
             lanes=rng.choice([0, 0, _LANES]) if bound is not Bound.BUDGET else 0,
             is_weighted=has_rate or has_places,
-            is_held=rng.random() < 0.5,
+            is_held=rng.random() < 0.5 and not is_ranked,
             # Who asks needs places of the hub as well, and no more time than an attempt has.
             is_polled=rng.random() < 0.5 and mean <= _SOON and places == _MANY_PLACES and dependency == SAFE,
+            is_asked=rng.random() < _ASKED_PART and dependency == UNSAFE,
             refuses=rng.random() < 0.5 and trouble is Trouble.HELD and dependency != OF_HANDLER,
         ).alone()
 
@@ -223,14 +275,19 @@ class Crowd:
     @property
     def may_be_in_doubt(self) -> bool:
         """Whether operations may end ambiguous: what they have sent may not be sent again."""
-        if self.is_restarted:
-            return self.dependency != SAFE
+        if self.is_restarted or self.trouble in WITHOUT_ANSWER:
+            return self.dependency != SAFE and not self.is_asked
         return self.dependency == OF_HANDLER and not self.in_steps
 
     @property
     def limited(self) -> str:
         """The dependency that has the limits."""
         return SAFE if self.dependency == OF_HANDLER else self.dependency
+
+    @property
+    def renamed(self) -> str:
+        """Its name when it has been renamed."""
+        return f"{LATER}{self.limited}"
 
     @property
     def limiters(self) -> tuple[str, ...]:
@@ -292,10 +349,22 @@ class Crowd:
         """How many seconds of reserved turns may come together: timers are late, or the queue is full."""
         return 1.0 if self.is_quick and not self.is_full else 3.0
 
-    def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
+    @property
+    def slow_seconds(self) -> float:
+        """So long a slow call takes at least; 0 where none is slow."""
+        return 4 * self.call_seconds[1] if self.trouble is Trouble.SLOWED else 0.0
+
+    def config(
+        self,
+        *,
+        attempt_seconds: float | None = None,
+        without: str = "",
+        part: float = 1.0,
+        is_renamed: bool = False,
+    ) -> Config:
         """Return the file: with other times for attempts, without a dependency, or a part of the limits.
 
-        A part of 0 is none of them.
+        A part of 0 is none of them. Where it is renamed, what is limited has another name.
         """
         lines = [
             f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
@@ -303,21 +372,37 @@ class Crowd:
             f"minimum_per_second = {MINIMUM_PER_SECOND}",
             f"[defaults.circuit]\nminimum_calls = {1_000 if self.ratio else 5}",
             "window_seconds = 20\nbreak_seconds = 20",
+            f"unauthorized_calls = {UNAUTHORIZED_CALLS}",
             f"by = '{'limit_key' if self.has_key_circuits else ''}'",
             f"[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = {self.retry_seconds}",
             "max_attempts = 50\nhold_seconds = 86400",
             f"on_exhausted = '{'hold' if self.is_held else 'dead_letter'}'",
         ]
         for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR, *([SPARE] if self.falls_back else [])):
-            if name != without:
-                limits = self._limits(part) if name in self.limiters and part else ""
-                unsafe = "" if name in DEDUPLICATING else 'idempotency = { header = "" }'
-                fallback = f'fallback = "{SPARE}"' if self.falls_back and name == self.limited else ""
-                poll = _POLL if self.is_polled and name == self.limited else ""
-                refuse = 'when_open = "refuse"' if self.refuses and name == self.limited else ""
-                keys = f"{limits}\n{unsafe}\n{fallback}\n{poll}\n{refuse}"
-                lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{keys}')
+            if name == without:
+                continue
+            keys = [self._limits(part)] if name in self.limiters and part else []
+            keys += [] if name in DEDUPLICATING else ['idempotency = { header = "" }']
+            keys += self._keys_of_limited() if name == self.limited else []
+            keys += [f'was = ["{name}"]'] if is_renamed and name == self.limited else []
+            title = self.renamed if is_renamed and name == self.limited else name
+            lines += [f'[dependencies.{title}]\nbase_url = "http://{name}/v1"', *keys]
         return parse_config("\n".join(lines), {})
+
+    def _keys_of_limited(self) -> list[str]:
+        """Return the keys of what is limited beside its limits."""
+        # Few slow calls open it: the limits let them end one by one.
+        slow = f"slow_call_seconds = {self.slow_seconds}, slow_call_ratio = 0.2"
+        is_it = {
+            f"circuit = {{ minimum_calls = 3, window_seconds = 200, {slow} }}": self.slow_seconds > 0,
+            f'fallback = "{SPARE}"': self.falls_back,
+            _POLL: self.is_polled,
+            _LOOKUP: self.is_asked,
+            'when_open = "refuse"': self.refuses,
+            _AUTH: self.trouble is Trouble.REVOKED,
+            _RULES: self.trouble is Trouble.WORDED,
+        }
+        return [key for key, has_it in is_it.items() if has_it]
 
     def _limits(self, part: float = 1.0) -> str:
         of_key = f"max_concurrency = {self.per_key}, rate_per_second = {self.rate_per_key}"
@@ -356,6 +441,7 @@ class Crowd:
             f"{', by priority' if self.has_priorities else ''}{f', {self.lanes} lanes' if self.lanes else ''}"
             f"{f', deadlines after {self.deadline_seconds:.0f} s' if self.deadline_part else ''}"
             f"{', held' if self.is_held else ''}{', polled' if self.is_polled else ''}"
+            f"{', asked' if self.is_asked else ''}"
             f"{', refused while open' if self.refuses else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

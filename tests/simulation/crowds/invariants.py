@@ -19,15 +19,36 @@ from durable_retry.features.limits.rules.limiter import (
 )
 from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
+from tests.simulation.crowds.answers import (
+    asked_ones_act_once,
+    handlers_send_once,
+    refusals_count_without_their_body,
+    refused_credentials_cost_nothing,
+    refused_credentials_open_the_circuit,
+    renamed_ones_go_on,
+    slow_calls_open_the_circuit,
+    words_of_a_refusal_count,
+)
+from tests.simulation.crowds.calls import (
+    SEEN_WITHIN,
+    UNDER_WAY,
+    calls_of,
+    end_of,
+    is_heard,
+    limited_calls,
+    time_of,
+)
 from tests.simulation.crowds.crowd import (
     DEDUPLICATING,
     HEAVY,
+    IN_ONE_LINE,
     MINIMUM_PER_SECOND,
     NEIGHBOUR,
     OF_HANDLER,
+    RANKED,
     SPARE,
     WEIGHT,
-    Bound,
+    WITHOUT_ANSWER,
     Crowd,
     Trouble,
 )
@@ -58,10 +79,6 @@ _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
 _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
-_RANKED: Final = _LEFT_TO_THEMSELVES | {Trouble.LIMITED, Trouble.HURRIED}
-"""Troubles in which those that wait go in the order of the limits. A circuit releases without ranks."""
-_IN_ONE_LINE: Final = frozenset({Bound.RATE, Bound.CONCURRENCY, Bound.BOTH})
-"""Limits for which all wait together."""
 _RANKED_SECONDS: Final = 20.0
 """A backlog lasts so long at least where priorities are looked at."""
 _RANKED_CALLS: Final = 6
@@ -72,10 +89,6 @@ _FREE_FOR_BY_RATE: Final = timedelta(seconds=LONGEST_ASK_SECONDS + 3)
 """The same where a rate counts, too: nobody is told then, and all ask by themselves."""
 _FREE_FOR_BY_BUDGET: Final = timedelta(seconds=PROMISED_SECONDS + 3)
 """The same where the retry budget counts: what it promised to those that are gone is paid by then."""
-_SEEN_WITHIN: Final = timedelta(seconds=3)
-"""By then every worker acts on what a circuit has, and what it let through before has called."""
-_UNDER_WAY: Final = timedelta(seconds=5)
-"""How long the message of a pause is on its way to the circuit where a hub is not quick."""
 
 
 def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
@@ -86,18 +99,18 @@ def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
     rate = story.shape.rate_per_second
     most = int(max(1.0, rate * story.shape.late_turns) * _BURST + 1)
     for dependency in story.shape.limiters if rate else ():
-        begins = [call.at for call in _limited_calls(story, dependency)]
+        begins = [call.at for call in limited_calls(story, dependency)]
         in_second = [(bisect_left(begins, at + _SECOND) - first, at) for first, at in enumerate(begins)]
         calls, at = max(in_second, key=lambda calls_at: calls_at[0], default=(0, START))
         if calls > most:
-            yield f"{calls} calls began in the second after {_at(at)}, the rate is {rate}"
+            yield f"{calls} calls began in the second after {time_of(at)}, the rate is {rate}"
 
 
 def keys_stay_within_their_rate(story: CrowdStory) -> Iterator[str]:
     """In no ten seconds do more calls of one limit key begin than its own rate allows."""
     rate = story.shape.rate_per_key
     by_key = defaultdict[str | None, list[datetime]](list)
-    for call in _limited_calls(story, story.shape.limited) if rate else ():
+    for call in limited_calls(story, story.shape.limited) if rate else ():
         by_key[call.operation.limit_key].append(call.at)
     most = int(rate * (10 + story.shape.late_turns) + 1)
     for limit_key, begins in by_key.items():
@@ -109,7 +122,7 @@ def keys_stay_within_their_rate(story: CrowdStory) -> Iterator[str]:
 def calls_stay_within_the_limit(story: CrowdStory) -> Iterator[str]:
     """There are never more calls under way than allowed, neither of all nor of one limit key."""
     for dependency in story.shape.limiters:
-        calls = _limited_calls(story, dependency)
+        calls = limited_calls(story, dependency)
         yield from _too_many(story, calls, story.shape.max_concurrency)
         by_key = defaultdict[str | None, list[Call]](list)
         for call in calls:
@@ -120,12 +133,12 @@ def calls_stay_within_the_limit(story: CrowdStory) -> Iterator[str]:
 
 
 def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[str]:
-    changes = [(call.at, 1) for call in calls] + [(_ended_at(story, call), -1) for call in calls]
+    changes = [(call.at, 1) for call in calls] + [(end_of(story, call), -1) for call in calls]
     running = 0
     for at, change in sorted(changes):
         running += change
         if most and running > most:
-            yield f"{running} calls of {most} were under way at {_at(at)}"
+            yield f"{running} calls of {most} were under way at {time_of(at)}"
             return
 
 
@@ -135,7 +148,7 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
     Where it asks that of whoever called, the same operation does not.
     """
     calls = story.app.targets[story.shape.limited].calls
-    seen_within = _SEEN_WITHIN + _UNDER_WAY * (not story.shape.is_quick)
+    seen_within = SEEN_WITHIN + UNDER_WAY * (not story.shape.is_quick)
     for throttled, since, until in _pauses(story):
         least = until - _SECOND * (not story.shape.is_quick)
         early = [
@@ -144,8 +157,8 @@ def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
             if since + seen_within < call.at < least and _is_asked(story, call, throttled)
         ]
         if early:
-            first, asked = _at(early[0].at), f"{throttled.status} asked for"
-            yield f"{len(early)} calls began before {_at(least)}, which {asked}, the first at {first}"
+            first, asked = time_of(early[0].at), f"{throttled.status} asked for"
+            yield f"{len(early)} calls began before {time_of(least)}, which {asked}, the first at {first}"
             return
 
 
@@ -178,9 +191,9 @@ def holds_are_kept(story: CrowdStory) -> Iterator[str]:
     """While everything is held no attempt calls that has begun since its circuit has the hold."""
     for name, held_at in story.held_at.items():
         begins = (call.execution.began_at for call in story.app.targets[name].calls)
-        early = [at for at in begins if held_at + _SEEN_WITHIN < at < story.thawed_at]
+        early = [at for at in begins if held_at + SEEN_WITHIN < at < story.thawed_at]
         if early:
-            yield f"{len(early)} calls of {name} began while it was held, the first at {_at(min(early))}"
+            yield f"{len(early)} calls of {name} began while it was held, the first at {time_of(min(early))}"
 
 
 def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
@@ -203,7 +216,7 @@ def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
 
     What is held and resumed may have a call that its deadline cut short.
     """
-    if story.world.deaths:
+    if story.world.deaths or story.shape.trouble in WITHOUT_ANSWER:
         return
     for target in story.app.targets:
         calls = Counter(
@@ -231,7 +244,7 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     )
     waves = [story.newcomers] + [story.crowd] * is_untouched
     for wave in waves:
-        calls = _calls_of(story, wave)
+        calls = calls_of(story, wave)
         if not calls:
             continue
         # Handlers that gave up may end before the pause that they waited for.
@@ -240,7 +253,7 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
             (call.at for call in calls if call.operation.limit_key not in stopped), default=wave.due_at
         )
         took = (last_at - wave.due_at - _paused_within(story, wave.due_at, last_at)).total_seconds()
-        seconds = mean((_ended_at(story, call) - call.at).total_seconds() for call in calls)
+        seconds = mean((end_of(story, call) - call.at).total_seconds() for call in calls)
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
         if (
             story.shape.dependency == OF_HANDLER
@@ -260,14 +273,14 @@ def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
     if not story.shape.has_key_circuits:
         return set()
     before = {
-        call.operation.limit_key: call for call in _calls_of(story, story.crowd) if call.at < wave.due_at
+        call.operation.limit_key: call for call in calls_of(story, story.crowd) if call.at < wave.due_at
     }
     return {limit_key for limit_key, call in before.items() if call.status != httpx.codes.OK}
 
 
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     """While somebody waits no slot is free for long, also where those are gone who were to take it."""
-    shape, crowd = story.shape, _calls_of(story, story.crowd)
+    shape, crowd = story.shape, calls_of(story, story.crowd)
     is_one_line = not (shape.has_flood or shape.per_key or shape.lanes or shape.is_held)
     if not shape.is_quick or not is_one_line or shape.trouble not in _LEFT_TO_THEMSELVES:
         return
@@ -276,7 +289,7 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     most = _FREE_FOR_BY_BUDGET if shape.ratio else _FREE_FOR_BY_RATE if shape.rate_per_second else _FREE_FOR
     for at, change in sorted([*ends, *((call.at, 1) for call in crowd)]):
         if change > 0 and at > free_since + most and lent < shape.at_once:
-            yield f"a slot was free from {_at(free_since)} to {_at(at)}"
+            yield f"a slot was free from {time_of(free_since)} to {time_of(at)}"
             return
         if change > 0 or lent == shape.at_once:
             free_since = at
@@ -287,7 +300,7 @@ def _slot_ends_at(story: CrowdStory, call: Call) -> datetime:
     """Return when the slot of a call is free; one that was terminated does not give it back."""
     if story.shape.trouble is Trouble.TERMINATED and call.operation.operation_id in story.taken:
         return call.at + timedelta(seconds=story.shape.attempt_seconds + LEASE_MARGIN_SECONDS)
-    return _ended_at(story, call)
+    return end_of(story, call)
 
 
 def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
@@ -299,7 +312,7 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     if shape.keys or not (shape.has_priorities and _is_ranked(shape)):
         return
     begins = defaultdict[str, list[float]](list)
-    for call in _calls_of(story, story.crowd):
+    for call in calls_of(story, story.crowd):
         begins[call.operation.priority or Priority.NORMAL].append((call.at - START).total_seconds())
     means = [mean(begins[priority]) for priority in Priority if begins[priority]]
     if means != sorted(means) and min(map(len, begins.values())) >= _RANKED_CALLS:
@@ -309,8 +322,8 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
 def _is_ranked(shape: Crowd) -> bool:
     """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
     is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
-    is_one_line = shape.bound in _IN_ONE_LINE and not (shape.is_debounced or shape.is_held or is_full)
-    is_left_alone = shape.is_quick and shape.trouble in _RANKED
+    is_one_line = shape.bound in IN_ONE_LINE and not (shape.is_debounced or shape.is_held or is_full)
+    is_left_alone = shape.is_quick and shape.trouble in RANKED
     return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
 
 
@@ -320,7 +333,7 @@ def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
     if not (shape.is_weighted and _is_ranked(shape)):
         return
     begins = defaultdict[str | None, list[float]](list)
-    for call in _calls_of(story, story.crowd):
+    for call in calls_of(story, story.crowd):
         begins[call.operation.limit_key].append((call.at - START).total_seconds())
     means = {limit_key: mean(ats) for limit_key, ats in begins.items()}
     if means.get(HEAVY, 0.0) > min(means.values()) and min(map(len, begins.values())) >= _RANKED_CALLS:
@@ -331,16 +344,16 @@ def lanes_run_one_at_a_time(story: CrowdStory) -> Iterator[str]:
     """From the first call of an operation to the end of its last one nobody else of its order key calls."""
     lanes = defaultdict[str, list[tuple[datetime, datetime, str]]](list)
     calls = defaultdict[str, list[Call]](list)
-    for call in _calls_of(story, story.crowd) if story.shape.lanes else ():
+    for call in calls_of(story, story.crowd) if story.shape.lanes else ():
         calls[call.operation.operation_id].append(call)
     for name in calls.keys() - story.taken - story.tried:
         lane = calls[name][0].operation.order_key or ""
-        ends_at = max(_ended_at(story, call) for call in calls[name])
+        ends_at = max(end_of(story, call) for call in calls[name])
         lanes[lane].append((calls[name][0].at, ends_at, name))
     for lane, runs in lanes.items():
         for (_, ended_at, name), (begun_at, _, other) in pairwise(sorted(runs)):
             if begun_at < ended_at:
-                yield f"{other} began in {lane} at {_at(begun_at)}, when {name} had not ended"
+                yield f"{other} began in {lane} at {time_of(begun_at)}, when {name} had not ended"
 
 
 def held_ones_are_not_given_up(story: CrowdStory) -> Iterator[str]:
@@ -360,7 +373,7 @@ def accepted_ones_end_with_their_work(story: CrowdStory) -> Iterator[str]:
             continue
         ended_at = from_rfc3339(document["updated_at"])
         if ended_at < job.ends_at:
-            yield f"{name} ended at {_at(ended_at)}, its work at {_at(job.ends_at)}"
+            yield f"{name} ended at {time_of(ended_at)}, its work at {time_of(job.ends_at)}"
 
 
 def nobody_is_accepted_while_open(story: CrowdStory) -> Iterator[str]:
@@ -378,10 +391,11 @@ def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
     if story.shape.late_turns > 1.0 or story.shape.is_restarted:
         return
     late = _SECOND * (1.0 + story.shape.call_seconds[1])
-    for call in _calls_of(story, story.crowd):
+    for call in calls_of(story, story.crowd):
         deadline = call.operation.deadline_at
         if deadline is not None and call.at > deadline + late:
-            yield f"{call.operation.operation_id} called at {_at(call.at)}, its deadline was {_at(deadline)}"
+            name, called, latest = call.operation.operation_id, time_of(call.at), time_of(deadline)
+            yield f"{name} called at {called}, its deadline was {latest}"
 
 
 def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
@@ -389,12 +403,12 @@ def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
 
     A promise counts on first attempts to go on, so a burst of them earns twice.
     """
-    calls = _limited_calls(story, story.shape.limited)
+    calls = limited_calls(story, story.shape.limited)
     first = [call.at for call in calls if call.attempt == 1]
     for at, level in _budget_levels(story, [(call.at, call.attempt > 1) for call in calls]):
         expected = story.shape.ratio * sum(at - _PROMISED_WITHIN < each <= at for each in first)
         if level < -(2 * story.shape.workers + 2 + expected):
-            yield f"the retry budget was {-level:.1f} overdrawn at {_at(at)}"
+            yield f"the retry budget was {-level:.1f} overdrawn at {time_of(at)}"
             return
 
 
@@ -402,16 +416,17 @@ def retries_go_when_paid_for(story: CrowdStory) -> Iterator[str]:
     """No retry waits much longer for its budget than until that has a token for it."""
     if not story.shape.is_quick or story.shape.trouble is not Trouble.NONE:
         return
-    calls, wait = _limited_calls(story, story.shape.limited), timedelta(seconds=story.shape.retry_seconds)
+    calls, wait = limited_calls(story, story.shape.limited), timedelta(seconds=story.shape.retry_seconds)
     first = [call for call in calls if call.attempt == 1]
-    due = [(call.at, False) for call in first] + [(_ended_at(story, call) + wait, True) for call in first]
+    due = [(call.at, False) for call in first] + [(end_of(story, call) + wait, True) for call in first]
     paid = sorted(
         at + timedelta(seconds=max(0.0, -level) / MINIMUM_PER_SECOND)
         for at, level in _budget_levels(story, due)
     )
     for paid_at, began_at in zip(paid, (call.at for call in calls if call.attempt > 1), strict=False):
         if began_at > paid_at + _RETRIED_WITHIN:
-            yield f"a retry began at {_at(began_at)} for which the budget had a token at {_at(paid_at)}"
+            began, paid_for = time_of(began_at), time_of(paid_at)
+            yield f"a retry began at {began} for which the budget had a token at {paid_for}"
             return
 
 
@@ -449,7 +464,7 @@ def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
     for target in (story.shape.dependency, SPARE, NEIGHBOUR):
         for call in story.app.targets[target].calls:
             letter = documents.get(call.operation.operation_id, {}).get("dead_letter")
-            if letter is not None and _is_heard(call, story) and target != OF_HANDLER:
+            if letter is not None and is_heard(call, story) and target != OF_HANDLER:
                 yield f"{call.operation.operation_id} was answered 200 and is a dead letter: {letter}"
 
 
@@ -459,9 +474,9 @@ def everything_ends_well(story: CrowdStory) -> Iterator[str]:
     What may be sent once only may end ambiguous when that is in doubt. A deadline may be too soon.
     """
     yield from (f"{name} has not ended" for name in story.unfinished)
-    documents = story.documents
+    documents, rejected = story.documents, story.rejected
     for name in (*story.crowd.ids, *story.neighbours.ids, *story.newcomers.ids):
-        if name in story.taken or name in story.unfinished:
+        if name in story.taken or name in story.unfinished or name in rejected:
             continue
         document = documents.get(name, {"status": None, "dead_letter": None})
         status, letter = document["status"], document["dead_letter"] or {}
@@ -479,45 +494,6 @@ def everything_ends_well(story: CrowdStory) -> Iterator[str]:
 def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
     """Nothing was seen that must never be seen."""
     yield from story.world.mistakes
-
-
-def _limited_calls(story: CrowdStory, dependency: str) -> list[Call]:
-    calls = story.app.targets[dependency].calls
-    free_from, free_until = story.unlimited or (START, START)
-    seen_at = free_until + _SEEN_WITHIN * (free_from < free_until)
-    return [
-        call
-        for call in calls
-        if call.operation.operation_id not in story.tried and not free_from <= call.at < seen_at
-    ]
-
-
-def _calls_of(story: CrowdStory, wave: Wave, target: str = "") -> list[Call]:
-    names = set(wave.ids)
-    calls = story.app.targets[target or story.shape.limited].calls
-    return [call for call in calls if call.operation.operation_id in names]
-
-
-def _ended_at(story: CrowdStory, call: Call) -> datetime:
-    """Return when a call was over for this side: refused, answered, given up, or its worker was dead."""
-    if not call.arrived:
-        return call.at
-    begun = (call.at - START).total_seconds()
-    died = (START + timedelta(seconds=at) for at in story.world.deaths if at >= begun)
-    longest = call.at + timedelta(seconds=story.shape.attempt_seconds)
-    return min([call.ended_at or longest, call.execution.ended_at or longest, *died])
-
-
-def _is_heard(call: Call, story: CrowdStory) -> bool:
-    """Whether a call was answered with 200, and its worker lived to return that."""
-    ended_at = call.execution.ended_at
-    if call.status != httpx.codes.OK or ended_at is None:
-        return False
-    return not any(call.at <= START + timedelta(seconds=at) <= ended_at for at in story.world.deaths)
-
-
-def _at(instant: datetime) -> str:
-    return f"{(instant - START).total_seconds():.3f} s"
 
 
 CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
@@ -543,6 +519,14 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     neighbours_go_on,
     what_was_answered_is_not_dead,
     everything_ends_well,
+    slow_calls_open_the_circuit,
+    refused_credentials_open_the_circuit,
+    refused_credentials_cost_nothing,
+    refusals_count_without_their_body,
+    asked_ones_act_once,
+    words_of_a_refusal_count,
+    renamed_ones_go_on,
+    handlers_send_once,
     nothing_unexpected,
 )
 

@@ -1,31 +1,40 @@
 """Mistakes that crowds have to show, by the invariant that has to see each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry.attempt import http_request
+from durable_retry.attempt.http_client import BoundedResponse, send
 from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.circuit import cache
 from durable_retry.features.fail_fast import refusing
+from durable_retry.features.handlers.call_transport import Seen, SentMark
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.settings import ReadLimits
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
 from durable_retry.features.standstill.stuck import StuckLook
-from durable_retry.rules.circuit import messages, retry_budget
+from durable_retry.rules.circuit import messages, retry_budget, transitions
+from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.calls import Counts
 from durable_retry.rules.circuit.retry_budget import BudgetAllowed
+from durable_retry.rules.circuit.trips import trip_reason
+from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.rules.operations.waits import Pause
-from durable_retry.rules.retry import decide
-from durable_retry.rules.retry.decide import DeadLetter
+from durable_retry.rules.retry import decide, loop
+from durable_retry.rules.retry.decide import DeadLetter, record
+from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.runtime import clock
 from entities import call_limiter
 from orchestrators import operation
 from orchestrators.run import Run
 from tests.simulation.crowds.crowd import HEAVY, WEIGHT
-from tests.simulation.mistakes import PLAUSIBLE
+from tests.simulation.mistakes import OF_INVARIANTS, PLAUSIBLE
 
 
 def _within_any(_limits: WorkerLimits, permitted: Any, *_given: Any) -> Any:
@@ -55,6 +64,38 @@ async def _lost_by_age(look: StuckLook, _name: str, _instance_id: str, expected:
 
 def _least_for_heavy(_limits: ReadLimits, limit_key: str | None) -> float:
     return 1 / WEIGHT if limit_key == HEAVY else 1.0
+
+
+def _but_for_slow_calls(counts: Counts, *given: Any) -> str | None:
+    return trip_reason(replace(counts, slow=0), *given)
+
+
+def _never_trips(breaker: Breaker, *_given: Any) -> Breaker:
+    return breaker
+
+
+def _without_earlier_names(config: Config) -> None:
+    object.__setattr__(config, "earlier_names", {})
+
+
+def _counting_all(history: History, outcome: AttemptOutcome, *given: Any, **more: Any) -> History:
+    return record(history, replace(outcome, counted=True), *given, **more)
+
+
+async def _whole_or_nothing(*given: Any, **more: Any) -> BoundedResponse:
+    answer = await send(*given, **more)
+    if answer.is_broken_off:
+        raise TimeoutError
+    return answer
+
+
+@contextmanager
+def _not_noticing_what_is_sent() -> Iterator[None]:
+    with (
+        patch.object(Seen, "may_have_acted", property(lambda _: False)),
+        patch.object(SentMark, "write", _is_new),
+    ):
+        yield
 
 
 def _plausible(name: str) -> Callable[[], Any]:
@@ -90,5 +131,15 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "neighbours_go_on": _all_is_lost,
     "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
     "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),
+    "slow_calls_open_the_circuit": lambda: patch.object(transitions, "trip_reason", _but_for_slow_calls),
+    "refused_credentials_open_the_circuit": lambda: patch.object(
+        transitions, "_tripped_if_sick", _never_trips
+    ),
+    "refused_credentials_cost_nothing": lambda: patch.object(loop, "record", _counting_all),
+    "refusals_count_without_their_body": lambda: patch.object(http_request, "send", _whole_or_nothing),
+    "asked_ones_act_once": OF_INVARIANTS["asking_spares_a_second_effect"],
+    "words_of_a_refusal_count": lambda: patch.object(http_request, "ruled_answer", lambda *_: None),
+    "renamed_ones_go_on": lambda: patch.object(Config, "__post_init__", _without_earlier_names),
+    "handlers_send_once": _not_noticing_what_is_sent,
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }

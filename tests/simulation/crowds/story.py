@@ -23,11 +23,11 @@ from durable_retry.upkeep.failures import recover
 from tests.simulation import virtual_loop
 from tests.simulation.app import App, Order, posted
 from tests.simulation.chances import CALM, Scale
-from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Crowd, Trouble
+from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, SHOWS_WITHIN, Crowd, Trouble
 from tests.simulation.entities import Operated
 from tests.simulation.people import People
 from tests.simulation.story import collector_at_rest
-from tests.simulation.targets import Mood
+from tests.simulation.targets import REJECTED, Mood
 from tests.simulation.upkeep import tidied
 from tests.simulation.world import START, Worker, World, acting
 
@@ -43,6 +43,9 @@ _REMOVED_SECONDS: Final = 90.0
 _LIMITED_SECONDS: Final = 20.0
 _HELD_SECONDS: Final = 30.0
 _FROZEN_SECONDS: Final = 30.0
+_SICK_SECONDS: Final = 20.0
+_LONG_SICK_SECONDS: Final = 60.0
+"""Where the circuit has to open, so long that many would call meanwhile if it did not."""
 _RECOVERS_SECONDS: Final = 10.0
 _SHORTER_SECONDS: Final = 10.0
 """What a deploy makes of `attempt_seconds`."""
@@ -92,6 +95,8 @@ class CrowdStory:
         unlimited: From when until when the dependency had no limits; None without such a time.
         held_at: When the circuit of each dependency had that everything is held; empty without such a time.
         thawed_at: When everything was let go; before that nothing was.
+        sick: From when until when the dependency was in trouble; None without such a time.
+        renamed_at: Since when all workers have its new name; None where it has none.
         late_answers: What those were answered with who came while the circuit was held open, and refuses.
         config: The dependencies of workers that come up; `configs` are those that each came up with.
     """
@@ -113,6 +118,8 @@ class CrowdStory:
     unlimited: Span | None = None
     held_at: dict[str, datetime] = field(default_factory=dict)
     thawed_at: datetime = START
+    sick: Span | None = None
+    renamed_at: datetime | None = None
 
     def __post_init__(self) -> None:
         self.config = self.shape.config()
@@ -132,6 +139,12 @@ class CrowdStory:
         ended = (each for each in self.app.hub.instances.values() if not each.is_running)
         outputs = ((each.instance_id, json.loads(each.output or "null")) for each in ended)
         return {name: output for name, output in outputs if isinstance(output, dict)}
+
+    @property
+    def rejected(self) -> set[str]:
+        """Return those whose request the dependency has refused for good."""
+        calls = self.app.targets[self.shape.limited].calls
+        return {call.operation.operation_id for call in calls if call.status == REJECTED}
 
     def has_deadline(self, operation_id: str) -> bool:
         """Whether an operation of the crowd may be too late."""
@@ -169,7 +182,8 @@ class CrowdStory:
         self.unfinished = self._running()
         is_forced = self.shape.is_restarted or self.shape.trouble is Trouble.TERMINATED
         await asyncio.sleep(_FORCED_SECONDS if is_forced else self.shape.late_seconds)
-        for dependency in self.shape.limiters:
+        first = self.shape.limited if self.renamed_at is None else self.shape.renamed
+        for dependency in (first, *self.shape.limiters[1:]):
             _, circuit = await self.people.call("circuit", dependency=dependency)
             self.limits_left.append(circuit["limits"])
 
@@ -214,12 +228,16 @@ class CrowdStory:
         if self.shape.keys and dependency != NEIGHBOUR:
             key["limit_key"] = f"customer-{number % self.shape.keys}"
         if self.shape.has_priorities and name == _MANY:
-            key["priority"] = tuple(Priority)[number % len(Priority)]
+            # Of each limit key there are as many of each priority.
+            key["priority"] = tuple(Priority)[(number + number // len(Priority)) % len(Priority)]
         if self.shape.lanes and name == _MANY:
             key |= {"order_key": f"lane-{number % self.shape.lanes}", "order_on_failure": "skip"}
         if dependency == OF_HANDLER:
             return {"handler": _SELL, "input": {"number": number, "life": 1}, **key}
-        return {"dependency": dependency, "request": {"method": "POST", "path": f"/{number}"}, **key}
+        request: dict[str, Any] = {"method": "POST", "path": f"/{number}"}
+        if self.shape.is_asked and dependency == self.shape.limited:
+            request["json"] = {"life": 1}
+        return {"dependency": dependency, "request": request, **key}
 
     async def _watch(self) -> None:
         """Look each minute for what stands still, as the app's timer does."""
@@ -339,11 +357,36 @@ class CrowdStory:
     async def _break(self) -> None:
         await self._turn(Mood.REFUSING, 30)
 
+    async def _revoke(self) -> None:
+        await self._turn(Mood.REVOKED, _LONG_SICK_SECONDS)
+
+    async def _slow_down(self) -> None:
+        await self._turn(Mood.SLOW, _LONG_SICK_SECONDS)
+
+    async def _stall(self) -> None:
+        await self._turn(Mood.STALLING, _SICK_SECONDS)
+
+    async def _lose_answers(self) -> None:
+        await self._turn(self.world.rng.choice([Mood.ERRING, Mood.HANGING]), _SICK_SECONDS)
+
+    async def _say_so(self) -> None:
+        await self._turn(Mood.WORDED, _SICK_SECONDS)
+
     async def _turn(self, mood: Mood, seconds: float) -> None:
         target = self.app.targets[self.shape.limited]
+        begun_at = self.world.now()
         target.phases.append((self.world.seconds, mood))
         await asyncio.sleep(seconds)
         target.phases.append((self.world.seconds, _usual_mood(self.shape)))
+        self.sick = (begun_at, self.world.now())
+
+    async def _rename(self) -> None:
+        """Give the dependency another name; what calls it under the earlier one had its limits there."""
+        begun_at = self.world.now()
+        await self._replace_workers(self.shape.config(is_renamed=True))
+        self.renamed_at = self.world.now()
+        last = timedelta(seconds=self.shape.place_seconds)
+        self.unlimited = (begun_at, self.renamed_at + last)
 
     async def _deploy(self) -> None:
         await self._replace_workers(self.shape.config(attempt_seconds=_SHORTER_SECONDS))
@@ -385,6 +428,12 @@ _DISTURB: Final[dict[Trouble, Callable[[CrowdStory], Awaitable[None]]]] = {
     Trouble.FROZEN: CrowdStory._freeze,
     Trouble.REPLAYED: CrowdStory._cancel_and_replay,
     Trouble.RESTARTED_AGAIN: CrowdStory._restart_again,
+    Trouble.REVOKED: CrowdStory._revoke,
+    Trouble.SLOWED: CrowdStory._slow_down,
+    Trouble.STALLED: CrowdStory._stall,
+    Trouble.UNHEARD: CrowdStory._lose_answers,
+    Trouble.WORDED: CrowdStory._say_so,
+    Trouble.RENAMED: CrowdStory._rename,
 }
 
 
@@ -444,6 +493,7 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     for dependency in shape.limiters:
         app.targets[dependency].call_seconds = shape.call_seconds
     app.targets[shape.limited].is_polled = shape.is_polled
+    app.targets[shape.limited].shows_within = SHOWS_WITHIN * shape.is_asked
     if shape.has_flood:
         app.targets[NEIGHBOUR].call_seconds = (0.8 * _FLOOD_SECONDS, 1.2 * _FLOOD_SECONDS)
     function = _sell_in_steps if shape.in_steps else _sell
