@@ -34,7 +34,7 @@ LATE = 32
 QUIET_CALLS = 20
 """With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
 GATHER = timedelta(milliseconds=100)
-"""Near a trip a failure or a slow call is reported at once; those of the next tenth of a second go together."""
+"""Near a trip a failed or slow call is reported at once; those of the next tenth of a second go together."""
 KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
 KNOWN_PART: Final = 0.5
