@@ -11,7 +11,7 @@ from rich.text import Text
 from retryctl import clock, errors
 from retryctl.api import FOREIGN, Api
 from retryctl.errors import ApiError, CommandError, UnreachableError
-from retryctl.output import Lines, Rows, Screen, View, fill, printable
+from retryctl.output import Lines, Rows, Screen, View, fill
 
 type Given = dict[str, Any]
 """Options and arguments that a command line gives, by the names that the API has for them."""
@@ -84,13 +84,13 @@ class Watch:
         while True:
             document = self._asked_patiently(api, given, screen)
             if document != before:
-                screen.show_change(document, self.change(before, printable(document)))
+                screen.show_change(document, self.change(before, document))
                 before = document
             if document["status"] in self.finished:
                 return errors.OK if self.went_well(document) else errors.FAILED
             # Drawn anew between two looks, so that it counts down.
             for _ in range(round(POLL_SECONDS / _DRAW_SECONDS)):
-                screen.live(Text(self.live(printable(document))))
+                screen.live(Text(self.live(document)))
                 clock.pause(_DRAW_SECONDS)
 
     def _asked_patiently(self, api: Api, given: Given, screen: Screen) -> Any:

@@ -19,7 +19,7 @@ from retryctl import clock, errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
-from retryctl.output import Lines, Rows, Screen, fill, printable, span, state
+from retryctl.output import Lines, Rows, Screen, fill, span, state
 
 LEAST_HOST: Final = (4, 1038)
 """An older Functions host refuses the names of bindings that the Durable SDK gives."""
@@ -176,7 +176,7 @@ def _doctor(api: Api, given: Given, screen: Screen) -> int:
     for part in _parts(api, given.get("master_key"), given.get("part_seconds", 60.0)):
         seen.append(part)
         word = state("ok" if part.ok else "FAILED")
-        screen.lines([Text.assemble(f"{part.name:10}", word, " " * (8 - len(word)), printable(part.detail))])
+        screen.lines([Text.assemble(f"{part.name:10}", word, " " * (8 - len(word)), part.detail)])
         if not part.ok:
             break
     remedy = None if seen[-1].ok else REMEDIES[seen[-1].name]

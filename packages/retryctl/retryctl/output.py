@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TextIO
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
 from retryctl.api import NO_COLOR
@@ -56,6 +57,15 @@ _STYLES: Final = {
 """Style of a state's word; the others have none."""
 
 
+class _Printing(Console):
+    """A console on which text from elsewhere cannot steer the terminal, from whatever answer it is."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is written; only Rich itself steers."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
 class Screen:
     """Standard output in one form, with colours and a width on a terminal; notes go to standard error."""
 
@@ -71,7 +81,7 @@ class Screen:
         self.found_nothing = False
         """Whether what was shown is a list without items, or a count of nothing."""
         self._has_live_line = False
-        self._console = Console(
+        self._console = _Printing(
             file=out,
             force_terminal=is_terminal,
             color_system=None if NO_COLOR.get(environ) else "auto",
@@ -93,7 +103,7 @@ class Screen:
                 # A pipe gets them as they are, to ask for.
                 self._write(printable(item[ids]) if self._is_terminal else item[ids])
         else:
-            self.lines(view(printable(document)))
+            self.lines(view(document))
 
     def show_change(self, document: Any, lines: Lines) -> None:
         """Write one change of a followed document: a line of JSON, or its lines."""
@@ -300,13 +310,9 @@ def said(text: str) -> str:
     return _INSTANT.sub(lambda found: instant(found[0]), text)
 
 
-def printable(value: Any) -> Any:
+def printable(text: str) -> str:
     """Replace control characters but line ends: text from elsewhere cannot steer the terminal."""
-    if isinstance(value, str):
-        return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in value)
-    if isinstance(value, dict):
-        return {name: printable(member) for name, member in value.items()}
-    return [printable(item) for item in value] if isinstance(value, list) else value
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def plural(count: int, one: str) -> str:

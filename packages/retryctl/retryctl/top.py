@@ -10,7 +10,7 @@ from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
-from retryctl.output import Lines, Rows, Screen, instant, plural, printable, spaced, state, whose
+from retryctl.output import Lines, Rows, Screen, instant, plural, spaced, state, whose
 
 _UNDER_WAY: Final = ("pending", "running")
 
@@ -26,7 +26,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
         if trouble:
             yield state("unhealthy", f": {trouble}")
             yield "its last answer:"
-        yield from spaced(_parts(printable(document), api.url, minutes))
+        yield from spaced(_parts(document, api.url, minutes))
 
     document = look()
     if not screen.is_live:
@@ -41,7 +41,7 @@ def _top(api: Api, given: Given, screen: Screen) -> int:
                     document = look()
                     draw(view(document))
                 except UnreachableError as error:
-                    draw(view(document, printable(str(error))))
+                    draw(view(document, str(error)))
     except KeyboardInterrupt:
         return errors.OK
 

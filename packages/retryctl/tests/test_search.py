@@ -74,3 +74,17 @@ def test_everything_that_is_found_is_listed_by_its_type_and_asked_for_by_every_f
     lines = run.out.splitlines()
     assert (run.code, len(lines)) == (0, 4)
     assert lines[3].split() == ["event", "op-2-1", "failed", "charge.completed", "failed"]
+
+
+def test_an_operation_that_is_looked_up_for_what_was_found_cannot_steer_the_terminal() -> None:
+    attempts: Any = STATUS["attempts"]
+    hostile = STATUS | {"attempts": [attempts[0] | {"error": "status 503\x1b]0;x\u202e\x9b2J"}]}
+
+    def page(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/op-1"):
+            return httpx.Response(200, json=hostile)
+        return httpx.Response(200, json={"items": [FOUND], "next_cursor": None})
+
+    out = Run(page, "find", "k").out
+    assert "status 503 ]0;x  2J" in out
+    assert out.replace("\n", "").isprintable()
