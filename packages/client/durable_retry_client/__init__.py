@@ -45,7 +45,7 @@ class Client(Resources, BlockingCalls):
         sleep: Pauses for seconds; for tests.
 
     Raises:
-        ValueError: `url` is none, or neither of `http` nor of `https`.
+        ValueError: `url` is none, or neither of `http` nor of `https`, or `function_key` is no key.
     """
 
 

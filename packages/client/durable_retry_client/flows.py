@@ -17,6 +17,7 @@ import asyncio
 import functools
 import json
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
@@ -173,6 +174,10 @@ _MOST_ANSWER_BYTES: Final = 100 * 1024 * 1024
 _OF_TRANSFER: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
+_KEY: Final = re.compile(r"[!-~]*")
+"""Of any other value the HTTP library says which one it is, with the key."""
+
+
 class _Incoming:
     """An answer as it comes, up to limits."""
 
@@ -212,8 +217,10 @@ def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
     """Return how httpx reaches the API.
 
     Raises:
-        ValueError: It is no URL of an app.
+        ValueError: It is no URL of an app, or the key no key; the message does not show that.
     """
+    if function_key is not None and _KEY.fullmatch(function_key) is None:
+        raise ValueError("the function key has a space, a line end or another character that no key has")
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{url!r} is not the URL of an app, such as http://localhost:7071")

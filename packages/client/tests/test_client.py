@@ -127,6 +127,16 @@ def test_no_proxy_reads_the_function_key(
     assert is_direct is (proxies == 0)
 
 
+@pytest.mark.parametrize("key", ["sesame\n", " sesame", "sesame\r", "ses ame", "sesamé", "\0sesame"])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_key_that_no_header_can_have_is_refused_and_not_shown(
+    kind: type[Client | AsyncClient], key: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^the function key has a space") as caught:
+        kind("http://a.test", function_key=key)
+    assert "ses" not in str(caught.value)
+
+
 def test_a_submission_is_the_body_of_the_api() -> None:
     api = Api(accepted())
     submitted = api.client.submit(dependency="payments", request={"path": "/charges"}, key="k-1")

@@ -128,6 +128,7 @@ def test_a_wrong_command_has_another_exit_code_than_a_refusal(argv: list[str]) -
         (["circuits", "open", "payments"], "--reason"),
         (["get"], "id"),
         (["submit", "--body", "{"], "argument --body: is not JSON: Expecting property name"),
+        (["submit", "--body", "[" * 100_000], "argument --body: is not JSON: maximum recursion depth"),
         (["submit", "--retry", "max_attempts"], "argument --retry: must look like NAME=VALUE"),
         (["submit", "--header", "a=b"], "argument --header: must look like NAME:VALUE"),
         (["submit", "--delay-seconds", "soon"], "argument --delay-seconds: invalid float value: 'soon'"),
