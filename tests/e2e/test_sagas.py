@@ -143,7 +143,7 @@ def test_a_reference_carries_the_value_and_no_mask(system: System, key: str) -> 
     assert reserved["masked"] == ["/json/received/key"]
     assert charged["json"]["received"] == {"for": system.target.url}
     assert document["steps"][2]["error"].startswith(
-        "ValidationFailed: step reserve has no result at /json/rec"
+        "ValidationFailed: /request/json: step reserve has no result at /json/rec"
     )
     assert tries(system, document) == [Calls(1), Calls(1), 0]
 
@@ -154,7 +154,7 @@ def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system
     document = over(system, submitted(system, key, *steps).json()["saga_id"])
     assert (document["status"], document["undone"]) == ("compensated", ["reserve"])
     assert document["steps"][1]["error"] == (
-        "ValidationFailed: step reserve has no result at /json/nothing, or too large a one, or one with "
+        "ValidationFailed: /request/json: step reserve has no result at /json/nothing, or too large a "
         "the dependency's credential, which is not stored"
     )
     assert document["steps"][1]["effect"] == "none"
