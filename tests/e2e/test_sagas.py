@@ -155,7 +155,7 @@ def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system
     assert (document["status"], document["undone"]) == ("compensated", ["reserve"])
     assert document["steps"][1]["error"] == (
         "ValidationFailed: /request/json: step reserve has no result at /json/nothing, or too large a "
-        "the dependency's credential, which is not stored"
+        "one, or one with the dependency's credential, which is not stored"
     )
     assert document["steps"][1]["effect"] == "none"
     listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed"}).json()["items"]
