@@ -397,7 +397,8 @@ class Run:
             if name == PAUSE_EVENT:
                 goes_on = yield from self.hold()
                 self.show(state, next_attempt_at=shown_until)
-                if not goes_on:
+                # It has left its place: nobody tells it of a slot, and its own time may be half an hour away.
+                if not goes_on or is_for_slot:
                     return
             elif self._ends_wait(name, state, began_at):
                 return

@@ -152,6 +152,16 @@ def test_who_is_cancelled_or_paused_gives_its_place_back(event: str) -> None:
     assert (left["lease_id"].endswith(":1"), left["is_gone"]) == (True, True)
 
 
+def test_one_that_was_paused_asks_at_once_when_it_is_resumed_as_nobody_tells_it_of_a_slot() -> None:
+    stage = held_up()
+    stage.raise_event("pause", {"by": "ann"})
+    paused_at = stage.run_until_waiting()["updated_at"]
+    stage.now += timedelta(seconds=0.5)
+    stage.raise_event("resume", {"paused_at": paused_at, "by": "ann"})
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=1)
+
+
 def test_a_limiter_that_fails_does_not_stop_calls() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     stage.states["call_limiter"] = {"clock": "nonsense"}
