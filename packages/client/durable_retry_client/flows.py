@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import random
 import re
 import ssl
@@ -85,12 +86,16 @@ class Flows:
     def __init__(self, tries: int) -> None:
         self._tries = tries
 
-    def _answer_of_success(self, request: Request) -> Flow[httpx.Response]:
+    def _answer_of_success(self, request: Request, until: float = math.inf) -> Flow[httpx.Response]:
         """Send a request, again after failures that may pass, and return the answer of success.
+
+        Args:
+            until: When no further try begins, by the clock `time.monotonic`.
 
         Raises:
             RefusedError: The last answer is not a success.
             UnreachableError: The last try got no answer.
+            TimeoutError: The next try would be too late.
         """
         number = 0
         while True:
@@ -99,15 +104,18 @@ class Flows:
             if isinstance(answer, httpx.Response) and answer.is_success:
                 return answer
             if number < self._tries and _may_repeat(request, answer):
-                yield _seconds_before_next_try(answer, number)
+                seconds = _seconds_before_next_try(answer, number)
+                if time.monotonic() + seconds > until:
+                    raise TimeoutError(f"{request.method} {answer.request.url}: no answer of success in time")
+                yield seconds
             elif isinstance(answer, httpx.Response):
                 raise RefusedError(answer)
             else:
                 raise UnreachableError(f"{request.method} {answer.request.url}: {answer!r}") from answer
 
-    def _read(self, model: type[T], request: Request) -> Flow[T]:
+    def _read(self, model: type[T], request: Request, until: float = math.inf) -> Flow[T]:
         """Send a request, and return the document of its answer."""
-        return document_of(model, (yield from self._answer_of_success(request)))
+        return document_of(model, (yield from self._answer_of_success(request, until)))
 
     def _pages(self, model: type[Page[T]], path: str, filters: Mapping[str, Any]) -> Pages[T]:
         """Return the pages of a list."""

@@ -74,12 +74,12 @@ class Resources(Flows):
 
         Raises:
             OperationFailed: It is a dead letter, or was cancelled.
-            TimeoutError: It has not ended in this time, and keeps running.
+            TimeoutError: It has not ended in this time, and keeps running; or the API did not say so.
         """
         until = time.monotonic() + timeout_seconds
         look_seconds = _FIRST_LOOK_SECONDS
         look = Request("GET", ("operations", operation_id))
-        while not (operation := (yield from self._read(Operation, look))).is_finished:
+        while not (operation := (yield from self._read(Operation, look, until))).is_finished:
             left_seconds = until - time.monotonic()
             if left_seconds <= 0:
                 raise TimeoutError(f"{operation_id} is {operation.status} after {timeout_seconds} s")

@@ -233,6 +233,15 @@ def test_a_wait_that_is_too_long_is_left_to_the_caller() -> None:
     assert api.pauses == []
 
 
+def test_an_answer_that_asks_for_a_pause_does_not_make_a_wait_longer() -> None:
+    api = Api(away(503, **{"Retry-After": "60"}))
+    with pytest.raises(
+        TimeoutError, match="GET http://app/api/operations/op-1: no answer of success in time"
+    ):
+        api.client.wait("op-1", timeout_seconds=5)
+    assert (len(api.requests), api.pauses) == (1, [])
+
+
 def test_it_gives_up_after_its_tries() -> None:
     api = Api(httpx.ConnectError("nobody there"))
     with pytest.raises(UnreachableError, match=r"GET http://app/api/operations/op-1: .*nobody there"):
