@@ -183,7 +183,7 @@ _OF_TRANSFER: Final = frozenset({"content-encoding", "content-length", "transfer
 
 
 _KEY: Final = re.compile(r"[!-~]*")
-"""Of any other value the HTTP library says which one it is, with the key."""
+"""The HTTP library refuses any other value, too, and its message shows the key."""
 
 
 class _Incoming:
