@@ -156,7 +156,7 @@ class Components:
         return Admin(
             self.catalogue,
             found,
-            ManualTriggers(self.retrying, self.inputs, self._clock),
+            ManualTriggers(self.retrying, self.inputs, self._clock, self.settings),
             storage=self.account.described,
             trouble=lambda: (
                 self.hub.trouble or self.account.trouble or ("" if processes is None else processes.trouble)

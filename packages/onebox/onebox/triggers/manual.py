@@ -14,6 +14,7 @@ from typing import Any
 from azure_functions_runtime.bindings.datumdef import Datum
 
 from onebox.clock import Clock
+from onebox.environment import AppSettings
 from onebox.triggers.queue_message import manual_metadata
 from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.timer import timer_datum
@@ -23,7 +24,6 @@ from onebox.worker.functions import (
     ORCHESTRATION_TRIGGER,
     QUEUE_TRIGGER,
     TIMER_TRIGGER,
-    Binding,
     Function,
 )
 from onebox.worker.runner import json_datum, text_datum
@@ -40,10 +40,13 @@ _OF_THE_BATCH = frozenset({"PartitionContext"})
 class ManualTriggers:
     """Runs a function as though its trigger had fired."""
 
-    def __init__(self, retrying: RetryingRunner, inputs: BindingInputs, clock: Clock) -> None:
+    def __init__(
+        self, retrying: RetryingRunner, inputs: BindingInputs, clock: Clock, settings: AppSettings
+    ) -> None:
         self._retrying = retrying
         self._inputs = inputs
         self._clock = clock
+        self._settings = settings
 
     def prepare(
         self, function: Function, given: Any, properties: Mapping[str, Any]
@@ -76,8 +79,14 @@ class ManualTriggers:
                 return text_datum(text), manual_metadata(text, now)
             case kind if kind == TIMER_TRIGGER:
                 return timer_datum(last=None, next_due=None, last_updated=None, past_due=False), {}
-        event = event_data(function, text, now, properties)
+        event = event_data(function, text, now, {**self._topic_of(function), **properties})
         return event or ((json_datum(text) if _is_json(text) else text_datum(text)), {})
+
+    def _topic_of(self, function: Function) -> dict[str, str]:
+        """Return the topic of a Kafka trigger, which its messages name."""
+        topic = function.trigger.text("topic")
+        where = f"function {function.name}, topic"
+        return {} if topic is None else {"Topic": self._settings.expand(topic, where=where)}
 
 
 def _is_json(text: str) -> bool:
@@ -105,7 +114,7 @@ def event_data(
         return None
     many = str(function.trigger.properties.get("cardinality", "")).lower() == "many"
     texts = _items(text) if many else [text]
-    properties = [{**invent(function.trigger, number, now), **metadata} for number in range(len(texts))]
+    properties = [{**invent(number, now), **metadata} for number in range(len(texts))]
     binary = str(function.trigger.properties.get("dataType", "")).lower() == "binary"
     if many:
         lists = {name: value for name, value in metadata.items() if name.endswith(_ARRAY)}
@@ -151,7 +160,7 @@ def _array(name: str, values: list[Any]) -> Any:
     return json_datum(json.dumps(values))
 
 
-def _service_bus(_: Binding, number: int, now: datetime) -> Properties:
+def _service_bus(number: int, now: datetime) -> Properties:
     return {
         "MessageId": str(uuid.uuid4()),
         "SequenceNumber": number,
@@ -163,7 +172,7 @@ def _service_bus(_: Binding, number: int, now: datetime) -> Properties:
     }
 
 
-def _event_hub(_: Binding, number: int, now: datetime) -> Properties:
+def _event_hub(number: int, now: datetime) -> Properties:
     place = {
         "EnqueuedTimeUtc": now.isoformat(),
         "PartitionKey": "0",
@@ -173,9 +182,9 @@ def _event_hub(_: Binding, number: int, now: datetime) -> Properties:
     return {**place, "PartitionContext": {"PartitionId": "0"}, "Properties": {}, "SystemProperties": place}
 
 
-def _kafka(binding: Binding, number: int, now: datetime) -> Properties:
+def _kafka(number: int, now: datetime) -> Properties:
     return {
-        "Topic": binding.text("topic") or "topic",
+        "Topic": "topic",
         "Partition": 0,
         "Offset": number,
         "Timestamp": now.isoformat(),
@@ -184,7 +193,7 @@ def _kafka(binding: Binding, number: int, now: datetime) -> Properties:
     }
 
 
-_PROPERTIES: Mapping[str, Callable[[Binding, int, datetime], Properties]] = {
+_PROPERTIES: Mapping[str, Callable[[int, datetime], Properties]] = {
     "serviceBusTrigger": _service_bus,
     "eventHubTrigger": _event_hub,
     "kafkaTrigger": _kafka,

@@ -1,10 +1,12 @@
 import json
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from onebox.triggers.manual import event_data
+from onebox.environment import AppSettings
+from onebox.triggers.manual import ManualTriggers, event_data
 from onebox.worker.functions import Binding, Function
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -44,6 +46,16 @@ def test_a_list_per_message_stands_in_place_of_what_is_made_up() -> None:
     assert read(made[1]["OffsetArray"]) == [7, 9]
     assert read(made[1]["TopicArray"]) == ["orders", "orders"]
     assert "OffsetArrayArray" not in made[1]
+
+
+async def test_messages_name_the_topic_that_an_app_setting_holds() -> None:
+    retrying, inputs, clock = AsyncMock(), Mock(of=Mock(return_value=[])), Mock(now=Mock(return_value=NOW))
+    triggers = ManualTriggers(retrying, inputs, clock, AppSettings({"KAFKA_TOPIC": "orders"}))
+    run = triggers.prepare(function("kafkaTrigger", cardinality="MANY", topic="%KAFKA_TOPIC%"), ["a"], {})
+    assert run is not None
+    await run()
+    metadata = retrying.run.call_args.args[2]
+    assert read(metadata["TopicArray"]) == ["orders"]
 
 
 @pytest.mark.parametrize(("kind", "many"), [("eventHubTrigger", True), ("serviceBusTrigger", False)])
