@@ -19,7 +19,7 @@ type Trip = Callable[[CrowdStory, list[Call]], datetime | None]
 """Returns since when the calls of a circuit should have opened it; None where they should not."""
 
 _WINDOW_PART: Final = 0.85
-"""Of the window: a slow call that ended within it is counted there for sure."""
+"""The share of the window within which a slow call that ended is counted there for sure."""
 
 
 def slow_calls_open_the_circuit(story: CrowdStory) -> Iterator[str]:

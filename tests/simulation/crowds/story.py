@@ -228,7 +228,7 @@ class CrowdStory:
         if self.shape.keys and dependency != NEIGHBOUR:
             key["limit_key"] = f"customer-{number % self.shape.keys}"
         if self.shape.has_priorities and name == _MANY:
-            # Of each limit key there are as many of each priority.
+            # Each limit key has as many of each priority.
             key["priority"] = tuple(Priority)[(number + number // len(Priority)) % len(Priority)]
         if self.shape.lanes and name == _MANY:
             key |= {"order_key": f"lane-{number % self.shape.lanes}", "order_on_failure": "skip"}
