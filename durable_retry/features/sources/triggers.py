@@ -273,18 +273,19 @@ async def operations_kafka(
     hub: TaskHub,
 ) -> None:
     """Start the operations that a batch of events of one topic holds."""
-    await accept_batch(hub, list(kafka_arrivals(events)), context)
+    await accept_batch(hub, list(kafka_arrivals(events, source_settings().kafka_topic)), context)
 
 
-def kafka_arrivals(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
-    """Read a batch; an event is named by its topic, its partition and its offset."""
+def kafka_arrivals(events: Sequence[func.KafkaEvent], topic: str) -> Iterator[Arrival]:
+    """Read a batch of one topic; an event is named by its topic, its partition and its offset."""
     for event in events:
+        place = event.topic or topic
         named = None not in (event.partition, event.offset)
         yield Arrival(
             source=KAFKA,
             body=event.get_body() or b"",  # None: a deletion, in a compacted topic
-            place=event.topic or SourceSettings.reference_to("kafka_topic"),
-            native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
+            place=place,
+            native_id=f"{place}-{event.partition}-{event.offset}" if named else "",
             partition="" if event.partition is None else str(event.partition),
             may_be_left=True,
             trace=trace_in(dict(_kafka_headers(event.headers))),

@@ -158,10 +158,15 @@ def test_an_event_of_kafka_has_it_in_its_headers(others: list[Any]) -> None:
         for name, value in CALLER.to_json().items()
     ]
     event = func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1, headers=[*others, *headers])
-    (arrival,) = kafka_arrivals([event])
+    (arrival,) = kafka_arrivals([event], "t")
     assert arrival.trace == CALLER
 
 
 def test_an_event_of_kafka_without_headers_has_none() -> None:
-    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
+    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)], "t")
     assert arrival.trace is None
+
+
+def test_an_event_of_kafka_without_a_topic_has_that_of_the_settings() -> None:
+    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic=None, partition=0, offset=1)], "orders")
+    assert (arrival.place, arrival.native_id) == ("orders", "orders-0-1")
