@@ -248,10 +248,12 @@ class Crowd:
             is_debounced=rng.random() < 0.2 and bound is not Bound.BUDGET and not is_ranked,
             has_priorities=rng.random() < 0.5 or is_ranked,
             rate_per_key=rng.choice([0.0, 0.5, 0.8]) / mean if bound is Bound.PER_KEY else 0.0,
-            deadline_part=rng.choice([0.3, 0.6, 0, 0, 0, 0, 0, 0]) if has_rate or has_places else 0.0,
+            deadline_part=rng.choice([0.3, 0.6, 0, 0, 0, 0, 0, 0])
+            if (has_rate or has_places) and not is_ranked
+            else 0.0,
             lanes=rng.choice([0, 0, _LANES]) if bound is not Bound.BUDGET else 0,
             is_weighted=has_rate or has_places,
-            is_held=rng.random() < 0.5 and not is_ranked,
+            is_held=rng.random() < 0.5,
             # Who asks needs places of the hub as well, and no more time than an attempt has.
             is_polled=rng.random() < 0.5 and mean <= _SOON and places == _MANY_PLACES and dependency == SAFE,
             is_asked=rng.random() < _ASKED_PART and dependency == UNSAFE,

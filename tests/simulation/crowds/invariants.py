@@ -312,7 +312,7 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     if shape.keys or not (shape.has_priorities and _is_ranked(shape)):
         return
     begins = defaultdict[str, list[float]](list)
-    for call in calls_of(story, story.crowd):
+    for call in _calls_in_line(story):
         begins[call.operation.priority or Priority.NORMAL].append((call.at - START).total_seconds())
     means = [mean(begins[priority]) for priority in Priority if begins[priority]]
     if means != sorted(means) and min(map(len, begins.values())) >= _RANKED_CALLS:
@@ -322,9 +322,16 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
 def _is_ranked(shape: Crowd) -> bool:
     """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
     is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
-    is_one_line = shape.bound in IN_ONE_LINE and not (shape.is_debounced or shape.is_held or is_full)
+    # Of those with deadlines the last ones are given up, and the mean of the others is too early.
+    is_one_line = shape.bound in IN_ONE_LINE and not (shape.is_debounced or shape.deadline_part or is_full)
     is_left_alone = shape.is_quick and shape.trouble in RANKED
     return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
+
+
+def _calls_in_line(story: CrowdStory) -> list[Call]:
+    """Return the calls that began when all had come: whoever came before others waited went at once."""
+    since = story.crowd.due_at + timedelta(seconds=_LATE_SECONDS)
+    return [call for call in calls_of(story, story.crowd) if call.at > since]
 
 
 def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
@@ -333,7 +340,7 @@ def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
     if not (shape.is_weighted and _is_ranked(shape)):
         return
     begins = defaultdict[str | None, list[float]](list)
-    for call in calls_of(story, story.crowd):
+    for call in _calls_in_line(story):
         begins[call.operation.limit_key].append((call.at - START).total_seconds())
     means = {limit_key: mean(ats) for limit_key, ats in begins.items()}
     if means.get(HEAVY, 0.0) > min(means.values()) and min(map(len, begins.values())) >= _RANKED_CALLS:
