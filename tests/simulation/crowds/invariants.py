@@ -343,7 +343,10 @@ def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
     for call in _calls_in_line(story):
         begins[call.operation.limit_key].append((call.at - START).total_seconds())
     means = {limit_key: mean(ats) for limit_key, ats in begins.items()}
-    if means.get(HEAVY, 0.0) > min(means.values()) and min(map(len, begins.values())) >= _RANKED_CALLS:
+    if (
+        means.get(HEAVY, 0.0) > min(means.values(), default=0.0)
+        and min(map(len, begins.values())) >= _RANKED_CALLS
+    ):
         yield f"those of {HEAVY}, which counts {WEIGHT:.0f} times, began last: {means}"
 
 
