@@ -81,7 +81,7 @@ _LEFT_TO_THEMSELVES: Final = _UNTOUCHED | {Trouble.TERMINATED}
 """Troubles in which the dependency goes on as before for the rest of a crowd."""
 _RANKED_SECONDS: Final = 20.0
 """A backlog lasts so long at least where priorities are looked at."""
-_RANKED_CALLS: Final = 6
+_RANKED_CALLS: Final = 8
 """Calls of each priority that are left at least: of fewer, as after a cancel, the mean is chance."""
 _FREE_FOR: Final = timedelta(seconds=13)
 """By then those who wait find a slot that nobody took, and have come for it."""
