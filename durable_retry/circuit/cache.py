@@ -80,7 +80,7 @@ class WorkerLimits(Protocol):
         """Let an attempt start that its circuit permits, or return what it needs to ask for a slot."""
 
     def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
-        """Return what each attempt needs to ask for a slot; None where the worker may let one start."""
+        """Return what each attempt needs to ask for a slot where there are no shares; None for nothing."""
 
     async def begun(
         self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
@@ -372,8 +372,8 @@ async def enter_circuit(
 def slot_needed_by(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> NeedsSlot | None:
     """Return the slot to ask for before an operation's first attempt, which could only say so.
 
-    None where its worker may let it start, or its circuit may hold it up: its slot would stay free. Of the
-    circuits of limit keys a process knows a few only.
+    None where its circuit may hold it up: its slot would stay free. Of the circuits of limit keys a process
+    knows a few only.
     """
     key, circuit = operation.limit_key, circuit_of(hub, dependency)
     is_of_key = key is not None and dependency.circuit.is_by_key

@@ -169,7 +169,7 @@ def _steps_of_start(operation: OperationInput) -> list[Callable[..., Awaitable[S
 
 
 async def _start_run(hub: TaskHub, start_id: str, operation: OperationInput) -> SubmitResult:
-    dependency = find_dependency(operation.dependency) if operation.is_bounded else None
+    dependency = find_dependency(operation.dependency) if operation.needs_slot else None
     needed_slot = None if dependency is None else slot_needed_by(hub, dependency, operation)
     is_started = await hub.start_operation(operation, start_id, needed_slot)
     if is_started and (operation.key_is_generated or hub.starts_are_atomic):

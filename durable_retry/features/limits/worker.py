@@ -76,9 +76,9 @@ class WorkerLimits:
         return NeedsSlot(ReadLimits.of(limits, now).to_json())
 
     def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
-        """Return what each attempt needs to ask for a slot; None where some start in a worker's share."""
+        """Return what each attempt needs to ask for a slot where there are no shares; None for nothing."""
         limits = self.keys.settings.of_key(limit_key)
-        if not limits.is_on or limits.shared_concurrency or limits.shared_rate:
+        if not limits.is_on:
             return None
         self._report(limits)
         return NeedsSlot(ReadLimits.of(limits, now).to_json())

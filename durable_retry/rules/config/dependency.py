@@ -134,6 +134,11 @@ class Bounds(Strict):
         """Whether they bound anything."""
         return False
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether workers let some attempts start of their own accord."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:

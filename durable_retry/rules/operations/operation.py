@@ -144,8 +144,8 @@ class OperationInput(JsonShape):
     keeps_record: bool | None = None
     # Why an earlier success was not committed, as an attempt gets it; None where none was refused.
     conflict: Annotated[Conflict | None, NOT_STORED] = None
-    # Whether something bounds the attempts at its dependency; known where it is submitted.
-    is_bounded: Annotated[bool, NOT_STORED] = False
+    # Whether each attempt at its dependency needs a slot; known where it is submitted.
+    needs_slot: Annotated[bool, NOT_STORED] = False
 
     @property
     def remembered_run(self) -> int:
@@ -371,7 +371,7 @@ def operation_from(
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
         keeps_record=(not key_is_generated and _may_outlive(ttl_seconds, history_for)) or None,
-        is_bounded=dependency.bounds is not None,
+        needs_slot=dependency.bounds is not None and not dependency.bounds.has_shares,
     )
 
 

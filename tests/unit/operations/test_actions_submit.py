@@ -86,14 +86,14 @@ def a_key_record(**more: Any) -> KeyRecord:
     return KeyRecord(run=operation.run, document={"a": 1}, **(given | more))
 
 
-async def test_what_is_bounded_begins_with_the_slot_that_it_needs(
+async def test_what_needs_a_slot_begins_with_it(
     storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = NeedsSlot({"max_concurrency": 4})
     known = {"payments": Dependency(name="payments")}
     monkeypatch.setattr(operations, "find_dependency", known.get)
     monkeypatch.setattr(operations, "slot_needed_by", lambda *_: needed)
-    for more in ({}, {"is_bounded": True}, {"is_bounded": True, "dependency": "removed"}):
+    for more in ({}, {"needs_slot": True}, {"needs_slot": True, "dependency": "removed"}):
         await submit(ATOMIC, an_operation(key_is_generated=True, **more))
     assert storage.needed_slots == [None, needed, None]
 

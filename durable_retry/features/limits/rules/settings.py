@@ -167,6 +167,10 @@ class _Keys(Bounds):
     def is_on(self) -> bool:
         return self.settings.is_on
 
+    @property
+    def has_shares(self) -> bool:
+        return self.settings.shared_concurrency > 0 or self.settings.shared_rate > 0
+
 
 _Table = table_of(LimitSettings)
 

@@ -12,6 +12,7 @@ from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, slot_needed_by
 from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits import worker
+from durable_retry.features.limits.names import LIMITS
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.hub.task_hub import TaskHub
@@ -22,6 +23,9 @@ from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.facts import LimitsRead
+from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
+from durable_retry.rules.operations.operation import operation_from
+from durable_retry.rules.operations.request import HttpCall, OperationRequest
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked
 from durable_retry.rules.retry.slots import NeedsSlot, Slot
@@ -189,23 +193,32 @@ async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the
 
 
 @pytest.mark.parametrize(
-    ("settings", "limit_key", "is_always"),
+    ("settings", "has_shares"),
     [
-        (LimitSettings(4), None, True),
-        (LimitSettings(16), None, False),
-        (LimitSettings(16, 5), None, True),
-        (LimitSettings(rate_per_second=1), None, True),
-        (LimitSettings(rate_per_second=2), None, False),
-        (LimitSettings(per_key=KeyLimits(2)), "a", True),
-        (LimitSettings(per_key=KeyLimits(2)), None, False),
+        (LimitSettings(4), False),
+        (LimitSettings(16), True),
+        (LimitSettings(16, 5), False),
+        (LimitSettings(rate_per_second=1), False),
+        (LimitSettings(rate_per_second=2), True),
+        (LimitSettings(16, per_key=KeyLimits(2)), False),
     ],
 )
-def test_where_no_worker_has_a_share_each_attempt_needs_a_slot(
-    settings: LimitSettings, limit_key: str | None, *, is_always: bool
+def test_an_operation_needs_a_slot_where_no_worker_has_a_share(
+    settings: LimitSettings, *, has_shares: bool
 ) -> None:
-    needed = limited(settings)[1].always_needed(NOON, limit_key)
-    expected = NeedsSlot(ReadLimits.of(settings.of_key(limit_key), NOON).to_json())
-    assert needed == (expected if is_always else None)
+    bounds = LimitKeys.model_validate({"limits": settings.to_json()})
+    dependency = Dependency(name="payments", of_features={LIMITS: bounds})
+    request = OperationRequest(dependency="payments", key="k", request=HttpCall(method="GET", path="/"))
+    named = ScopedKey(EXPLICIT_SCOPE, "k")
+    operation = operation_from(request, dependency, named, source="http", now=NOON)
+    assert (bounds.has_shares, operation.needs_slot) == (has_shares, not has_shares)
+
+
+def test_bounds_of_limit_keys_concern_those_that_have_one() -> None:
+    of_keys = LimitSettings(per_key=KeyLimits(2))
+    _, limits = limited(of_keys)
+    assert limits.always_needed(NOON, None) is None
+    assert limits.always_needed(NOON, "a") == NeedsSlot(ReadLimits.of(of_keys, NOON).to_json())
 
 
 @pytest.mark.parametrize(
