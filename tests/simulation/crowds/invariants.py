@@ -239,6 +239,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
     if not story.shape.is_quick or story.shape.ratio or story.shape.falls_back:
         return
+    if story.shape.trouble is Trouble.SLOWED:  # The last call of a crowd may be slow, and opens the circuit.
+        return
     is_untouched = story.shape.trouble in _UNTOUCHED and not (
         story.shape.has_flood or story.shape.lanes or story.shape.is_held
     )
