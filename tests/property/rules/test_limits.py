@@ -72,6 +72,24 @@ def test_priorities_count_in_a_short_line_as_well(backend: Backend) -> None:
     assert normal < 0.9 * low
 
 
+@BACKENDS
+@pytest.mark.parametrize(
+    "limits", [LimitSettings(max_concurrency=4), LimitSettings(rate_per_second=10)], ids=["slots", "rate"]
+)
+def test_priorities_count_in_a_line_that_is_longer_than_the_places(
+    limits: LimitSettings, backend: Backend
+) -> None:
+    """Also where the urgent ones came last, and found all places taken."""
+    crowd, number = Crowd(limits, backend=backend), KEPT_PLACES
+    for at, priority in enumerate((Priority.LOW, Priority.NORMAL, Priority.HIGH)):
+        crowd.arrive(number, at * 0.6, holds=0.4, priority=priority)
+    crowd.run()
+    starts = [[a.started or 0.0 for a in crowd.attempts[n * number :][:number]] for n in range(3)]
+    low, normal, high = map(mean, starts)
+    assert high < 0.7 * normal
+    assert normal < 0.95 * low
+
+
 @pytest.mark.parametrize("gap", [18.0, 100.0])
 @BACKENDS
 def test_an_app_that_was_stopped_starts_no_more_in_a_second_than_before(gap: float, backend: Backend) -> None:

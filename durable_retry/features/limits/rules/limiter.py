@@ -377,11 +377,12 @@ class _Asking:
         limiter, seconds = self.limiter, min(wait.seconds, wait.longest_seconds)
         if self.settings.rate_per_second > 0:
             limiter = limiter.crowded(wait.seconds, self.now)
-        ordered = (*self.before, self.own, *self.behind)
-        kept = kept_within(KEPT_PLACES, ordered if self.has_room else ordered[:-1], place_bytes)
-        line = [place.waiter for place in ordered[len(kept) :] if place.waiter is not None]
-        limiter = replace(limiter, line=(*limiter.line, *line)[:KEPT_LINE])
-        has_place = len(kept) > len(self.before)
+        kept, left = self.kept_until(self.now + timedelta(seconds=wait.seconds))
+        has_place = self.own in kept
+        came = () if has_place or self.own.waiter is None else (self.own.waiter,)
+        # Those that had a place until now came before those of the line.
+        before = (place.waiter for place in left if place.waiter and place is not self.own)
+        limiter = replace(limiter, line=(*before, *limiter.line, *came)[:KEPT_LINE])
         if self.own.waiter and wait.is_for_slot and (has_place or self.own.waiter in limiter.line):
             # Where nobody comes for a free slot, those who wait may be gone, so it comes by itself.
             seconds = self.told_seconds(wait) if self.comes_somebody else wait.first_seconds
@@ -403,10 +404,21 @@ class _Asking:
         line_seconds = len(self.limiter.line) * self.mean_seconds / max(self.settings.max_concurrency, 1)
         return min(max(2 * (wait.seconds + line_seconds), LEAST_TOLD_SECONDS), LONGEST_TOLD_SECONDS)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether it may get a place: the last one to come goes behind those that have none."""
-        return bool(self.behind or not self.limiter.line or self.is_known)
+    def kept_until(self, then: datetime) -> tuple[list[Place], list[Place]]:
+        """Return the places that are kept, in their order, and those for which there is no room.
+
+        Who comes has not waited yet, whatever its priority: those are kept who go first by the instant at
+        which its own turn is expected. The last one to come goes behind those that have none.
+        """
+        ordered = [*self.before, self.own, *self.behind]
+        by_then = ordered
+        if any(place.priority != self.own.priority for place in ordered):
+            by_then = (self.limiter.fair or NO_SHARES).in_order(ordered, then)
+            by_then.sort(key=lambda place: not place.is_called)  # they are on their way
+        has_room = by_then[-1] is not self.own or not self.limiter.line or self.is_known
+        kept = kept_within(KEPT_PLACES, by_then if has_room else by_then[:-1], place_bytes)
+        left = by_then[len(kept) :]
+        return [place for place in ordered if place not in left], left
 
     @property
     def comes_somebody(self) -> bool:

@@ -49,7 +49,7 @@ class Limiter(JsonShape):
     lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
     answered: str = ""  # records of requests that were answered and hold no lease, or no longer
     places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
-    line: tuple[str, ...] = ()  # the waiters of those behind, in the order in which they came
+    line: tuple[str, ...] = ()  # the waiters of those behind, first those that had a place
     tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
     settings: ReadLimits | None = None  # of the latest request
     lag_seconds: float | None = None  # for how long a request is under way; None for no time
