@@ -324,7 +324,7 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
 def _is_ranked(shape: Crowd) -> bool:
     """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
     is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
-    # Of those with deadlines the last ones are given up, and the mean of the others is too early.
+    # The last ones are given up where they have deadlines, and the mean of the others is too early.
     is_one_line = shape.bound in IN_ONE_LINE and not (shape.is_debounced or shape.deadline_part or is_full)
     is_left_alone = shape.is_quick and shape.trouble in RANKED
     return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
