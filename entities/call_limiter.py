@@ -11,7 +11,8 @@ from durabletask.entities import DurableEntity
 from durable_retry.base.names import CALL_LIMITER
 from durable_retry.features.limits.names import CALL_NEXT, LOOK
 from durable_retry.features.limits.rules.calls import look, next_look, successors
-from durable_retry.features.limits.rules.limiter import acquire, give_back, leave, reset
+from durable_retry.features.limits.rules.limiter import acquire, change, give_back, leave, reset
+from durable_retry.features.limits.rules.settings import ReadLimits
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.hub.orchestrations import start_from_entity
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
@@ -39,6 +40,10 @@ class CallLimiter(DurableEntity):
     def leave(self, request: dict[str, Any]) -> None:
         """Free the place of an attempt that waits no more. Input: `Leaving`."""
         self._keep(*successors(leave(self._stored_limiter(), Leaving.from_json(request), clock.now())))
+
+    def change(self, limits: dict[str, Any]) -> None:
+        """Take limits that a worker has read. Input: `ReadLimits`."""
+        self._keep(*successors(change(self._stored_limiter(), ReadLimits.from_json(limits), clock.now())))
 
     def look(self, _message: dict[str, Any]) -> None:
         """Give slots that were offered and not taken to other instances."""

@@ -83,9 +83,15 @@ class WorkerLimits(Protocol):
         """Return what each attempt needs to ask for a slot where there are no shares; None for nothing."""
 
     async def begun(
-        self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
+        self,
+        hub: TaskHub,
+        operation: OperationInput,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        in_share: bool,
     ) -> None:
-        """Note that an attempt starts `in_share`."""
+        """Note that an attempt starts."""
 
     def ended(self) -> None:
         """Note the end of an attempt that was `in_share`."""
@@ -364,24 +370,25 @@ async def enter_circuit(
     if admission.permit is not None or admission.slot is not None:
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
-    if isinstance(answer, Permitted) and answer.in_share and circuit.limits is not None:
-        await circuit.limits.begun(hub, operation, attempt, admission)
+    if isinstance(answer, Permitted) and circuit.limits is not None:
+        await circuit.limits.begun(hub, operation, attempt, admission, in_share=answer.in_share)
     return circuit, answer
 
 
 def slot_needed_by(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> NeedsSlot | None:
     """Return the slot to ask for before an operation's first attempt, which could only say so.
 
-    None where its circuit may hold it up: its slot would stay free. Of the circuits of limit keys a process
-    knows a few only.
+    None where its circuit may hold it up: its slot would stay free. A process does not know a circuit that it
+    has not read lately, such as that of a limit key.
     """
     key, circuit = operation.limit_key, circuit_of(hub, dependency)
     is_of_key = key is not None and dependency.circuit.is_by_key
     if circuit.limits is None or is_of_key or not operation.begins_at_once:
         return None
     now = circuit.now()
-    permitted = circuit.circuit_permit(operation.operation_id, now, waiting=False)
-    return circuit.limits.always_needed(now, key) if isinstance(permitted, Permitted) else None
+    permit = circuit.circuit_permit(operation.operation_id, now, waiting=False)
+    is_free = isinstance(permit, Permitted) and not permit.fail_open
+    return circuit.limits.always_needed(now, key) if is_free else None
 
 
 async def pause_of(hub: TaskHub, dependency: Dependency, operation: OperationInput) -> Refused | None:

@@ -39,7 +39,7 @@ from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
-    "CallLimiter": frozenset({"acquire", "give_back", "leave", "look", "reset"}),
+    "CallLimiter": frozenset({"acquire", "change", "give_back", "leave", "look", "reset"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand", "freeze", "key_changed", "gone", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),

@@ -10,3 +10,6 @@ CALL_NEXT: Final = "call_next"
 
 LOOK: Final = "look"
 """The signal of the entity `call_limiter` to itself: after a free slot that nobody came for."""
+
+CHANGE: Final = "change"
+"""The signal of a worker that has read limits since the attempts that wait have."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import LEAVE
 from durable_retry.circuit.cache import CircuitCache
+from durable_retry.features.limits.names import CHANGE
 from durable_retry.features.limits.rules import limiter
 from durable_retry.features.limits.rules.settings import LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.share import ALONE, Part, WorkerShare
@@ -39,6 +41,7 @@ class WorkerLimits:
     keys: LimitKeys
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
     share: WorkerShare = field(init=False)
+    is_told: bool = False  # whether the entity gets these limits, at least with a request for a slot
 
     def __post_init__(self) -> None:
         self.share = WorkerShare(self.keys.settings)
@@ -70,17 +73,19 @@ class WorkerLimits:
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted
-        self._report(limits)
         if self._take_share(limits, admission, now):
+            self._report(limits)
             return replace(permitted, in_share=True)
-        return NeedsSlot(ReadLimits.of(limits, now).to_json())
+        return self._needed(limits, now)
 
     def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
         """Return what each attempt needs to ask for a slot where there are no shares; None for nothing."""
         limits = self.keys.settings.of_key(limit_key)
-        if not limits.is_on:
-            return None
+        return self._needed(limits, now) if limits.is_on else None
+
+    def _needed(self, limits: LimitSettings, now: datetime) -> NeedsSlot:
         self._report(limits)
+        self.is_told = True
         return NeedsSlot(ReadLimits.of(limits, now).to_json())
 
     def _report(self, limits: LimitSettings) -> None:
@@ -88,14 +93,29 @@ class WorkerLimits:
         report(LimitsRead(dependency, limits.max_concurrency, limits.rate_per_second))
 
     async def begun(
-        self, hub: TaskHub, operation: OperationInput, attempt: int, admission: AdmissionState
+        self,
+        hub: TaskHub,
+        operation: OperationInput,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        in_share: bool,
     ) -> None:
-        """Leave the place of an attempt that starts within the share."""
-        if admission.has_place and admission.slot_since is not None:
+        """Leave the place of an attempt that starts within the share; tell of limits that were changed."""
+        if in_share and admission.has_place and admission.slot_since is not None:
             # Else the limiter would keep a slot for it; where the message is lost it does, for three seconds.
-            leaving = Leaving(lease_id_of(operation, attempt)).to_json()
-            with suppress(TaskHubUnavailableError):
-                await hub.signal_entity(limiter_id(self.circuit.settings.dependency), LEAVE, leaving)
+            await self._signal(hub, LEAVE, Leaving(lease_id_of(operation, attempt)))
+        elif admission.slot is not None and not self.is_told:
+            # Those that wait ask by the limits of an earlier process, which nobody else corrects.
+            self.is_told = True
+            limits = replace(self.keys.settings, weights=None)
+            await self._signal(hub, CHANGE, ReadLimits.of(limits, self.circuit.now()))
+
+    async def _signal(self, hub: TaskHub, operation: str, message: JsonShape) -> None:
+        with suppress(TaskHubUnavailableError):
+            await hub.signal_entity(
+                limiter_id(self.circuit.settings.dependency), operation, message.to_json()
+            )
 
     def ended(self) -> None:
         """Note the end of an attempt that started within the share."""

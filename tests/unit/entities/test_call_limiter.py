@@ -6,13 +6,13 @@ from azure.durable_functions.testing.entity import EntitySignalAction, Orchestra
 
 from durable_retry.app import harden_runtime
 from durable_retry.base.json_forms import to_ms
-from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.settings import LimitSettings, ReadLimits
 from durable_retry.rules.retry.slots import SlotRequest
 from durable_retry.runtime import clock
 from entities.call_limiter import CallLimiter
 from tests.support.builders import NOON
 
-ONE_AT_ONCE = LimitSettings(max_concurrency=1)
+ONE_AT_ONCE = ReadLimits.of(LimitSettings(max_concurrency=1), NOON)
 
 
 def run(operation: str, request: dict[str, Any], state: Any = None, at: datetime = NOON) -> Any:
@@ -90,6 +90,20 @@ def test_when_it_looks_and_nobody_came_others_are_told() -> None:
     freed = run("give_back", first.get_result(), waiting("c:1", waiting("b:1", first.get_state())))
     looked = run("look", {}, freed.get_state(), at=NOON + timedelta(seconds=2))
     assert started(looked) == [{"waiters": ["c:1", "b:1"], "dependency": "payments"}]
+
+
+def test_limits_that_were_changed_hold_for_those_who_wait_by_earlier_ones() -> None:
+    first = run("acquire", asking("a:1"))
+    state = waiting("c:1", waiting("b:1", first.get_state()))
+    more = ReadLimits.of(LimitSettings(max_concurrency=2), NOON + timedelta(seconds=1))
+    changed = run("change", more.to_json(), state)
+    assert started(changed) == [{"waiters": ["b:1"], "dependency": "payments"}]
+    again = asking("b:1") | {"waiter": "b:1", "asked_at": to_ms(NOON + timedelta(seconds=1))}
+    second = run("acquire", again, changed.get_state())
+    assert second.get_result()["kind"] == "slot", "it asks by the earlier limits"
+    earlier = ReadLimits.of(LimitSettings(max_concurrency=9), NOON)
+    assert started(run("change", earlier.to_json(), second.get_state())) == []
+    assert run("change", more.to_json()).get_state()["places"] == [], "nobody has asked"
 
 
 def test_after_a_reset_those_who_wait_ask_again() -> None:

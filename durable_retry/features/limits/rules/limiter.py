@@ -473,6 +473,13 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
     return limiter if leaving.is_gone else limiter.charged(own, None, now, now)
 
 
+def change(limiter: Limiter, limits: ReadLimits, received_at: datetime) -> Limiter:
+    """Take limits for those that wait, which asked by earlier ones."""
+    limiter, _ = limiter.at(received_at)
+    settings = None if limiter.settings is None else limiter.settings.with_later(limits)
+    return replace(limiter, settings=settings)
+
+
 def reset(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
     """Forget who waits and what was reserved, and return who is to be told: they ask again.
 

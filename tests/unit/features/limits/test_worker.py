@@ -222,14 +222,15 @@ def test_bounds_of_limit_keys_concern_those_that_have_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "is_by_key", "is_held", "asks_before"),
+    ("operation", "is_by_key", "is_held", "is_read", "asks_before"),
     [
-        ({}, False, False, True),
-        ({"limit_key": "a"}, False, False, True),
-        ({"limit_key": "a"}, True, False, False),
-        ({}, True, False, True),
-        ({}, False, True, False),
-        ({"start_at": after(60)}, False, False, False),
+        ({}, False, False, True, True),
+        ({"limit_key": "a"}, False, False, True, True),
+        ({"limit_key": "a"}, True, False, True, False),
+        ({}, True, False, True, True),
+        ({}, False, True, True, False),
+        ({}, False, False, False, False),
+        ({"start_at": after(60)}, False, False, True, False),
     ],
 )
 async def test_an_operation_asks_before_its_first_attempt_where_only_a_slot_holds_it_up(
@@ -238,18 +239,45 @@ async def test_an_operation_asks_before_its_first_attempt_where_only_a_slot_hold
     *,
     is_by_key: bool,
     is_held: bool,
+    is_read: bool,
     asks_before: bool,
 ) -> None:
-    """Not while its circuit is open: its slot would stay free."""
+    """Not while its circuit is open, or not known: its slot would stay free."""
     limits = LimitSettings(4)
     stage, _ = limited(limits, CircuitSettings(by="limit_key" if is_by_key else ""))
     if is_held:
         stage.shared.breaker = Breaker(state=CircuitState.FORCED_OPEN)
-    await stage.copy.refresh_snapshot()
+    if is_read:
+        await stage.copy.refresh_snapshot()
     monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
     dependency = Dependency(name="payments", circuit=stage.circuit)
     needed = slot_needed_by(TaskHub("w1"), dependency, an_operation(**operation))
     assert needed == (NeedsSlot(ReadLimits.of(limits, NOON).to_json()) if asks_before else None)
+
+
+async def test_a_process_that_gives_none_a_request_tells_the_limiter_of_its_limits_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a restart those that wait have slots by the limits of before, and nobody new may come."""
+    limits = LimitSettings(4, weights={"a": 3.0})
+    (stage, _), hub = limited(limits), Signals()
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    for number in (2, 3):
+        admission = AdmissionState(slot=Slot(f"op-{number}:1", NOON), slot_ends_at=after(600))
+        await enter_circuit(given, Dependency(name="payments"), an_operation(), number, admission)
+    told = ReadLimits.of(replace(limits, weights=None), stage.moment.now())
+    assert hub.sent == [("change", told.to_json())]
+
+
+async def test_what_a_request_says_of_the_limits_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    (stage, _), hub = limited(LimitSettings(4)), Signals()
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    for slot in (None, Slot("op-1:1", NOON)):
+        admission = AdmissionState(slot=slot, slot_ends_at=after(600))
+        await enter_circuit(given, Dependency(name="payments"), an_operation(), 1, admission)
+    assert hub.sent == []
 
 
 async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
