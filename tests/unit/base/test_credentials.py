@@ -155,6 +155,8 @@ def test_at_the_end_of_a_cut_text_its_beginning_is_masked(text: str, shown: str)
 def test_another_text_of_the_same_beginning_is_shown() -> None:
     text = "sesame%2dopen-123456 and sesame-open-123456x"
     assert PLAIN.masked(text) == text
+    long = "sesame%2dopen-sesame-open-seven-and-more"
+    assert Credentials([f"Bearer {'sesame-open-' * 4}"]).masked(long) == long
 
 
 def test_a_short_value_is_not_taken_for_a_secret() -> None:

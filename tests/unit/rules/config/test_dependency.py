@@ -43,6 +43,10 @@ def test_an_attempt_asks_for_admission_where_anything_could_hold_it_up(
     assert dependency.needs_admission is needs_admission
 
 
+def test_workers_may_let_attempts_start_where_a_feature_does_not_say_that_they_may_not() -> None:
+    assert Bounding().has_shares
+
+
 def test_clients_see_the_mask_of_every_secret() -> None:
     secret = Secret("s3cret")
     whole = replace(
