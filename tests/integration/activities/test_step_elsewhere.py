@@ -63,6 +63,7 @@ class Circuit:
     lasted_seconds: list[float] = field(default_factory=list)
     settings: AdmissionSettings = SETTINGS
     paused: Refused | None = None
+    limits: None = None
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.asked.append(state)

@@ -39,7 +39,7 @@ BODIES = [
     ("submit_batch", {"items": [{}] * 1_001}, {"/items"}),
     ("submit_batch", {"items": [{}], "max_concurrency": 0}, {"/max_concurrency"}),
     ("submit_saga", {"steps": []}, {"/steps"}),
-    ("submit_saga", {"steps": [step("a"), step("a")]}, {""}),
+    ("submit_saga", {"steps": [step("a"), step("a")]}, {"/steps/1/name", "/steps/1/operation/key"}),
     (
         "submit_saga",
         {

@@ -5,6 +5,7 @@ import importlib.util
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from durable_retry.base.errors import TaskHubUnavailableError
@@ -23,7 +24,7 @@ def note(key: str, began: datetime) -> None:
         starts.write(f"{key} {began.isoformat()} {datetime.now(UTC).isoformat()}\n")
 
 
-async def refuse(_hub: TaskHub, operation: OperationInput, _start_id: str) -> bool:
+async def refuse(_hub: TaskHub, operation: OperationInput, *_: Any) -> bool:
     """Notes begin and end of the start and fails as an absent task hub does."""
     began = datetime.now(UTC)
     await asyncio.sleep(RUN_SECONDS)
