@@ -177,7 +177,7 @@ async def test_of_a_crowd_as_many_are_accepted_as_have_a_place_and_nothing_is_lo
     monkeypatch.setattr(TaskHub, "check", looks)
 
     async def post(number: int) -> Answered:
-        headers = {"Prefer": "wait=30"} if number % 4 else {}
+        headers = {"Prefer": "wait=5"} if number % 4 else {}
         return await submitted(hub, CALL | {"key": f"crowd-{number}"}, **headers)
 
     crowd = {number: asyncio.create_task(post(number)) for number in range(400)}
