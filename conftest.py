@@ -1,6 +1,7 @@
 """What holds for every test, and what many tests share."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -68,6 +69,12 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.path.is_relative_to(ONEBOX):
             environment.delenv(STRICT_TYPING, raising=False)
         yield
+
+
+def pytest_unconfigure() -> None:
+    """Wait for what tests left to stop while they went on."""
+    if stage := sys.modules.get("tests.support.hub"):
+        stage.wait_for_stops()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,6 +38,8 @@ _ACTIVITIES = {
 _QUIET = logging.getLogger("durabletask.quiet")
 _QUIET.setLevel(logging.CRITICAL)
 
+_STOPS: list[Thread] = []
+
 
 @dataclass
 class TaskHubStage:
@@ -101,7 +103,19 @@ def task_hub_stage(
         yield stage
     finally:
         # The worker looks once a second whether it has to stop; the next test need not wait for that.
-        Thread(target=_stop, args=(worker, backend), name="stops a task hub").start()
+        stops = Thread(target=_stop, args=(worker, backend), name="stops a task hub")
+        _STOPS.append(stops)
+        stops.start()
+
+
+def wait_for_stops() -> None:
+    """Wait until each hub has stopped.
+
+    An interpreter that ends shuts its thread pools first. A hub that still runs then answers no call, and the
+    worker waits for that answer forever.
+    """
+    while _STOPS:
+        _STOPS.pop().join()
 
 
 def _stop(worker: TaskHubGrpcWorker, backend: InMemoryOrchestrationBackend) -> None:
