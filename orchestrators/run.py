@@ -171,7 +171,7 @@ class Run:
             input_id=self.input_id,
             attempt=history.next_attempt,
             admission=self.state.admission,
-            is_owed=is_owed(history),
+            is_owed=is_owed(operation, history),
             acted_before=self.may_have_acted or None,
             step=step,
             conflict=history.conflict,

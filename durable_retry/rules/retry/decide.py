@@ -11,7 +11,7 @@
 A `DelayConstraint` is one thing that delays the next attempt. Three rules about the deadline: an attempt that
 is due now may start while any time is left. A wait is only worth it when the attempt after it has at least
 the time to connect: it ends by `latest_start`, or does not begin. An operation that could not be tried before
-its deadline is tried once after it, so that an outage of our own side does not end it.
+its deadline is tried once after it, so that an outage of our own side does not end it. A pause does.
 """
 
 from dataclasses import dataclass, replace
@@ -83,9 +83,14 @@ LATE_AFTER: Final = timedelta(seconds=15)
 """Timers are up to 2 s late, more while a host is idle. A longer delay is the fault of our own side."""
 
 
-def is_owed(history: History) -> bool:
-    """Whether the next attempt is made although the deadline has passed, as there was none before it."""
-    return history.attempt_count == history.own_failures == 0
+def is_owed(operation: Retryable, history: History) -> bool:
+    """Whether the next attempt is made although the deadline has passed: the app itself made none before.
+
+    An operation that a person had paused when the deadline passed was not kept waiting by the app.
+    """
+    return history.attempt_count == history.own_failures == 0 and not history.was_paused(
+        operation.deadline_at
+    )
 
 
 def overdue(
@@ -95,9 +100,9 @@ def overdue(
 
     The first attempt is made in spite of that, see `is_owed`.
     """
-    if not is_over(operation.deadline_at, now) or is_owed(history):
+    if not is_over(operation.deadline_at, now) or is_owed(operation, history):
         return None
-    late = _held_up(due_at, now)
+    late = ": it was paused" if history.was_paused(operation.deadline_at) else _held_up(due_at, now)
     return too_late(operation, f"the deadline passed before attempt {history.next_attempt} could start{late}")
 
 

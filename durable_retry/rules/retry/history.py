@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Self
 
 from durable_retry.base.answers import left_out
 from durable_retry.base.json_forms import NOT_STORED, JsonShape
-from durable_retry.base.names import Category, OperationState
+from durable_retry.base.names import PAUSE_EVENT, RESUME_EVENT, Category, OperationState
 from durable_retry.rules.retry.classify import is_4xx, is_refusal
 from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.rules.retry.retry_after import RetryHint
@@ -87,6 +87,8 @@ class StepFailure(JsonShape):
     attempt: int  # number of the step's attempt that failed, from 1
     policy: RetryPolicy  # decides in place of the operation's
 
+
+_PAUSING: Final = frozenset({PAUSE_EVENT, RESUME_EVENT})
 
 KEPT_ACTIONS: Final = 5
 """How many of the latest actions travel with an operation."""
@@ -327,6 +329,11 @@ class History(JsonShape):
     def is_next_blocked(self) -> bool:
         """Whether the next attempt was put off by something else than the pause after the last one."""
         return any(wait.before_attempt == self.next_attempt for wait in self.waits)
+
+    def was_paused(self, at: datetime | None) -> bool:
+        """Whether somebody had paused the operation at an instant; None is no instant."""
+        steps = (action for action in reversed(self.actions or ()) if action.action in _PAUSING)
+        return at is not None and next((step.action for step in steps if step.at <= at), None) == PAUSE_EVENT
 
     def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""

@@ -991,6 +991,21 @@ def test_an_operation_that_nobody_could_try_before_its_deadline_may_still_succee
     assert stage.run()["status"] == "succeeded"
 
 
+@pytest.mark.parametrize(
+    ("resume", "status"), [({}, "dead_lettered"), ({"deadline_seconds": 60}, "succeeded")]
+)
+def test_a_pause_over_the_deadline_keeps_no_first_attempt(resume: dict[str, Any], status: str) -> None:
+    begin, end = NOON + timedelta(minutes=1), NOON + timedelta(minutes=2)
+    stage = Stage(an_operation(start_at=begin, deadline_at=end), failing(0))
+    stage.run_until_waiting()
+    stage.raise_event("pause", {"by": "ada"})
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.now = NOON + timedelta(minutes=5)
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "ada", "change": resume})
+    document = stage.run()
+    assert (document["status"], stage.made("attempt")) == (status, int(status == "succeeded"))
+
+
 def test_a_retry_that_nobody_made_before_the_deadline_is_not_made_and_says_why() -> None:
     stage = Stage(an_operation(deadline_at=NOON + timedelta(minutes=1)), failing(9))
     stage.run_until_waiting()

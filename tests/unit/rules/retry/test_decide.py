@@ -19,7 +19,7 @@ from durable_retry.rules.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.rules.retry.history import AttemptOutcome, History, StepFailure, WaitKind
+from durable_retry.rules.retry.history import AttemptOutcome, History, PastAction, StepFailure, WaitKind
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support import builders
@@ -376,6 +376,22 @@ def test_an_operation_that_was_never_tried_is_not_given_up_by_its_deadline() -> 
     late = an_operation(deadline_in=0)
     assert overdue(late, History(), None, NOON) is None
     assert overdue(late, History(own_failures=1), None, NOON) is not None
+
+
+@pytest.mark.parametrize(
+    ("pause_at", "resume_at", "is_kept"),
+    [(-9, 9, False), (-9, None, False), (-9, 0, True), (-9, -1, True), (1, 9, True)],
+)
+def test_an_operation_that_was_paused_over_its_deadline_is_not_tried_after_it(
+    pause_at: int, resume_at: int | None, *, is_kept: bool
+) -> None:
+    history = History().with_action(PastAction(action="pause", at=after(pause_at)))
+    if resume_at is not None:
+        history = history.with_action(PastAction(action="resume", at=after(resume_at)))
+    history = history.with_action(PastAction(action="retry_now", at=after(20)))
+    decision = overdue(an_operation(deadline_in=0), history, None, after(60))
+    assert (decision is None) is is_kept
+    assert is_kept or "the deadline passed before attempt 1 could start: it was paused" in str(decision)
 
 
 def test_the_attempt_that_was_owed_is_the_last() -> None:
