@@ -1,5 +1,6 @@
 """Query parameters: each is declared once, reads its value, and describes itself in OpenAPI."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -112,6 +113,21 @@ def cursor[T](read: Callable[[str], T]) -> Parameter[T | None]:
         default=None,
         mistake="the cursor is not from an answer of this list",
     )
+
+
+def row_cursor(form: str) -> Parameter[str | None]:
+    """Declare the cursor of a list in the order of its row keys; `form` is a pattern of a whole key.
+
+    Storage goes on behind any text: a cursor of another list would leave items out, or repeat them.
+    """
+    pattern = re.compile(form)
+
+    def read(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(text)
+        return text
+
+    return cursor(read)
 
 
 LIMIT: Final = whole_number("limit", 1, MAX_LIMIT, DEFAULT_LIMIT, "The most items of one page.")

@@ -42,7 +42,7 @@ from durable_retry.http.answers import (
     unless_known,
 )
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
-from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
+from durable_retry.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.hub.binding import TaskHub
 from durable_retry.settings.configuration import app_settings
 
@@ -65,8 +65,6 @@ NOT_MODIFIED: Final = HTTPStatus.NOT_MODIFIED
 AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 
 _JSON: Final = "application/json"
-
-PAGING: Final = (LIMIT, CURSOR)
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
 """HTTP: dead letters in lists and in numbers."""
 
-import re
 from dataclasses import replace
 from typing import Final
 
@@ -23,8 +22,8 @@ from durable_retry.http.parameters import (
     LIMIT,
     LIMIT_KEY,
     ORDER_KEY,
-    cursor,
     one_of,
+    row_cursor,
     text,
 )
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
@@ -36,15 +35,6 @@ routes = Routes("dead letters", REFUSALS)
 
 MOVING: Final = frozenset({"oldest_age_seconds"})
 """Fields of the numbers that the entity tag leaves out: they change with the time of the request."""
-
-_CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
-
-
-def _list_cursor(text: str) -> str:
-    if not _CURSOR.fullmatch(text):
-        raise ValueError(text)
-    return text
-
 
 STATUS: Final = one_of("status", Status, "Only those with this status.")
 REASON: Final = one_of("reason", DeadLetterReason, "Only those with this reason.")
@@ -62,7 +52,7 @@ WORDS: Final = text(
     "Each word stands in the key, the correlation id, the order key, the debounce key, the id, the operation "
     "id, the reason or the first 300 characters of the detail, as a part of it and in whatever case.",
 )
-LIST_CURSOR: Final = cursor(_list_cursor)
+LIST_CURSOR: Final = row_cursor(r"[0-9]{17}dl-[0-9a-f]{32}")
 
 _FILTERS: Final = (
     *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, ORDER_KEY, PRIORITY, LIMIT_KEY, DEBOUNCE_KEY),

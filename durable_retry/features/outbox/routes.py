@@ -15,7 +15,7 @@ from durable_retry.features.outbox.rules.outbox import (
 from durable_retry.features.outbox.sending import find_shown_event, list_events, resend
 from durable_retry.http.answers import ConflictError, NotFoundError
 from durable_retry.http.callers import Act
-from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
+from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, one_of, row_cursor, text
 from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted
 from durable_retry.hub.binding import TaskHub
 from durable_retry.operations.actions import named_ids
@@ -35,6 +35,7 @@ STATUS: Final = one_of("status", EventState, "Only events that are: `pending` un
 
 DEPENDENCY: Final = text("dependency", "Only webhooks to this dependency.")
 KEY: Final = text("key", "Only events of operations that have this key.")
+CURSOR: Final = row_cursor(r"([0-9]{17}-)?op-.+")
 
 
 @routes.get(

@@ -50,11 +50,10 @@ from durable_retry.http.answers import (
     sentence,
 )
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.parameters import CURSOR, KEY, LIMIT, one_of, text
+from durable_retry.http.parameters import KEY, LIMIT, one_of, row_cursor, text
 from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
-    PAGING,
     Declaration,
     Query,
     Routes,
@@ -87,6 +86,8 @@ _LEVELS_AROUND: Final = 4
 
 ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
+BATCH_CURSOR: Final = row_cursor(r"[0-9]{17}-batch-.+")
+SAGA_CURSOR: Final = row_cursor(r"[0-9]{17}-saga-.+")
 
 
 class AcceptedBatch(Answer):
@@ -171,11 +172,11 @@ async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse
     )
 
 
-@batch_routes.get("batches", parameters=(OF_KEY, *PAGING))
+@batch_routes.get("batches", parameters=(OF_KEY, LIMIT, BATCH_CURSOR))
 async def list_all_batches(query: Query) -> Page[BatchSummary]:
     """List batches without their items, the newest first."""
     if (key := query[OF_KEY]) is None:
-        return await list_batches(query[LIMIT], query[CURSOR])
+        return await list_batches(query[LIMIT], query[BATCH_CURSOR])
     return await batches_of_key(key)
 
 
@@ -193,11 +194,11 @@ async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     )
 
 
-@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING))
+@saga_routes.get("sagas", parameters=(OF_KEY, LIMIT, SAGA_CURSOR))
 async def list_all_sagas(query: Query, hub: TaskHub) -> Page[SagaDocument]:
     """List sagas, the newest first."""
     if (key := query[OF_KEY]) is None:
-        return await list_sagas(hub, query[LIMIT], query[CURSOR])
+        return await list_sagas(hub, query[LIMIT], query[SAGA_CURSOR])
     return await sagas_of_key(hub, key)
 
 

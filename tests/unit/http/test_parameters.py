@@ -4,7 +4,16 @@ from enum import StrEnum
 import pytest
 
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.http.parameters import CREATED_AFTER, CURSOR, KEY, LIMIT, cursor, one_of
+from durable_retry.http.parameters import (
+    CREATED_AFTER,
+    CURSOR,
+    KEY,
+    LIMIT,
+    Parameter,
+    cursor,
+    one_of,
+    row_cursor,
+)
 from durable_retry.http.routes import read_query
 
 
@@ -62,6 +71,7 @@ def test_a_header_is_no_query_parameter() -> None:
         read_query((KEY,), {KEY.name: "k"})
 
 
-def test_a_cursor_of_another_list_is_refused() -> None:
+@pytest.mark.parametrize(("parameter", "text"), [(cursor(int), "abc"), (row_cursor("[0-9]{3}-a"), "123-ab")])
+def test_a_cursor_of_another_list_is_refused(parameter: Parameter[object], text: str) -> None:
     with pytest.raises(InvalidInputError, match="not from an answer of this list"):
-        read_query((cursor(int),), {"cursor": "abc"})
+        read_query((parameter,), {"cursor": text})

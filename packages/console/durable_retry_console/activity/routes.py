@@ -3,7 +3,7 @@
 from typing import Final
 
 from durable_retry.base.answers import Page
-from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
+from durable_retry.http.parameters import LIMIT, instant, one_of, row_cursor, text
 from durable_retry.http.routes import Query, Routes, page
 from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
@@ -15,6 +15,7 @@ KIND: Final = one_of("kind", ActivityKind, "Only entries of this kind.")
 DEPENDENCY: Final = text("dependency", "Only of this dependency.")
 WORDS: Final = text("q", "Each word stands in who, what, the reason, the target's id or the dependency.")
 AFTER: Final = instant("after", "At this instant or later.")
+CURSOR: Final = row_cursor(r"[0-9]{17}-[0-9a-f]{8}")
 BEFORE: Final = instant("before", "Before this instant.")
 
 

@@ -9,8 +9,8 @@ from durable_retry.base.answers import Page
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.http.answers import ConflictError, Refusals, json_answer, required, sentence
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.parameters import CURSOR, LIMIT
-from durable_retry.http.routes import OK, PAGING, Query, RouteAnswer, Routes, accepted, url_of
+from durable_retry.http.parameters import LIMIT, row_cursor
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, accepted, url_of
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
@@ -27,6 +27,9 @@ _REFUSALS: Final[Refusals] = {actions.BulkActionStatusError: lambda error: Confl
 routes = Routes("bulk actions", _REFUSALS)
 
 _POLL_SECONDS: Final = 2
+
+CURSOR: Final = row_cursor(r"[0-9]{17}-bulk-.+")
+ITEM_CURSOR: Final = row_cursor(r"[0-9]{17}-[0-9]{2}")
 
 
 _VERBS: Final = {BulkAction.RETRY_NOW: "retry now", BulkAction.LOOKUP: "look up"}
@@ -71,7 +74,7 @@ async def start_action_on_many(
     return json_answer(started, HTTPStatus.ACCEPTED, headers)
 
 
-@routes.get("bulk-actions", parameters=PAGING)
+@routes.get("bulk-actions", parameters=(LIMIT, CURSOR))
 async def list_actions_on_many(query: Query, hub: TaskHub) -> Page[BulkActionDocument]:
     """List bulk actions, the newest first."""
     return await actions.list_bulk_actions(hub, query[LIMIT], query[CURSOR])
@@ -83,14 +86,14 @@ async def get_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument
     return await _required_action(hub, action_id)
 
 
-@routes.get("bulk-actions/{action_id}/items", parameters=PAGING)
+@routes.get("bulk-actions/{action_id}/items", parameters=(LIMIT, ITEM_CURSOR))
 async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> Page[BulkItem]:
     """List what became of each item of a bulk action, the latest first.
 
     One whose turn has not come is not listed.
     """
     action = (await _required_action(hub, action_id)).action
-    return await items_page(hub, action_id, action, limit=query[LIMIT], cursor=query[CURSOR])
+    return await items_page(hub, action_id, action, limit=query[LIMIT], cursor=query[ITEM_CURSOR])
 
 
 @routes.delete(
