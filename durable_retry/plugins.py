@@ -195,7 +195,7 @@ class Plugin:
             its part; each takes the task hub and returns what is wrong, "" for nothing.
         health: Where functions are that look at a part of the app's health, by the name of the part; each
             takes the task hub and returns a `upkeep.health.HealthPart`.
-        retention: Where its `upkeep.removal.Kind` are, by the name of the kind.
+        retention: Where its kinds of `upkeep.removal` are, by their names.
         kept_for: Where a function is that returns how long each kind is kept: a
             `settings.retention.Retention`.
         replay: Its module that replays dead letters. `start_left_over` starts the latest replay of one that

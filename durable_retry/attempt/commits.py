@@ -23,7 +23,7 @@ It has several partitions, by the run: see `storage.tables`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -37,7 +37,7 @@ from durable_retry.rules.operations.keys import OvertakenError, run_of
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.runtime.deferred import imported
 from durable_retry.storage import contents, tables
-from durable_retry.storage.lists import partition_of, partitions
+from durable_retry.storage.lists import partition_of
 
 TABLE: Final = "Commits"
 INDEX_TABLE: Final = "CommitIndex"
@@ -61,41 +61,6 @@ def own_location(run_id: str) -> CommitLocation:
 def location_in(row: tables.Row, run_id: str) -> CommitLocation:
     """Return the location that a row names; where it cannot be read, the one that most runs have."""
     return read_or(lambda: CommitLocation.from_json(row), lambda _: own_location(run_id))
-
-
-@dataclass(frozen=True, slots=True)
-class OldEntry:
-    """The entry of a list of `CommitIndex`; its keys."""
-
-    partition: str
-    row_key: str
-    id: str  # of the run, or of what was committed with it
-    location: CommitLocation
-
-
-async def list_older(
-    kind: str, created_before: datetime, limit: int, shard: int, run_of_id: Callable[[str], str] = str
-) -> list[OldEntry]:
-    """Return entries from one shard of a list, such as `COMMITTED`, that are older than an instant.
-
-    `run_of_id` returns the run of an entry's id.
-    """
-    partition = partitions(kind)[shard]
-    page = await tables.rows_between(
-        INDEX_TABLE, partition, after=f"{newest_first(created_before)}.", limit=limit
-    )
-
-    def entry(row: tables.Row) -> OldEntry:
-        id_ = str(row["RowKey"]).partition("-")[2]
-        return OldEntry(partition, row["RowKey"], id_, location_in(row, run_of_id(id_)))
-
-    return [entry(row) for row in page.rows]
-
-
-async def drop_entries(entries: Iterable[OldEntry]) -> None:
-    """Delete entries."""
-    keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
-    await tables.delete_rows(INDEX_TABLE, keys)
 
 
 def _is_conditional(write: Mapping[str, Any]) -> bool:

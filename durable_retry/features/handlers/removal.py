@@ -13,39 +13,21 @@ from durable_retry.rules.operations.keys import is_live
 from durable_retry.rules.operations.status import is_finished
 from durable_retry.storage import tables
 from durable_retry.upkeep.failures import completion_of_ended
-from durable_retry.upkeep.removal import (
-    BOUNDS,
-    MARKERS_KEPT,
-    Kind,
-    Past,
-    RowsOfPartition,
-    in_rounds,
-    instant_in,
-    remove_in_partitions,
-)
-
-STEPS_PER_STEP: Final = 1_000
-"""Rows that a step of upkeep reads."""
+from durable_retry.upkeep.removal import Past, RowsOfOperations
 
 
-async def remove_steps(past: Past) -> tuple[int, str]:
-    """Delete the remembered steps of operations that need them no more; it counts the operations.
+async def remove_steps(past: Past, operation_id: str, rows: list[tables.Row]) -> int:
+    """Delete the remembered steps of an operation that needs them no more; it counts the operations.
 
     They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
     with them.
     """
-
-    async def remove(remembered: RowsOfPartition) -> int:
-        operation_id, rows = remembered
-        is_young = max(instant_in(row, "changed_at") for row in rows) >= past.before
-        letters = {str(row.get("dead_letter_id")) for row in rows}
-        if is_young or await _are_steps_needed(past, operation_id, letters):
-            return 0
-        await tables.delete_rows(records.TABLE, rows)
-        return 1
-
-    only = ("changed_at", "dead_letter_id")
-    return await remove_in_partitions(past, records.TABLE, only, STEPS_PER_STEP, remove)
+    is_old = all(past.has(row, "changed_at") for row in rows)
+    letters = {str(row.get("dead_letter_id")) for row in rows}
+    if not is_old or await _are_steps_needed(past, operation_id, letters):
+        return 0
+    await tables.delete_rows(records.TABLE, rows)
+    return 1
 
 
 async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:
@@ -78,4 +60,6 @@ async def _may_be_replayed(dead_letter_id: str) -> bool:
     return letter is not None
 
 
-STEPS: Final = Kind(in_rounds(remove_steps), lambda _: MARKERS_KEPT, len(BOUNDS) - 1)
+STEPS: Final = RowsOfOperations(
+    "durable_retry.features.handlers.records:TABLE", ("changed_at", "dead_letter_id"), remove_steps
+)

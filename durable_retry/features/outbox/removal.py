@@ -7,45 +7,36 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from durable_retry.attempt.commits import (
-    OldEntry,
-    drop_entries,
-    list_older,
-    own_location,
-    remove_commit,
-)
+from durable_retry.attempt.commits import own_location, remove_commit
 from durable_retry.base.names import EventState
 from durable_retry.features.outbox.event_store import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.features.outbox.index_store import remove_location
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.outbox.rules.outbox import outbox_id_of
-from durable_retry.storage import lists
-from durable_retry.upkeep.removal import Kind, Past, drained, from_the_begin, remove_few_at_once
+from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.upkeep.removal import CommitEntries, OldEntry, Past
 
-EVENTS_PER_STEP: Final = 400
+_RUNS_AT_ONCE: Final = 16
 
 
-async def remove_sent_events(past: Past) -> tuple[int, str]:
+async def remove_sent_events(past: Past, entries: Sequence[OldEntry]) -> int:
     """Delete sent events of operations that succeeded long ago, and the histories of their sending.
 
-    The commit row is deleted with the last event: until then a repeated commit must find it.
+    The commit row is deleted with the last event: until then a repeated commit must find it. An event that
+    was made pending again is listed again when it ends.
     """
-    entries = await list_older(EventState.SENT, past.before, EVENTS_PER_STEP, past.shard, _outbox_id_of)
 
-    async def remove(run: tuple[str, Sequence[OldEntry]]) -> int:
+    async def remove(run: tuple[str, Sequence[OldEntry]]) -> None:
         await _remove_sent_of_run(*run)
         if past.histories_before is not None:
             sending = await past.hub.read_instance(outbox_instance(run[0]))
             if sending is not None:
                 await past.hub.purge_instance(sending, past.histories_before)
-        return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.
     by_run = groupby(entries, lambda entry: _outbox_id_of(entry.id))
-    removed = await remove_few_at_once(remove, [(outbox_id, list(group)) for outbox_id, group in by_run])
-    # An event that was made pending again is listed again when it ends.
-    await drop_entries(entries)
-    return drained(removed, EVENTS_PER_STEP)
+    await map_bounded(remove, [(outbox_id, list(group)) for outbox_id, group in by_run], _RUNS_AT_ONCE)
+    return len(entries)
 
 
 def _outbox_id_of(event_id: str) -> str:
@@ -65,6 +56,4 @@ async def _remove_sent_of_run(outbox_id: str, entries: Sequence[OldEntry]) -> No
         await remove_location(outbox_id)
 
 
-SENT_EVENTS: Final = Kind(
-    from_the_begin(remove_sent_events), lambda settings: settings.sent_for, lists.SHARDS
-)
+SENT_EVENTS: Final = CommitEntries(EventState.SENT, remove_sent_events, _outbox_id_of)

@@ -8,48 +8,40 @@
 The list entry is deleted last, so the next step repeats what a crash interrupted.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from durable_retry.attempt import markers
-from durable_retry.attempt.commits import COMMITTED, OldEntry, drop_entries, list_older, remove_commit
+from durable_retry.attempt.commits import COMMITTED, remove_commit
 from durable_retry.attempt.results import remove_results
 from durable_retry.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.dead_letters.records import remove_archived
-from durable_retry.hub import instance_lists
-from durable_retry.hub.orchestrations import listed_names
+from durable_retry.features.retention.walks import REMOVED_AT_ONCE, drained
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import has_ended
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.storage import tables
-from durable_retry.upkeep.removal import (
-    Past,
-    RowsOfPartition,
-    drained,
-    instant_in,
-    remove_few_at_once,
-    remove_in_partitions,
-    remove_of_list,
-)
-
-MARKERS_PER_STEP: Final = 1_000
+from durable_retry.upkeep.removal import CommitEntries, ListByTime, OldEntry, Past, RowsOfOperations
 
 
-async def remove_attempt_markers(past: Past) -> tuple[int, str]:
+async def remove_attempt_markers(past: Past, owner: str, rows: list[tables.Row]) -> int:
     """Delete old markers; the last of an owner only when the operation has ended.
 
-    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker. At
-    most `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
+    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker. So
+    operations that wait for weeks do not block the others.
     """
+    old = [row for row in rows if past.has(row, "marked_at")]
+    # A replay's owner has the dead letter's id behind a dot.
+    if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
+        old.pop()
+    await tables.delete_rows(markers.TABLE, old)
+    return len(old)
 
-    async def remove(marked: RowsOfPartition) -> int:
-        owner, rows = marked
-        old = [row for row in rows if instant_in(row, "marked_at") < past.before]
-        # A replay's owner has the dead letter's id behind a dot.
-        if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
-            old.pop()
-        await tables.delete_rows(markers.TABLE, old)
-        return len(old)
 
-    return await remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
+MARKERS: Final = RowsOfOperations(
+    "durable_retry.attempt.markers:TABLE", ("marked_at",), remove_attempt_markers
+)
 
 
 DEAD_LETTERS_PER_STEP: Final = 200
@@ -62,32 +54,25 @@ async def remove_archived_dead_letters(past: Past) -> tuple[int, str]:
     next run repeats what a crash interrupted.
     """
     entries = await due(past.before, DEAD_LETTERS_PER_STEP)
-    return drained(await remove_few_at_once(_remove_archived, entries), DEAD_LETTERS_PER_STEP)
+    await map_bounded(_remove_archived, entries, REMOVED_AT_ONCE)
+    return drained(len(entries), DEAD_LETTERS_PER_STEP)
 
 
-async def _remove_archived(entry: tuple[str, datetime, datetime]) -> int:
+async def _remove_archived(entry: tuple[str, datetime, datetime]) -> None:
     dead_letter_id, created_at, archived_at = entry
     if await remove_archived(dead_letter_id, archived_at):
         await unlist_archived(dead_letter_id, created_at, archived_at)
     else:
         await drop_due(dead_letter_id, archived_at)
-    return 1
 
 
-COMMITS_PER_STEP: Final = 400
-
-
-async def remove_old_commits(past: Past) -> tuple[int, str]:
+async def remove_old_commits(_past: Past, entries: Sequence[OldEntry]) -> int:
     """Delete commit rows without events; what a handler wrote beside them stays."""
+    await map_bounded(lambda entry: remove_commit(entry.id, entry.location), entries, REMOVED_AT_ONCE)
+    return len(entries)
 
-    async def remove(entry: OldEntry) -> int:
-        await remove_commit(entry.id, entry.location)
-        return 1
 
-    entries = await list_older(COMMITTED, past.before, COMMITS_PER_STEP, past.shard)
-    removed = await remove_few_at_once(remove, entries)
-    await drop_entries(entries)
-    return drained(removed, COMMITS_PER_STEP)
+COMMITS: Final = CommitEntries(COMMITTED, remove_old_commits)
 
 
 async def remove_results_of_days(past: Past) -> tuple[int, str]:
@@ -95,10 +80,10 @@ async def remove_results_of_days(past: Past) -> tuple[int, str]:
     return await remove_results(past.now, past.now - past.before), ""
 
 
-async def remove_listed(past: Past) -> tuple[int, str]:
-    """Delete the entries of an orchestrator's list for instances that are gone, and what is kept of these."""
+async def _is_gone(hub: TaskHub, instance_id: str) -> bool:
+    return await hub.read_instance(instance_id) is None
 
-    async def is_over(instance_id: str) -> bool:
-        return await past.hub.read_instance(instance_id) is None
 
-    return await remove_of_list(past, instance_lists.TABLE, listed_names()[past.shard], is_over)
+def list_of(orchestration: str) -> ListByTime:
+    """Return the list of an orchestrator, whose entries are over when their instances are gone."""
+    return ListByTime("durable_retry.hub.instance_lists:TABLE", orchestration, _is_gone)

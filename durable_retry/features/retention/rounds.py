@@ -21,11 +21,18 @@ from typing import Final
 from durable_retry.features.retention.histories import clean_key_records, purge_others
 from durable_retry.features.retention.names import RETENTION
 from durable_retry.features.retention.removal import (
+    COMMITS,
+    MARKERS,
+    list_of,
     remove_archived_dead_letters,
-    remove_attempt_markers,
-    remove_listed,
-    remove_old_commits,
     remove_results_of_days,
+)
+from durable_retry.features.retention.walks import (
+    ROUND_EVERY,
+    Declared,
+    from_the_begin,
+    in_rounds,
+    kind_of,
 )
 from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
@@ -34,16 +41,7 @@ from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import run_each
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.retention import retention
-from durable_retry.storage import lists
-from durable_retry.upkeep.removal import (
-    BOUNDS,
-    MARKERS_KEPT,
-    ROUND_EVERY,
-    Kind,
-    Past,
-    from_the_begin,
-    in_rounds,
-)
+from durable_retry.upkeep.removal import Kind, Past
 from durable_retry.upkeep.rounds import rotated
 
 _log = logging.getLogger(__name__)
@@ -58,7 +56,6 @@ class RetentionKind(StrEnum):
     MARKERS = "markers"
     DEAD_LETTERS = "dead_letters"
     COMMITS = "commits"
-    LISTS = "lists"
     RESULTS = "results"
     OTHERS = "others"
     RECORDS = "records"
@@ -129,14 +126,12 @@ async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds:
     return is_left
 
 
-_KINDS: Final[Mapping[str, Kind]] = {
-    RetentionKind.MARKERS: Kind(in_rounds(remove_attempt_markers), lambda _: MARKERS_KEPT, len(BOUNDS) - 1),
+_DECLARED: Final[Mapping[str, Declared]] = {
+    RetentionKind.MARKERS: MARKERS,
     RetentionKind.DEAD_LETTERS: Kind(
         from_the_begin(remove_archived_dead_letters), lambda settings: settings.archived_for
     ),
-    RetentionKind.COMMITS: Kind(
-        from_the_begin(remove_old_commits), lambda settings: settings.sent_for, lists.SHARDS
-    ),
+    RetentionKind.COMMITS: COMMITS,
     RetentionKind.RESULTS: Kind(
         from_the_begin(remove_results_of_days), lambda settings: settings.history_for
     ),
@@ -148,6 +143,6 @@ _KINDS: Final[Mapping[str, Kind]] = {
 @cache
 def kinds() -> Mapping[str, Kind]:
     """Return all kinds by their names, those of what plugs in among them."""
-    lists = Kind(in_rounds(remove_listed), lambda settings: settings.history_for, len(listed_names()))
     added = {name: imported(kind) for plugin in plugins() for name, kind in plugin.retention.items()}
-    return {**_KINDS, RetentionKind.LISTS: lists, **added}
+    lists = {f"list_of_{name}": list_of(name) for name in listed_names()}
+    return {name: kind_of(declared) for name, declared in {**_DECLARED, **lists, **added}.items()}

@@ -2,18 +2,14 @@
 
 from typing import Final
 
-from durable_retry.features.workflows.batch_store import CREATED, TABLE, find_batch
-from durable_retry.upkeep.removal import Kind, Past, in_rounds, remove_of_list
+from durable_retry.features.workflows.batch_store import CREATED, find_batch
+from durable_retry.hub.task_hub import TaskHub
+from durable_retry.upkeep.removal import ListByTime
 
 
-async def remove_batches(past: Past) -> tuple[int, str]:
-    """Delete batches, and their entries in the list by time."""
-
-    async def is_over(batch_id: str) -> bool:
-        batch = await find_batch(batch_id)
-        return batch is None or batch.finished_at is not None
-
-    return await remove_of_list(past, TABLE, CREATED, is_over)
+async def _is_over(_hub: TaskHub, batch_id: str) -> bool:
+    batch = await find_batch(batch_id)
+    return batch is None or batch.finished_at is not None
 
 
-BATCHES: Final = Kind(in_rounds(remove_batches), lambda settings: settings.history_for)
+BATCHES: Final = ListByTime("durable_retry.features.workflows.batch_store:TABLE", CREATED, _is_over)

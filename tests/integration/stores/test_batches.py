@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from durable_retry.base.names import OperationState
+from durable_retry.features.retention.walks import remove_of_list
 from durable_retry.features.workflows.batch_store import (
     TABLE,
     Batch,
@@ -21,7 +22,7 @@ from durable_retry.features.workflows.batch_store import (
     read_item,
 )
 from durable_retry.features.workflows.batches import start_batch_items
-from durable_retry.features.workflows.removal import remove_batches
+from durable_retry.features.workflows.removal import BATCHES
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.storage import tables
@@ -132,7 +133,7 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
         await close_batch(stored, NOON)
 
     past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7))
-    assert [await remove_batches(past) for _ in range(2)] == [(1, ""), (0, "")]
+    assert [await remove_of_list(BATCHES, past) for _ in range(2)] == [(1, ""), (0, "")]
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

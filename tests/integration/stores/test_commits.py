@@ -10,7 +10,8 @@ from durable_retry.attempt.commits import INDEX_TABLE, TABLE, ConflictError, com
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.features.outbox.event_store import events_of
 from durable_retry.features.outbox.index_store import read_note
-from durable_retry.features.retention.removal import remove_old_commits
+from durable_retry.features.retention.removal import COMMITS
+from durable_retry.features.retention.walks import remove_entries
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.storage import tables
@@ -120,7 +121,7 @@ async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
 
 async def removed_before(instant: datetime) -> None:
     for shard in range(SHARDS):
-        await remove_old_commits(Past(hub=TaskHub(""), now=NOON, before=instant, shard=shard))
+        await remove_entries(COMMITS, Past(hub=TaskHub(""), now=NOON, before=instant, shard=shard))
 
 
 async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() -> None:

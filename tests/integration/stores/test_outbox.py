@@ -22,9 +22,10 @@ from durable_retry.features.outbox.event_store import (
     pending_of,
 )
 from durable_retry.features.outbox.index_store import list_ended, read_note
-from durable_retry.features.outbox.removal import remove_sent_events
+from durable_retry.features.outbox.removal import SENT_EVENTS
 from durable_retry.features.outbox.rules.outbox import EventFilter
 from durable_retry.features.outbox.sending import list_events
+from durable_retry.features.retention.walks import remove_entries
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
@@ -143,8 +144,8 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
 
     for expected in (3, 0):
         removed = [
-            await remove_sent_events(
-                Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7), shard=shard)
+            await remove_entries(
+                SENT_EVENTS, Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7), shard=shard)
             )
             for shard in range(SHARDS)
         ]

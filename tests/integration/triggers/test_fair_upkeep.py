@@ -24,6 +24,7 @@ from durable_retry.dead_letters.records import (
 from durable_retry.features.outbox import sending as outbox
 from durable_retry.features.retention import rounds as retention
 from durable_retry.features.retention.rounds import RetentionKind, look_at, look_at_all
+from durable_retry.features.retention.walks import ROUND_EVERY
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, plugins
 from durable_retry.rules.dead_letters.record import archived
@@ -31,7 +32,6 @@ from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import deferred
 from durable_retry.settings.retention import Retention
 from durable_retry.upkeep import rounds as maintenance
-from durable_retry.upkeep.removal import ROUND_EVERY
 from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
 from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage

@@ -8,12 +8,12 @@ import azure.functions as func
 import pytest
 
 from durable_retry.base.json_forms import to_rfc3339
-from durable_retry.features.retention.removal import remove_listed
+from durable_retry.features.retention.removal import list_of
+from durable_retry.features.retention.walks import remove_of_list
 from durable_retry.features.workflows import routes as workflows
 from durable_retry.features.workflows.names import SAGA as SAGA_LIST
 from durable_retry.hub import instance_lists
 from durable_retry.hub.instance_lists import note_created
-from durable_retry.hub.orchestrations import listed_names
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
 from durable_retry.storage.tables import rows_between
@@ -105,8 +105,8 @@ async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
 
 
 async def removed(hub: TaskHub, kind: str, created_before: datetime) -> int:
-    past = Past(hub=hub, now=clock.now(), before=created_before, shard=listed_names().index(kind))
-    count, following = await remove_listed(past)
+    past = Past(hub=hub, now=clock.now(), before=created_before)
+    count, following = await remove_of_list(list_of(kind), past)
     assert following == ""
     return count
 

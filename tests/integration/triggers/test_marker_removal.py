@@ -8,12 +8,13 @@ import pytest
 
 from durable_retry.attempt import markers as writes
 from durable_retry.attempt.markers import Marked, insert_marker, write_outcome
-from durable_retry.features.retention import removal as retention
-from durable_retry.features.retention.removal import remove_attempt_markers
+from durable_retry.features.retention import walks
+from durable_retry.features.retention.removal import MARKERS
 from durable_retry.features.retention.rounds import RetentionKind, RetentionPart, kinds, remove_past
+from durable_retry.features.retention.walks import MARKERS_KEPT, ROUND_EVERY, remove_in_partitions
 from durable_retry.operations.actions import submit
 from durable_retry.storage import rounds, tables
-from durable_retry.upkeep.removal import MARKERS_KEPT, ROUND_EVERY, Past
+from durable_retry.upkeep.removal import Past
 from durable_retry.upkeep.rounds import run_maintenance
 from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -49,7 +50,7 @@ def past(hub: TaskHubStage, **more: Any) -> Past:
 async def removed(hub: TaskHubStage) -> int:
     numbers = []
     for shard in range(kinds()[RetentionKind.MARKERS].shards):
-        number, following = await remove_attempt_markers(past(hub, shard=shard))
+        number, following = await remove_in_partitions(MARKERS, past(hub, shard=shard))
         assert following == ""
         numbers.append(number)
     return sum(numbers)
@@ -118,7 +119,7 @@ async def test_a_marker_whose_time_cannot_be_read_goes_as_an_old_one_and_keeps_n
 async def test_each_step_is_bounded_and_goes_on_behind_the_last(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MARKERS_PER_STEP", 3)
+    monkeypatch.setattr(walks, "ROWS_PER_STEP", 3)
     for number in range(2):
         await insert_marker(a_life(f"op-a-young-{number}"), 1, now=NOW)
     for attempt in range(1, 6):  # more than one step looks at
@@ -127,11 +128,11 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
     steps: list[int] = []
     after = ""
     while not steps or after:
-        number, after = await remove_attempt_markers(past(hub, after=after))
+        number, after = await remove_in_partitions(MARKERS, past(hub, after=after))
         steps.append(number)
     assert max(steps) <= 3
     assert await names() == ["op-a-young-0", "op-a-young-1", "op-b-many"]
-    monkeypatch.setattr(retention, "MARKERS_PER_STEP", 1_000)
+    monkeypatch.setattr(walks, "ROWS_PER_STEP", 1_000)
     assert await removed(hub) == 2
     assert await names() == ["op-a-young-0", "op-a-young-1"]
 
@@ -139,7 +140,7 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
 async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MARKERS_PER_STEP", 2)
+    monkeypatch.setattr(walks, "ROWS_PER_STEP", 2)
     part = RetentionPart(RetentionKind.MARKERS, 0)
     for number in range(3):
         await insert_marker(a_life(f"op-0{number}"), 1, now=OLD)

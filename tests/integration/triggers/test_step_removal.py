@@ -9,18 +9,19 @@ import pytest
 
 from durable_retry.base.names import OperationState
 from durable_retry.dead_letters.records import change_dead_letter, keep_operation
-from durable_retry.features.handlers import removal as retention
 from durable_retry.features.handlers.records import change_step
-from durable_retry.features.handlers.removal import remove_steps
+from durable_retry.features.handlers.removal import STEPS
 from durable_retry.features.handlers.rules.steps import (
     Execution,
     begin_step,
 )
 from durable_retry.features.handlers.shown import steps_shown
+from durable_retry.features.retention import walks
+from durable_retry.features.retention.walks import MARKERS_KEPT, remove_in_partitions
 from durable_retry.operations.actions import submit
 from durable_retry.rules.dead_letters.record import Replay, dead_letter_id_of
 from durable_retry.runtime import clock
-from durable_retry.upkeep.removal import MARKERS_KEPT, Past
+from durable_retry.upkeep.removal import Past
 from durable_retry.upkeep.rounds import run_maintenance
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -51,8 +52,8 @@ async def removed(hub: TaskHubStage) -> int:
 
 async def removed_at(hub: TaskHubStage, now: datetime, after: str = "", shard: int = 1) -> tuple[int, str]:
     """Remove those of a part; the second is between b and j."""
-    return await remove_steps(
-        Past(hub=hub.binding, now=now, before=now - MARKERS_KEPT, after=after, shard=shard)
+    return await remove_in_partitions(
+        STEPS, Past(hub=hub.binding, now=now, before=now - MARKERS_KEPT, after=after, shard=shard)
     )
 
 
@@ -93,7 +94,7 @@ async def test_steps_stay_as_long_as_a_dead_letter_may_be_replayed_with_them(hub
 async def test_a_bounded_number_is_looked_at_each_time(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "STEPS_PER_STEP", 3)
+    monkeypatch.setattr(walks, "ROWS_PER_STEP", 3)
     for name in ("op-c", "op-d"):
         await remember(name)
     assert await removed_at(hub, NOW) == (1, "op-c")

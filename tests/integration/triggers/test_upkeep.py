@@ -32,6 +32,7 @@ from durable_retry.features.retention import removal as retention
 from durable_retry.features.retention import rounds as retaining
 from durable_retry.features.retention.rounds import RetentionKind, RetentionPart, look_at, remove_past
 from durable_retry.features.retention.settings import RetentionSettings
+from durable_retry.features.retention.walks import ROUND_EVERY
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.entities import read_record
@@ -42,7 +43,6 @@ from durable_retry.rules.dead_letters.record import Status, archived, restored
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
 from durable_retry.upkeep import rounds as maintenance
-from durable_retry.upkeep.removal import ROUND_EVERY
 from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
 from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts

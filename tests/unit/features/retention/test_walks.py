@@ -3,8 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 
+from durable_retry.features.retention.walks import BOUNDS
 from durable_retry.rules.operations.keys import operation_id_for
-from durable_retry.upkeep.removal import BOUNDS
 
 
 def test_each_part_has_as_many_operations_as_the_others() -> None:
