@@ -134,7 +134,8 @@ class Plugin:
             a step has reached, and the executions of the attempt that sent nothing, and raises
             `attempt.admission.StepBlockedError`. In `lookups` `ask_function` takes a `Plan`, the
             name of a handler and the function to ask about its attempt; the result of the outcome has `says`:
-            `found` with the `result`, `failed` with `why`, or `not_found`.
+            `found` with the `result`, `failed` with `why`, or `not_found`. In `writes` `commit_writes`
+            commits a success with table writes, and `remove_fence` removes what it keeps of the latest run.
         limits: Its module that keeps limits, where its `dependency` is a `rules.config.dependency.Bounds`.
             `WorkerLimits`, made with a circuit and such keys, is a `circuit.cache.WorkerLimits`; `answer_to`
             returns the answer to a step's `rules.retry.slots.SlotRequest`, which was signalled before; None

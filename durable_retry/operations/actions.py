@@ -413,7 +413,7 @@ async def commit(success: Success) -> Committed:
     """Commit a success, unless a later run of the key has overtaken its own. Idempotent.
 
     A later run may overtake it after the check: the fence in the transaction then refuses its rows, which
-    would replace those of the later run's handler (`attempt.commits`).
+    would replace those of the later run's handler.
     """
     run_id = run_id_for(success.operation_id, success.life.run)
     try:

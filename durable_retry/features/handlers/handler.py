@@ -11,7 +11,6 @@ from typing import Any, Final
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from durable_retry.attempt.commits import sent_once
 from durable_retry.attempt.excerpts import (
     ERROR_CHARS,
     bounded,
@@ -62,6 +61,7 @@ from durable_retry.features.handlers.rules.libraries import kind_by_code, kind_o
 from durable_retry.features.handlers.rules.steps import StepStoppedError
 from durable_retry.features.handlers.signatures import stored_result
 from durable_retry.features.handlers.values import Outcome, Rejected, Throttled, Transient
+from durable_retry.features.handlers.writes import sent_once
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.completion import MASKED
 from durable_retry.rules.operations.keys import OvertakenError

@@ -5,7 +5,6 @@ from functools import lru_cache
 from inspect import Parameter
 from typing import Any, Final
 
-from durable_retry.attempt.commits import sent_once
 from durable_retry.attempt.excerpts import error_line
 from durable_retry.attempt.http_request import Plan
 from durable_retry.base.validation import InvalidInputError, Problem
@@ -16,6 +15,7 @@ from durable_retry.features.handlers.registry import Function, registered_handle
 from durable_retry.features.handlers.rules.steps import RememberedStep
 from durable_retry.features.handlers.signatures import lookup_signature, signature_of
 from durable_retry.features.handlers.values import Call, Rejected
+from durable_retry.features.handlers.writes import sent_once
 from durable_retry.rules.retry.history import AttemptOutcome
 
 _CALL: Final = "_call"

@@ -189,7 +189,7 @@ class Success(JsonShape):
     operation_id: str
     life: Life  # of its run
     result: Any = None
-    writes: tuple[Any, ...]  # of the handler, see `attempt.commits`
+    writes: tuple[Any, ...]  # of the handler, see `features.handlers.writes`
     events: tuple[Any, ...]  # of the handler
     # The parts of features that commit something; None for none.
     parts: Mapping[str, Mapping[str, Any]] | None = None
