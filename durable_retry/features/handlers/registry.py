@@ -430,13 +430,17 @@ def find_handler(name: str) -> Handler | None:
     return _handlers.get(name)
 
 
-def handler_of(function: Function) -> Handler:
-    """Return the handler of a declared function.
+def handler_of(function: Function | str) -> Handler:
+    """Return the handler of a declared function, or of its name.
 
     Raises:
         LookupError: It is not declared.
         HandlerSetupError: It, or its lookup, is declared wrongly.
     """
+    if isinstance(function, str):
+        if (named := find_handler(function)) is None:
+            raise LookupError(f"no handler {function!r} is registered; import the module that declares it")
+        return named
     for at in (_defined_at(function), _lookup_at(function)):
         if (mistake := _mistakes.get(at)) is not None:
             raise mistake

@@ -41,6 +41,8 @@ def call[**P, R](
     context: Context, function: Declared[P, R], /, *args: P.args, **kwargs: P.kwargs
 ) -> Calling[R]: ...
 @overload
+def call(context: Context, name: str, /, *args: Any, **kwargs: Any) -> Calling[Any]: ...
+@overload
 def call(context: Context, /, **operation: Unpack[OperationFields]) -> Calling[Any]: ...
 def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -> Calling[Any]:
     """Run an operation in an orchestrator, and return its result; `yield from` it.
@@ -56,7 +58,7 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
 
     Args:
         context: The context of the orchestrator.
-        function: Declared by `operation`, with its arguments; None for a request.
+        function: Declared by `operation`, or its name, with its arguments; None for a request.
         args: For the function.
         fields: Keyword arguments of the function, and `OperationFields`. Without `key` it is made of the
             orchestrator's name, the instance's id and the number of this call, such as `checkout/order-7/1`:
@@ -66,8 +68,9 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
             `correlation_id` that is the instance's id.
 
     Returns:
-        The value that a function returns, as annotated, whether it is given itself or as `handler` by its
-        name; for a request the `result` of the status document: `status_code`, `headers`, `json` or `body`.
+        The value that a function returns, as annotated, whether it is given itself or by its name, also as
+        `handler`; for a request the `result` of the status document: `status_code`, `headers`, `json` or
+        `body`.
 
     Raises:
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.

@@ -84,12 +84,12 @@ _OPTIONS: Final = OperationFields.__annotations__.keys() - {
 
 
 def operation_document(
-    function: Callable[..., Any] | None, args: tuple[Any, ...], fields: Mapping[str, Any]
+    function: Callable[..., Any] | str | None, args: tuple[Any, ...], fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the body of an operation as JSON.
 
     Args:
-        function: Declared by `operation`; None when `fields` say it all.
+        function: Declared by `operation`, or its name; None when `fields` say it all.
         args: For the function.
         fields: See `OperationFields`; of a function its keyword arguments and the fields beside them.
 

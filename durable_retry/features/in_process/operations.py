@@ -73,12 +73,14 @@ class Operations:
         self, function: Declared[P, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> Accepted: ...
     @overload
+    async def submit(self, name: str, /, *args: Any, **kwargs: Any) -> Accepted: ...
+    @overload
     async def submit(self, /, **operation: Unpack[OperationFields]) -> Accepted: ...
     async def submit(self, function: Any = None, /, *args: Any, **fields: Any) -> Accepted:
         """Start an operation unless its key was used before.
 
         Args:
-            function: Declared by `operation`, with its arguments; None for a request.
+            function: Declared by `operation`, or its name, with its arguments; None for a request.
             args: For the function.
             fields: Keyword arguments of the function, and `OperationFields`. Without `key` one is generated.
 

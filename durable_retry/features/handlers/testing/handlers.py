@@ -19,7 +19,7 @@ from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.features.handlers.handler import attempt_handler, sends_once
 from durable_retry.features.handlers.records import StepRule
-from durable_retry.features.handlers.registry import Function, Handler, find_handler, handler_of
+from durable_retry.features.handlers.registry import Function, Handler, handler_of
 from durable_retry.features.handlers.rules.steps import HEARTBEAT, RememberedStep, shown
 from durable_retry.features.handlers.testing.fakes import (
     Crash,
@@ -111,7 +111,7 @@ async def run_handler(
         LookupError: No such handler is registered.
         InvalidInputError: The submission or `config` would be refused.
     """
-    known_handler = _required_handler(handler)
+    known_handler = handler_of(handler)
     time = time or FakeClock()
     fakes = dependency if isinstance(dependency, Mapping) else {known_handler.dependency: dependency}
     async with world(time, fakes, {known_handler.dependency}, config, settings) as fake_of:
@@ -162,14 +162,6 @@ def _config_text(config: str | Path | None, names: Iterable[str]) -> str:
     if config is None:
         return "".join(f'[dependencies.{name}]\nbase_url = "http://{name}.test"\n' for name in names)
     return config.read_text(encoding="utf-8") if isinstance(config, Path) else config
-
-
-def _required_handler(handler: str | Function) -> Handler:
-    if not isinstance(handler, str):
-        return handler_of(handler)
-    if (named := find_handler(handler)) is None:
-        raise LookupError(f"no handler {handler!r} is registered; import the module that declares it")
-    return named
 
 
 def _operation_for_handler(
@@ -246,7 +238,7 @@ class Play:
             if needs_marker(plan):
                 await mark()
             return await attempt_request(plan)
-        handler = _required_handler(self.operation.handler)
+        handler = handler_of(self.operation.handler)
         if (stand_in := self.functions.get(handler.name)) is not None:
             # With the signature of the function that it replaces.
             handler = replace(handler, function=wraps(handler.function)(partial(stand_in)))

@@ -131,9 +131,10 @@ async def charge(order: str, amount: int = 1) -> Receipt:
     return Receipt(f"{order} {amount}")
 
 
-def test_a_call_of_a_function_and_of_its_name_gives_what_the_function_returns() -> None:
+@pytest.mark.parametrize("function", [charge, "charge-in-process"])
+def test_a_call_of_a_function_and_of_its_name_gives_what_the_function_returns(function: Any) -> None:
     context = a_context()
-    steps = durable_retry.call(context, charge, "o-1", amount=5, key="k-1")
+    steps = durable_retry.call(context, function, "o-1", amount=5, key="k-1")
     next(steps)
     assert context.call_sub_orchestrator.call_args.kwargs["input"]["document"] == {
         "handler": "charge-in-process",
@@ -155,6 +156,11 @@ def test_wrong_arguments_are_refused_in_the_orchestrator_and_start_nothing() -> 
     with pytest.raises(InvalidInputError, match="/input/amount"):
         next(durable_retry.call(context, charge, "o-1", amount="five", key="k-1"))
     assert not context.call_sub_orchestrator.called
+
+
+def test_a_name_that_is_not_declared_is_no_operation() -> None:
+    with pytest.raises(LookupError, match="no handler 'chrge' is registered"):
+        next(durable_retry.call(a_context(), "chrge", "o-1", key="k-1"))
 
 
 def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration() -> None:
