@@ -22,7 +22,7 @@ from durable_retry.base.json_forms import (
     optional_from_rfc3339,
     to_rfc3339,
 )
-from durable_retry.base.names import FINISHED, DeadLetterReason, OperationState
+from durable_retry.base.names import FINISHED, DeadLetterReason
 from durable_retry.features.workflows.rules.document import (
     BatchCounts,
     BatchDocument,
@@ -32,7 +32,7 @@ from durable_retry.features.workflows.rules.document import (
     counts_of,
     why_batch_failed,
 )
-from durable_retry.features.workflows.rules.shapes import BatchState
+from durable_retry.features.workflows.rules.shapes import BatchState, ItemState
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.storage import contents, tables
@@ -161,7 +161,7 @@ async def read_item(batch_id: str, index: int) -> Item:
 
 async def note_running(batch_id: str, item: Item) -> None:
     """Mark an item running, unless its row was changed since it was read."""
-    row = {"PartitionKey": batch_id, "RowKey": _item_key(item.index), "status": OperationState.RUNNING.value}
+    row = {"PartitionKey": batch_id, "RowKey": _item_key(item.index), "status": ItemState.RUNNING.value}
     await tables.merge_version(TABLE, row, item.etag)
 
 
@@ -188,11 +188,11 @@ async def _count_items(batch_id: str) -> BatchCounts:
     return counts_of(_status_of_item(row) for row in page.rows)
 
 
-def _status_of_item(row: tables.Row) -> OperationState:
-    return OperationState(row.get("status") or OperationState.PENDING)
+def _status_of_item(row: tables.Row) -> ItemState:
+    return ItemState(row.get("status") or ItemState.PENDING)
 
 
-async def document_of_batch(batch: Batch, status: OperationState | None = None) -> BatchDocument:
+async def document_of_batch(batch: Batch, status: ItemState | None = None) -> BatchDocument:
     """Return the document of `GET /api/batches/{batch_id}`, with the items of a status; None for all."""
     page = await tables.rows_between(
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_ITEM_COLUMNS

@@ -29,7 +29,7 @@ from durable_retry.features.workflows.batch_store import Batch, Item
 from durable_retry.features.workflows.names import BATCH
 from durable_retry.features.workflows.rules.document import BatchDocument, BatchSummary
 from durable_retry.features.workflows.rules.keys import workflow_id_for
-from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest
+from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchRequest, ItemState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import MAX_DETAIL_CHARS, http_admission
 from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
@@ -337,7 +337,7 @@ async def _start_batch(hub: TaskHub, batch: Batch) -> None:
     await hub.start_instance(BATCH, batch.batch_id, input_, again=False)
 
 
-async def find_batch(batch_id: str, status: OperationState | None = None) -> BatchDocument | None:
+async def find_batch(batch_id: str, status: ItemState | None = None) -> BatchDocument | None:
     """Return a batch with its items, or those of a status; None when there is none of this id."""
     batch = await store.find_batch(batch_id)
     return None if batch is None else await store.document_of_batch(batch, status)

@@ -15,7 +15,6 @@ from durable_retry.base.errors import (
     ContendedError,
     UnreadableDeadLetterError,
 )
-from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.workflows.batches import (
     BATCH_SOURCE,
@@ -29,7 +28,7 @@ from durable_retry.features.workflows.rules.document import BatchDocument, Batch
 from durable_retry.features.workflows.rules.keys import workflow_id, workflow_id_for
 from durable_retry.features.workflows.rules.references import SAGA_SOURCE, SagaRequest
 from durable_retry.features.workflows.rules.restart import RestartBody, RestartedSaga
-from durable_retry.features.workflows.rules.shapes import BatchRequest
+from durable_retry.features.workflows.rules.shapes import BatchRequest, ItemState
 from durable_retry.features.workflows.sagas import (
     NoSuchSagaError,
     WrongSagaStateError,
@@ -84,7 +83,7 @@ saga_routes = Routes(
 _LEVELS_AROUND: Final = 4
 """What stands around a saga's operation: the body, its steps, a step."""
 
-ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
+ITEM_STATUS: Final = one_of("status", ItemState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
 BATCH_CURSOR: Final = row_cursor(r"[0-9]{17}-batch-.+")
 SAGA_CURSOR: Final = row_cursor(r"[0-9]{17}-saga-.+")

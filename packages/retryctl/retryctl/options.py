@@ -178,6 +178,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "type": _choice("--type", _TYPES_FOUND),
     "any_status": _option("--status", "such as waiting_retry, open, sent"),
     "operation_status": _choice("--status", _STATUSES),
+    "item_status": _choice("--status", "pending running succeeded dead_lettered cancelled"),
     "letter_status": _choice("--status", "open replayed archived"),
     "cause_status": _choice("--status", "new acknowledged resolved"),
     "event_status": _choice("--status", "pending sent failed"),

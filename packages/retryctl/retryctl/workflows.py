@@ -130,9 +130,7 @@ COMMANDS: Final = (
         ),
         "list",
     ),
-    Command(
-        "batch show", "show a batch, item by item", Ask("GET batches/{id}", _batch), "id operation_status"
-    ),
+    Command("batch show", "show a batch, item by item", Ask("GET batches/{id}", _batch), "id item_status"),
     Command("batch watch", "follow a batch until it ends", _BATCH, "id"),
     Command(
         "saga submit",

@@ -5,9 +5,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.base.names import OperationState
 from durable_retry.features.workflows.rules.document import batch_state_of, counts_of
-from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchState
+from durable_retry.features.workflows.rules.shapes import BatchProgress, BatchState, ItemState
 
 
 @st.composite
@@ -54,7 +53,7 @@ def test_a_verdict_comes_last_and_counts_what_did_not_succeed(
         + ["cancelled"] * cancelled
         + ["running"] * running
     )
-    verdict = batch_state_of(counts_of(map(OperationState, statuses)), tolerated)
+    verdict = batch_state_of(counts_of(map(ItemState, statuses)), tolerated)
     if running:
         assert verdict is BatchState.RUNNING
     else:

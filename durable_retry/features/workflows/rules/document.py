@@ -14,6 +14,7 @@ from durable_retry.features.workflows.rules.shapes import (
     BatchState,
     Do,
     Effect,
+    ItemState,
     Over,
     Saga,
     SagaAction,
@@ -24,13 +25,17 @@ from durable_retry.features.workflows.rules.shapes import (
 )
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.operations.status import StatusCounts
 from durable_retry.rules.retry.classify import is_2xx
 
 
-class BatchCounts(StatusCounts):
+class BatchCounts(Answer):
     """Items by status."""
 
+    pending: int
+    running: int
+    succeeded: int
+    dead_lettered: int
+    cancelled: int
     total: int
 
 
@@ -40,8 +45,8 @@ class BatchItem(Answer):
     index: int
     key: str | None = None
     operation_id: str | None = None
-    status: OperationState = Field(
-        default=OperationState.PENDING,
+    status: ItemState = Field(
+        default=ItemState.PENDING,
         description="`running` until its operation has ended, which says itself what it waits for. "
         "A replay changes nothing of it.",
     )
@@ -70,9 +75,9 @@ class BatchDocument(BatchSummary):
     items: tuple[BatchItem, ...]
 
 
-def counts_of(statuses: Iterable[OperationState]) -> BatchCounts:
+def counts_of(statuses: Iterable[ItemState]) -> BatchCounts:
     listed = list(statuses)
-    return BatchCounts(total=len(listed), **{state.value: listed.count(state) for state in OperationState})
+    return BatchCounts(total=len(listed), **{state.value: listed.count(state) for state in ItemState})
 
 
 def why_batch_failed(counts: BatchCounts, tolerated_failures: int) -> str:

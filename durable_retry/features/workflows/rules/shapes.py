@@ -58,6 +58,16 @@ class BatchRequest(Strict):
     tolerated_failures: Annotated[int, Field(ge=0, le=MAX_ITEMS)] = 0
 
 
+class ItemState(StrEnum):
+    """The state of an item of a batch: what a running operation waits for, it says itself."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEAD_LETTERED = "dead_lettered"
+    CANCELLED = "cancelled"
+
+
 class BatchState(StrEnum):
     """The state of a batch."""
 

@@ -5,28 +5,40 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category, OperationState
-from durable_retry.features.workflows.rules.document import counts_of, saga_document, why_batch_failed
-from durable_retry.features.workflows.rules.shapes import Saga, SagaStep
+from durable_retry.base.names import FINISHED, Category, OperationState
+from durable_retry.features.workflows.rules.document import (
+    BatchCounts,
+    counts_of,
+    saga_document,
+    why_batch_failed,
+)
+from durable_retry.features.workflows.rules.shapes import ItemState, Saga, SagaStep
 from durable_retry.rules.operations.completion import Completion
 from tests.support.builders import NOON, an_operation
 
-DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED
+DEAD = OperationState.DEAD_LETTERED
+LOST, GONE = ItemState.DEAD_LETTERED, ItemState.CANCELLED
 
 
 @pytest.mark.parametrize(
     ("failed", "tolerated", "why"),
     [
-        ([DEAD], 0, "1 dead letter of 2 items; none is tolerated"),
+        ([LOST], 0, "1 dead letter of 2 items; none is tolerated"),
         (
-            [DEAD, DEAD, CANCELLED],
+            [LOST, LOST, GONE],
             2,
             "2 dead letters and 1 cancelled of 4 items; 2 tolerated",
         ),
     ],
 )
-def test_a_batch_says_why_it_counts_as_failed(failed: list[OperationState], tolerated: int, why: str) -> None:
-    assert why_batch_failed(counts_of([OperationState.SUCCEEDED, *failed]), tolerated) == why
+def test_a_batch_says_why_it_counts_as_failed(failed: list[ItemState], tolerated: int, why: str) -> None:
+    assert why_batch_failed(counts_of([ItemState.SUCCEEDED, *failed]), tolerated) == why
+
+
+def test_a_batch_counts_the_states_that_an_item_has() -> None:
+    """What a running operation waits for, its own document says: a count of it would always be 0."""
+    assert BatchCounts.model_fields.keys() == {"total", *ItemState}
+    assert {OperationState(state) for state in ItemState} == {*FINISHED, "pending", "running"}
 
 
 DONE = Completion(operation_id="op-1", status=OperationState.SUCCEEDED)
@@ -97,7 +109,7 @@ def test_what_is_left_of_a_saga_is_known_once_it_is_over(
         (replace(REFUSED, status_code=200), "reserve failed (200)"),
         (replace(REFUSED, category=Category.TRANSIENT, status_code=503), "reserve failed (503)"),
         (UNKNOWN, "nobody knows whether reserve was done"),
-        (Completion(operation_id="op-1", status=CANCELLED), "reserve was cancelled"),
+        (Completion(operation_id="op-1", status=OperationState.CANCELLED), "reserve was cancelled"),
     ],
 )
 def test_a_step_fails_in_one_of_a_few_ways(done: Completion, reason: str) -> None:
