@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from durable_retry.base.masking import Masking
 from durable_retry.base.validation import Problem, pointer_of
 from durable_retry.plugins import features_of, hook
-from durable_retry.rules.config.dependencies_file import Config, key_path, parse_config, refuse_config
+from durable_retry.rules.config.dependencies_file import Config, ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets
 from durable_retry.rules.operations.request import unmet_keys
 from durable_retry.runtime.deferred import imported
@@ -233,8 +234,6 @@ def load_app(mistakes: Mistakes) -> None:
     config = read_dependencies(file, mistakes)
     if config is not None:
         _config = config
-        for dependency in config.dependencies.values():
-            check_keys(dependency, f"{shown_path(file)}: dependencies.{dependency.name}", mistakes)
         for warning in config.warnings:
             _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
     if module := hook("handlers"):
@@ -259,7 +258,7 @@ def read_settings_by(settings_for: Callable[[str], Mapping[str, str]]) -> None:
 
 
 def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
-    """Read and check the file of dependencies; None when it cannot be used."""
+    """Read and check the file of dependencies; with mistakes, what other checks can use, or None."""
     timeout = config = None
     with mistakes.gathered():
         timeout = function_timeout_seconds()
@@ -273,19 +272,29 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
             problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
             raise SettingsError((problem,)) from error
         file_name, settings = shown_path(file), _settings_for(text)
-        config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=file_name)
-        if _settings_for is _settings_of_process:  # a placeholder of a test names no file
-            refuse_config(list(_problems_here(config)), text, file_name)
+        try:
+            config = parse_config(
+                text,
+                settings,
+                function_timeout_seconds=timeout,
+                file_name=file_name,
+                problems_here=_problems_here,
+            )
+        except ConfigError as error:
+            config = error.config
+            raise
     return config
 
 
 def _problems_here(config: Config) -> Iterator[Problem]:
     """List what is wrong with keys of features where the app runs."""
+    names_files = _settings_for is _settings_of_process  # a placeholder of a test names none
     for name, dependency in config.dependencies.items():
-        for feature in features_of(dependency.of_features):
-            if feature.check:
-                problems: Iterable[Problem] = imported(feature.check)(dependency)
-                yield from (problem.below(pointer_of("dependencies", name)) for problem in problems)
+        problems: Iterable[Problem] = unmet_keys(dependency, _targets_in(config))
+        checks = [feature.check for feature in features_of(dependency.of_features) if names_files]
+        for check in filter(None, checks):
+            problems = chain(problems, imported(check)(dependency))
+        yield from (problem.below(pointer_of("dependencies", name)) for problem in problems)
 
 
 def shown_path(file: Path) -> str:
@@ -301,7 +310,7 @@ def dependencies() -> Config:
 
 
 def has_dependencies() -> bool:
-    """Whether `load_app` found a file of dependencies that can be used."""
+    """Whether `load_app` found dependencies, which may have mistakes until the app has started."""
     return _config is not None
 
 
@@ -336,7 +345,10 @@ def limits_of(dependency: Dependency, handler: str | None) -> Dependency:
 
 def targets() -> Targets:
     """Return what the operations of this process may name."""
-    config = dependencies()
+    return _targets_in(dependencies())
+
+
+def _targets_in(config: Config) -> Targets:
     return Targets(
         config.dependencies,
         registered_handlers(),
@@ -362,10 +374,3 @@ def using(config: Config) -> Iterator[None]:
         yield
     finally:
         _config = previous
-
-
-def check_keys(dependency: Dependency, place: str, mistakes: Mistakes) -> None:
-    """Check the keys of features in a dependency, or in what a handler makes of it."""
-    with mistakes.gathered():
-        for problem in unmet_keys(dependency, targets()) if dependency.of_features else ():
-            mistakes.add(place, f"{problem.pointer}: {problem.detail}")

@@ -17,16 +17,17 @@ from durable_retry.features.handlers.registry import (
 from durable_retry.features.handlers.settings import HandlerSettings
 from durable_retry.plugins import why_absent
 from durable_retry.rules.config.dependencies_file import Config
+from durable_retry.rules.operations.request import unmet_keys
 from durable_retry.rules.retry.policy import timeouts_problems
 from durable_retry.settings.configuration import (
     APP_ROOT,
     app_settings,
-    check_keys,
     dependencies,
     dependencies_path,
     function_timeout_seconds,
     registration,
     shown_path,
+    targets,
 )
 from durable_retry.settings.mistakes import Mistakes
 
@@ -120,8 +121,8 @@ def _check_at_dependency(handler: Handler, config: Config, mistakes: Mistakes) -
         with mistakes.gathered():
             for _, detail in timeouts_problems(limits.timeouts, function_timeout_seconds()):
                 mistakes.add(handler.place, f"timeout: {detail}")
-    if handler.of_features:
-        check_keys(limits, handler.place, mistakes)
+    for problem in unmet_keys(limits, targets()) if handler.of_features else ():
+        mistakes.add(handler.place, f"{problem.pointer}: {problem.detail}")
 
 
 def _names_in(file: Path) -> frozenset[str] | None:

@@ -1,12 +1,12 @@
 """The keys that a dependency has of schemas, and the check of each request."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import unquote
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from durable_retry.base.validation import Problem, Strict
+from durable_retry.base.validation import TAGS, Problem, Strict
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.request import Members, OperationRequest
 from durable_retry.runtime.deferred import imported
@@ -28,7 +28,10 @@ class SchemaKeys(Strict):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     # Pydantic's models have an attribute `schema`.
-    files: str | dict[str, str] = Field(default="", alias="schema")
+    files: Annotated[
+        Annotated[str, Tag(TAGS[0])] | Annotated[dict[str, str], Tag(TAGS[1])],
+        Discriminator(lambda files: TAGS[isinstance(files, dict)]),
+    ] = Field(default="", alias="schema")
 
     def file_for(self, path: str) -> str | None:
         """Return the file that a request to a path must fit; None for none."""

@@ -10,7 +10,8 @@ place is noted.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -167,11 +168,13 @@ class ConfigError(InvalidInputError):
 
     Attributes:
         lines: The line of the file for each of the problems.
+        config: What could be read, for further checks alone; None where that is no dependency.
     """
 
     most_listed = 10_000  # all of them, in practice: the file is the app's own
     file_name: str = "dependencies.toml"
     lines: tuple[int, ...] = ()
+    config: "Config | None" = None
 
     def __str__(self) -> str:
         lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
@@ -196,21 +199,22 @@ def parse_config(
     *,
     function_timeout_seconds: float | None = None,
     file_name: str = ConfigError.file_name,
+    problems_here: Callable[[Config], Iterable[Problem]] = lambda _config: (),
 ) -> Config:
-    """Read the file's text, with app settings in place of `${NAME}`; ConfigError lists every mistake."""
+    """Read the file's text, with app settings in place of `${NAME}`; ConfigError lists every mistake.
+
+    Args:
+        problems_here: Lists what only the app that runs can find, also in a file that has other mistakes.
+    """
     reader = _Reader(settings, function_timeout_seconds)
-    dependencies = reader.read(text)
-    refuse_config(reader.problems, text, file_name)
-    return Config(dependencies, tuple(reader.warnings), reader.masking)
-
-
-def refuse_config(problems: Sequence[Problem], text: str, file_name: str) -> None:
-    """Refuse the file's text where it has problems, with the line of each."""
-    if problems:
+    config = Config(reader.read(text), tuple(reader.warnings), reader.masking)
+    if problems := [*reader.problems, *problems_here(config)]:
         error = ConfigError(problems)
         error.file_name = file_name
+        error.config = config if config.dependencies else None
         error.lines = lines_of(text, [problem.pointer for problem in error.problems])
         raise error
+    return config
 
 
 def key_path(pointer: str) -> str:
@@ -219,12 +223,19 @@ def key_path(pointer: str) -> str:
     return ".".join(keys) or "the file"
 
 
+type _Place = str | tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The valid keys of a table as written, and the names of the keys with mistakes: `broken`."""
+    """The valid keys of a table as written, and those with mistakes.
+
+    Attributes:
+        broken: Their names, and as pairs those of the keys in a table inside.
+    """
 
     written: Mapping[str, Any]
-    broken: frozenset[str]
+    broken: frozenset[_Place]
 
 
 def _merged(defaults: _Table, own: _Table, key: str) -> Any:
@@ -238,6 +249,16 @@ def _merged(defaults: _Table, own: _Table, key: str) -> Any:
     if all(isinstance(value, Mapping) for value in values):
         return {name: value for table in values for name, value in table.items()}
     return values[-1]
+
+
+_CHECKED_AS_A_WHOLE: Final = ("timeouts", "retry")
+"""Tables whose keys must fit each other: each key without a mistake is kept for that."""
+
+
+def _without_broken(table: Any, name: str, broken: AbstractSet[_Place]) -> dict[str, Any]:
+    """Return the keys of a table without mistakes; none where it is no table."""
+    keys = table.items() if isinstance(table, Mapping) else ()
+    return {key: value for key, value in keys if (name, key) not in broken}
 
 
 class _Reader:
@@ -308,43 +329,50 @@ class _Reader:
                 for problem in error.problems
             ]
             self.problems.extend(problem for problem in fresh if problem.pointer not in reported)
-            broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
-        if "" in broken:
+            places = [pointer_parts(problem.pointer) for problem in error.problems]
+        if [] in places:
             return _Table({}, frozenset(dependency_table().model_fields))
+        broken = frozenset(name for name, *_ in places) | {tuple(parts[:2]) for parts in places}
         # Validated again without the broken keys, so that one mistake hides no other.
-        known = defaults_table().model_fields.keys() - broken
-        sound = {key: value for key, value in table.items() if key in known}
-        return _Table(validated(defaults_table(), sound).written(), broken)
+        known = {info.alias or name for name, info in model.model_fields.items()}
+        sound = {
+            key: _without_broken(value, key, broken) if key in _CHECKED_AS_A_WHOLE else value
+            for key, value in table.items()
+            if key in known and (key not in broken or key in _CHECKED_AS_A_WHOLE)
+        }
+        return _Table(validated(model, sound).written(), broken)
 
     def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
         tables = {key: _merged(defaults, own, key) for key in defaults_table().model_fields}
         timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
         policy = policy_from(tables["retry"])
         broken = defaults.broken | own.broken
-        wrong: list[tuple[str, str, str]] = []
-        if "timeouts" not in broken:
+        wrong = [("retry", *problem) for problem in policy_problems(policy)]
+        if ("timeouts", "attempt_seconds") not in broken:  # the others are compared with it
             problems = timeouts_problems(timeouts, self.function_timeout_seconds)
             wrong.extend(("timeouts", *problem) for problem in problems)
-        if not broken & {"timeouts", "retry"}:
-            wrong.extend(("retry", *problem) for problem in policy_problems(policy))
-            self.warnings.extend(
-                Problem(pointer_of("dependencies", name, "retry", key), detail)
-                for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
-            )
+        self.warnings.extend(
+            Problem(pointer_of("dependencies", name, "retry", key), detail)
+            for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
+        )
         wrong.extend(
             (table, key, absent)
             for table, key in (("circuit", "by"), ("webhook", "secrets"))
             if tables[table].get(key) and (absent := why_absent(f"{table}.{key}"))
         )
         self.problems.extend(
-            Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
+            Problem(pointer_of("dependencies", name, table, key), detail)
+            for table, key, detail in wrong
+            if (table, key) not in broken
         )
+        # One with a mistake is there: no fallback to it is to be called one without an address.
+        missing_url = "http://broken" if "base_url" in broken else ""
         masking = Masking(**tables["masking"])
         secret = {header for header in tables["headers"] if self._is_secret(name, header, masking)}
         of_app = {header for header in tables["headers"] if self._is_of_app(name, header)}
         return Dependency(
             name=name,
-            base_url=_with_lower_scheme(own.written.get("base_url", "").rstrip("/")),
+            base_url=_with_lower_scheme(own.written.get("base_url", missing_url).rstrip("/")),
             headers={
                 header: Secret(value) if header in secret else value
                 for header, value in tables["headers"].items()

@@ -247,6 +247,22 @@ def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPat
     assert "dependencies.toml:4: dependencies.payments.retry.max_attempt: " in printed
 
 
+def test_no_mistake_hides_what_the_app_finds_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = f'{GOOD}colour = 1\nfallback = "b"\nschema = "gone.json"\n[dependencies.b]\nbase_url = "ftp://b"\n'
+    printed = start(monkeypatch, tmp_path, text + 'fallback = "gone"\n')
+    assert [line.partition("dependencies.toml:")[2] for line in printed.splitlines()] == [
+        "3: dependencies.payments.colour: is not a known key",
+        "7: dependencies.b.base_url: must begin with http:// or https://, not 'ftp://b'",
+        (
+            "5: dependencies.payments.schema: cannot read gone.json in the app's folder: "
+            "No such file or directory"
+        ),
+        "8: dependencies.b.fallback: no dependency has the name gone",
+    ]
+
+
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

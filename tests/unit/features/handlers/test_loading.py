@@ -99,7 +99,7 @@ def test_events_that_nobody_could_get_are_listed_with_their_place(
         "@durable_retry.operation(dependency='payments', on_failure=[Event.to_queue('alarm', 't', 5)])\n"
         "def refund(order): ...\n",
     )
-    assert "dependencies.payments: /on_failure/0/queue: belongs to the task hub or the host" in printed
+    assert "dependencies.payments.on_failure.0.queue: belongs to the task hub or the host" in printed
     assert "telling_functions.py:4: handler 'charge': /on_failure/1/dependency: no dependency has" in printed
     assert "telling_functions.py:6: handler 'refund': /on_failure: has data that is no object" in printed
 
@@ -117,9 +117,27 @@ def test_a_fallback_that_cannot_be_is_refused_with_its_place(
         "@durable_retry.operation(dependency='payments', fallback='a b')\n"
         "def refund(order): ...\n",
     )
-    assert "dependencies.payments: /fallback: is the dependency itself" in printed
+    assert "dependencies.payments.fallback: is the dependency itself" in printed
     assert "falling_functions.py:2: handler 'charge': /fallback: no dependency has the name gone" in printed
     assert "falling_functions.py:4: handler 'refund': /fallback: a name is letters" in printed
+
+
+def test_a_mistake_in_the_file_hides_none_of_a_function(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    printed = start_with(
+        monkeypatch,
+        tmp_path,
+        f"{GOOD}\ncolour = 1\n",
+        "slow_functions",
+        "@durable_retry.operation(dependency='payments', timeout=295)\n"
+        "def charge(order): ...\n"
+        "@durable_retry.operation(dependency='payments', fallback='gone')\n"
+        "def refund(order): ...\n",
+    )
+    assert "dependencies.payments.colour: is not a known key" in printed
+    assert "slow_functions.py:2: handler 'charge': timeout: 295 s + 10 s to spare" in printed
+    assert "slow_functions.py:4: handler 'refund': /fallback: no dependency has the name gone" in printed
 
 
 def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(

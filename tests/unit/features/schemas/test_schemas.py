@@ -12,7 +12,7 @@ import pytest
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.schemas.members import SchemaKeys
 from durable_retry.features.schemas.schema import problems_of_schemas, validator_of
-from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import ConfigError, key_path, parse_config
 from durable_retry.rules.config.dependency import Targets
 from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.operations.submission import check_target
@@ -99,6 +99,16 @@ def test_a_schema_is_for_a_path(charge: str, path: str, is_checked: object) -> N
 def test_a_dependency_without_a_schema_and_a_handler_take_anything() -> None:
     assert problems("", json=7) == {}
     assert problems({}, json=7) == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"), [("3", "schema"), ('{ "/a" = 3, "/b" = "b.json" }', 'schema."/a"')]
+)
+def test_what_names_no_file_is_refused_where_it_stands(schema: str, place: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(f"[dependencies.a]\nschema = {schema}", {})
+    (problem,) = refused.value.problems
+    assert (key_path(problem.pointer), problem.detail) == (f"dependencies.a.{place}", "must be a string")
 
 
 def test_what_was_accepted_keeps_nothing_of_it() -> None:

@@ -318,6 +318,28 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
     }
 
 
+SUM = "295 s + 10 s to spare = 305 s, more than host.json's functionTimeout of 300 s"
+NO_WAIT = 'must list at least one wait for strategy "schedule"'
+
+
+@pytest.mark.parametrize(
+    ("keys", "places"),
+    [
+        ("timeouts = { attempt_seconds = 295, connect_seconds = 0 }", {"timeouts.attempt_seconds": SUM}),
+        ("timeouts = { attempt_seconds = 295, colour = 1 }", {"timeouts.attempt_seconds": SUM}),
+        ("timeouts = { attempt_seconds = 0, connect_seconds = 20 }", {}),
+        ('retry = { strategy = "schedule", jitter = "some" }', {"retry.schedule_seconds": NO_WAIT}),
+        ('retry = { strategy = "schedule", schedule_seconds = [-1] }', {}),
+        ('timeouts = 5\nretry.strategy = "schedule"', {"retry.schedule_seconds": NO_WAIT}),
+        ("colour = 1\nwas = ['b']\n[dependencies.b]", {"was.0": "b is a dependency of its own"}),
+    ],
+)
+def test_a_mistake_hides_none_in_the_same_table_and_makes_none(keys: str, places: dict[str, str]) -> None:
+    problems = problems_of(a(keys), function_timeout_seconds=300)
+    assert len(problems) == 1 + len(places)
+    assert {f"dependencies.a.{place}": detail for place, detail in places.items()}.items() <= problems.items()
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
