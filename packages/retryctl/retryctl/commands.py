@@ -133,6 +133,7 @@ def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:
 
     Raises:
         CommandError: It failed.
+        Exception: The command has a fault of its own: the API itself is there.
     """
     name = given.get("dependency")
     try:
@@ -142,7 +143,11 @@ def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:
             raise
         raise CommandError("\n".join(filter(None, (str(error), api.unknown_dependency(name))))) from None
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise CommandError(f"{api.url} answers with something else ({error!r}): {FOREIGN}") from error
+        try:
+            api.health()
+        except CommandError:
+            raise CommandError(f"{api.url} answers with something else ({error!r}): {FOREIGN}") from error
+        raise
     if name is not None and screen.found_nothing and (guess := api.unknown_dependency(name)):
         screen.note(guess)
     return code

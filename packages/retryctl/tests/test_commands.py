@@ -1,8 +1,14 @@
+import io
 import json
+from typing import Any
 
 import httpx
+import pytest
 
 from retryctl import commands
+from retryctl.api import Api
+from retryctl.errors import CommandError
+from retryctl.output import Screen
 from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, refuses
 
 
@@ -48,6 +54,17 @@ def test_watching_gives_up_on_an_api_that_stays_away() -> None:
     run = Run(refuses, "watch", "op-1")
     assert run.code == 3
     assert len(run.requests) <= commands.PATIENCE_SECONDS / commands.POLL_SECONDS + 2
+
+
+@pytest.mark.parametrize(("health", "shown"), [({"parts": {}}, TypeError), ({}, CommandError)])
+def test_a_fault_of_a_command_is_no_foreign_document(health: Any, shown: type[Exception]) -> None:
+    def run(*_: Any) -> int:
+        raise TypeError("a fault of its own")
+
+    api = Api("http://a.test", None, httpx.MockTransport(lambda _: httpx.Response(200, json=health)))
+    screen = Screen(io.StringIO(), io.StringIO(), "text", {}, 80)
+    with pytest.raises(shown, match="a fault of its own"):
+        commands.run_command(run, api, {}, screen)
 
 
 def test_a_live_line_does_not_wrap() -> None:
