@@ -8,7 +8,8 @@ from math import ceil
 from typing import Any, Final, Self
 
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import OperationState, TurnNames
+from durable_retry.base.names import OperationState
+from durable_retry.features.dead_letter_lists.rules.filters import TurnNames
 from durable_retry_console.bulk.proof import Proof
 
 MAX_BATCH: Final = 25
