@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -32,7 +32,6 @@ from durable_retry.base.names import OPERATION, DeadLetterReason
 from durable_retry.dead_letters import index as dead_letter_index
 from durable_retry.plugins import features_of
 from durable_retry.rules.dead_letters.record import (
-    Deliveries,
     KeptDeadLetter,
     Replay,
     Status,
@@ -126,7 +125,7 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
     is not the operation that failed but one of its events.
     """
-    record = of_operation(entry, now, app_settings().app_version or None)
+    record = of_operation(entry, now)
     await _keep_record(record, () if "event_id" in entry else await _rows_of_features(record, now))
     if record.replay_of is not None:
         await _link_to_parent(record.replay_of, record)
@@ -141,40 +140,15 @@ def _error_in(entry: Mapping[str, Any]) -> str:
     return "\n".join(text for text in (*errors, entry["reason"], entry["detail"]) if text)
 
 
-async def keep_message(
-    text: str,
-    *,
-    source: str,
-    message_id: str,
-    reason: DeadLetterReason,
-    detail: str,
-    now: datetime,
-    deliveries: Deliveries | None = None,
-) -> str:
-    """Store the dead letter of a message that can never become an operation; return its id.
-
-    It has the raw text. Idempotent: the same message gets the same id.
-
-    Args:
-        deliveries: Before it was given up; None where it was refused at once.
-    """
-    record = of_message(
-        text,
-        source=source,
-        message_id=message_id,
-        reason=reason,
-        detail=detail,
-        now=now,
-        app_version=app_settings().app_version or None,
-        deliveries=deliveries,
-    )
+async def keep_message(record: KeptDeadLetter) -> str:
+    """Store the dead letter of a message, and return its id. Idempotent."""
     await _keep_record(record)
     return record.id
 
 
 async def keep_unreadable(operation_id: str, raw_input: Any, detail: str, now: datetime) -> str:
     """Store the dead letter of an operation whose input cannot be read, with the raw input. Idempotent."""
-    return await keep_message(
+    record = of_message(
         json.dumps(raw_input),
         source=OPERATION,
         message_id=operation_id,
@@ -182,6 +156,7 @@ async def keep_unreadable(operation_id: str, raw_input: Any, detail: str, now: d
         detail=detail,
         now=now,
     )
+    return await keep_message(record)
 
 
 async def find_dead_letter(dead_letter_id: str) -> KeptDeadLetter | None:
@@ -286,6 +261,7 @@ async def _rows_of_features(record: KeptDeadLetter, now: datetime) -> list[table
 
 
 async def _keep_record(record: KeptDeadLetter, feature_rows: Sequence[tables.Row] = ()) -> None:
+    record = replace(record, app_version=app_settings().app_version or None)
     try:
         is_new = await _insert_record(record, feature_rows)
     except StorageRefusedError as error:

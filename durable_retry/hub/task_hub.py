@@ -120,20 +120,8 @@ class Selection:
     prefix: str = ID_PREFIX  # the prefix of the instance ids; by default that of operations
 
 
-@dataclass(frozen=True, slots=True)
-class InstancePage:
-    """One page in the task hub's own order. `following` is the next page's token; None at the end."""
-
-    instances: list[pb.OrchestrationState]
-    following: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EntityPage:
-    """States of entities as JSON texts. `following` as in `InstancePage`."""
-
-    states: list[str]
-    following: str | None
+type HubPage[T] = tuple[list[T], str | None]
+"""One page in the task hub's own order, and the next page's token; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +270,7 @@ class TaskHub:
             await client.purge_orchestration(instance.instance_id)
         return True
 
-    async def instance_page(self, selection: Selection, token: str | None) -> InstancePage:
+    async def instance_page(self, selection: Selection, token: str | None) -> HubPage[pb.OrchestrationState]:
         query = OrchestrationQuery(
             created_time_from=selection.created_after,
             created_time_to=selection.created_before,
@@ -294,7 +282,7 @@ class TaskHub:
         request = build_query_instances_req(query, _token_message(token))
         async with self as client:
             page = await client._get_stub().QueryInstances(request)
-        return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
+        return list(page.orchestrationState), _next_token(page.continuationToken.value, token)
 
     async def read_history(self, instance_id: str) -> list[dict[str, Any]]:
         """Return the events of an instance's present execution, protobuf in JSON; none when it is not there.
@@ -313,7 +301,7 @@ class TaskHub:
 
     async def page_of_prefixes(
         self, selection: Selection, prefixes: Sequence[str], cursor: str | None
-    ) -> tuple[list[pb.OrchestrationState], str | None]:
+    ) -> HubPage[pb.OrchestrationState]:
         """Read one page of the instances whose ids have one of these prefixes, prefix after prefix.
 
         Return it with the next cursor: None is before the first page and behind the last.
@@ -321,10 +309,11 @@ class TaskHub:
         digits, _, token = (cursor or "0|").partition("|")
         index, instances = int(digits), list[pb.OrchestrationState]()
         while not instances and index < len(prefixes):
-            page = await self.instance_page(replace(selection, prefix=prefixes[index]), token or None)
-            instances, token = page.instances, page.following or ""
-            if token:
-                return instances, f"{index}|{token}"
+            of_prefix = replace(selection, prefix=prefixes[index])
+            instances, following = await self.instance_page(of_prefix, token or None)
+            if following:
+                return instances, f"{index}|{following}"
+            token = ""
             index += 1
         return instances, f"{index}|" if index < len(prefixes) else None
 
@@ -334,8 +323,8 @@ class TaskHub:
             entity = await client.get_entity(entity_id)
         return None if entity is None else entity.get_state(str)
 
-    async def entity_page(self, name: str, token: str | None, prefix: str = "") -> EntityPage:
-        """Read one page of the entities of a name that have a state, and whose keys begin with a prefix."""
+    async def entity_page(self, name: str, token: str | None, prefix: str = "") -> HubPage[str]:
+        """Read the states, as JSON texts, of a page of entities whose keys begin with a prefix."""
         # The SDK's own call reads every page before it returns.
         query = pb.EntityQuery(
             instanceIdStartsWith=StringValue(value=f"@{name}@{prefix}"),
@@ -346,7 +335,7 @@ class TaskHub:
         async with self as client:
             page = await client._get_stub().QueryEntities(pb.QueryEntitiesRequest(query=query))
         states = [entity.serializedState.value for entity in page.entities if entity.serializedState.value]
-        return EntityPage(states, _next_token(page.continuationToken.value, token))
+        return states, _next_token(page.continuationToken.value, token)
 
     async def signal_entity(
         self, entity_id: EntityInstanceId, operation: str, message: dict[str, Any], at: datetime | None = None

@@ -34,7 +34,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import KeyReused, Started, SubmitResult, end_within, submit
 from durable_retry.operations.status import document_of
 from durable_retry.rules.config.dependency import UnknownTargetError
-from durable_retry.rules.dead_letters.record import Deliveries
+from durable_retry.rules.dead_letters.record import Deliveries, of_message
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
@@ -358,7 +358,7 @@ async def keep_refused(arrival: Arrival, refusal: Refusal, deliveries: Deliverie
     Raises:
         azure.core.exceptions.AzureError: It could not be kept.
     """
-    dead_letter_id = await keep_message(
+    letter = of_message(
         kept_text(arrival.body),
         source=arrival.source,
         message_id=arrival.message_id,
@@ -367,6 +367,7 @@ async def keep_refused(arrival: Arrival, refusal: Refusal, deliveries: Deliverie
         now=clock.now(),
         deliveries=deliveries,
     )
+    dead_letter_id = await keep_message(letter)
     reason = refusal.reason.value
     _log.warning(
         "%s %s is dead letter %s: %s",

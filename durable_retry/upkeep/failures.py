@@ -61,6 +61,7 @@ from durable_retry.operations.status import (
     restarts_of,
 )
 from durable_retry.plugins import features
+from durable_retry.rules.dead_letters.record import of_message
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
     Completion,
@@ -219,7 +220,7 @@ async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: dateti
         return await _start_anew(hub, name, instance)
     if instance.updated_at < now - _GIVEN_UP_WITHIN:
         return Recovery.NONE
-    await keep_message(
+    letter = of_message(
         json.dumps(instance.input),
         source=name,
         message_id=instance.instance_id,
@@ -227,6 +228,7 @@ async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: dateti
         detail=failure_detail(instance),
         now=instance.updated_at,
     )
+    await keep_message(letter)
     return Recovery.DEAD_LETTER
 
 

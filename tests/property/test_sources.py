@@ -39,6 +39,7 @@ from durable_retry.intake.intake import NotAcceptedError, intake
 from durable_retry.intake.queue_triggers import operations_queue
 from durable_retry.operations.actions import Started, SubmitResult
 from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.dead_letters.record import KeptDeadLetter
 from durable_retry.rules.intake import LagThresholds
 from durable_retry.rules.operations.keys import visible
 from durable_retry.rules.operations.operation import OperationInput
@@ -71,9 +72,9 @@ class Ends:
         self.started.append(operation)
         return Started()
 
-    async def keep(self, text: str, **more: Any) -> str:
-        json.dumps([text, more["message_id"], more["detail"]]).encode()
-        self.kept.append(text)
+    async def keep(self, letter: KeptDeadLetter) -> str:
+        json.dumps(letter.to_json()).encode()
+        self.kept.append(letter.message or "")
         return "dl-1"
 
 

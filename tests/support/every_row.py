@@ -29,7 +29,7 @@ from durable_retry.features.outbox.rules.outbox import event_id_for
 from durable_retry.features.workflows import batch_store as workflows
 from durable_retry.hub.instance_lists import note_created
 from durable_retry.hub.orchestrations import listed_names
-from durable_retry.rules.dead_letters.record import Status
+from durable_retry.rules.dead_letters.record import Status, of_message
 from durable_retry.rules.facts import LimitsRead, TargetType, WaitEnded
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.status import StepState
@@ -141,12 +141,14 @@ async def _write_dead_letters() -> None:
         await records.keep_operation(an_entry("op-open"), NOON),
         await records.keep_operation(an_entry("op-archived", correlation_id="order-42"), LATER),
         await records.keep_message(
-            "not json",
-            source="queue",
-            message_id="m-1",
-            reason=DeadLetterReason.MALFORMED_JSON,
-            detail="no JSON",
-            now=LATER,
+            of_message(
+                "not json",
+                source="queue",
+                message_id="m-1",
+                reason=DeadLetterReason.MALFORMED_JSON,
+                detail="no JSON",
+                now=LATER,
+            )
         ),
     ]
     await records.move_dead_letter(

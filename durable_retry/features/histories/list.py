@@ -29,7 +29,7 @@ async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page
     # With payloads, which bound the size of the page: a history is no smaller than they are.
     selection = Selection(runtime_statuses=statuses, with_payloads=True, prefix="")
     try:
-        page = await hub.instance_page(selection, token)
+        instances, following = await hub.instance_page(selection, token)
     except TaskHubUnavailableError as error:
         if token is not None and "INVALID_ARGUMENT" in str(error):
             raise InvalidInputError(
@@ -37,7 +37,7 @@ async def histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page
             ) from error
         raise
     # Azure Storage lists entities among the instances.
-    ids = [found.instanceId for found in page.instances if not found.instanceId.startswith("@")]
+    ids = [found.instanceId for found in instances if not found.instanceId.startswith("@")]
     read = await asyncio.gather(*map(hub.read_history, ids))
     items = (InstanceHistory(instance_id=name, events=events) for name, events in zip(ids, read, strict=True))
-    return Page(items=tuple(items), next_cursor=page.following)
+    return Page(items=tuple(items), next_cursor=following)

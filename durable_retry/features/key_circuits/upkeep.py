@@ -33,6 +33,7 @@ async def _circuits_after(
 
     The second value is the `place` of the next page; None after the last page, and for the first.
     """
-    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{KEY_MARK}")
-    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
-    return [breaker for breaker in read if breaker.limit_key is not None], page.following
+    prefix = f"{dependency}{KEY_MARK}"
+    states, following = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, prefix)
+    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in states)
+    return [breaker for breaker in read if breaker.limit_key is not None], following

@@ -136,9 +136,9 @@ async def lanes_after(hub: TaskHub, place: str | None) -> tuple[list[Lane], str 
 
     The second value is the `place` of the next page; None after the last page, and for the first.
     """
-    page = await hub.entity_page(function_name(ORDER_LANE), place)
-    read = (read_or(partial(Lane.from_json_text, state), _no_lane) for state in page.states)
-    return [lane for lane in read if lane is not None], page.following
+    states, following = await hub.entity_page(function_name(ORDER_LANE), place)
+    read = (read_or(partial(Lane.from_json_text, state), _no_lane) for state in states)
+    return [lane for lane in read if lane is not None], following
 
 
 async def lanes(hub: TaskHub) -> AsyncIterator[Lane]:

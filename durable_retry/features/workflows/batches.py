@@ -34,6 +34,7 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import MAX_DETAIL_CHARS, http_admission
 from durable_retry.operations.actions import KEY_REUSED, KeyReused, Replayed, Started, submit
 from durable_retry.rules.config.dependency import UnknownTargetError
+from durable_retry.rules.dead_letters.record import of_message
 from durable_retry.rules.facts import SubmissionOutcome
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.envelope import ParsedEnvelope
@@ -272,7 +273,7 @@ async def _start_batch_item(hub: TaskHub, batch_id: str, item: Item) -> tuple[in
 
 
 async def _dead_letter_of_item(batch_id: str, item: Item) -> Completion:
-    await keep_message(
+    letter = of_message(
         item.text,
         source=BATCH_SOURCE,
         message_id=f"{batch_id}.{item.index}",
@@ -280,6 +281,7 @@ async def _dead_letter_of_item(batch_id: str, item: Item) -> Completion:
         detail=item.detail,
         now=clock.now(),
     )
+    await keep_message(letter)
     return Completion(
         operation_id="",
         status=OperationState.DEAD_LETTERED,

@@ -239,7 +239,7 @@ def _dead_letter_id(*parts: str) -> str:
     return f"dl-{digest[:32]}"
 
 
-def of_operation(entry: Mapping[str, Any], now: datetime, app_version: str | None = None) -> KeptDeadLetter:
+def of_operation(entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
     """Make the dead letter of `operation`, `category`, `reason`, `detail` and `attempts`, all as JSON."""
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
@@ -266,7 +266,6 @@ def of_operation(entry: Mapping[str, Any], now: datetime, app_version: str | Non
         correlation_id=operation.get("correlation_id"),
         replay_of=operation.get("replay_of"),
         failure=FailureDetail.from_json(entry["failure"]) if entry.get("failure") else None,
-        app_version=app_version,
     )
 
 
@@ -292,10 +291,11 @@ def of_message(
     reason: DeadLetterReason,
     detail: str,
     now: datetime,
-    app_version: str | None = None,
     deliveries: Deliveries | None = None,
 ) -> KeptDeadLetter:
-    """Make the dead letter of a message that did not become an operation.
+    """Make the dead letter of a message that can never become an operation; it has the raw text.
+
+    The same message gets the same id.
 
     Args:
         deliveries: Before it was given up; None where it was refused at once.
@@ -314,7 +314,6 @@ def of_message(
         first_failed_at=first_at or now,
         message=text[:MAX_MESSAGE_CHARS],
         message_chars=len(text),
-        app_version=app_version,
     )
 
 
@@ -360,19 +359,6 @@ def shortened(record: KeptDeadLetter, why: str) -> KeptDeadLetter:
     )
 
 
-STATUS_MOVES: Final = frozenset(
-    {
-        (Status.OPEN, Status.REPLAYED),
-        (Status.REPLAYED, Status.OPEN),
-        (Status.OPEN, Status.ARCHIVED),
-        (Status.REPLAYED, Status.ARCHIVED),
-        (Status.ARCHIVED, Status.OPEN),
-        (Status.ARCHIVED, Status.REPLAYED),
-    }
-)
-"""Every legal move."""
-
-
 def archived(record: KeptDeadLetter, now: datetime, by: str | None = None) -> KeptDeadLetter:
     """Return the dead letter archived, by whom if somebody said it; WrongStatusError where it is already."""
     return replace(_record_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
@@ -412,6 +398,6 @@ def failed_again(record: KeptDeadLetter, dead_letter_id: str) -> KeptDeadLetter:
 
 
 def _record_with_status(record: KeptDeadLetter, status: Status) -> KeptDeadLetter:
-    if (record.status, status) not in STATUS_MOVES:
+    if record.status is status:
         raise WrongStatusError(record.status)
     return replace(record, status=status)

@@ -39,6 +39,7 @@ from durable_retry.rules.dead_letters.record import (
     WrongStatusError,
     archived,
     noted,
+    of_message,
     replayed,
     restored,
 )
@@ -134,12 +135,14 @@ async def test_causes_say_whose_their_dead_letters_are() -> None:
 
 async def test_a_message_is_kept_with_its_raw_text() -> None:
     dead_letter_id = await keep_message(
-        "not json ?",
-        source="queue",
-        message_id="m-1",
-        reason=DeadLetterReason.MALFORMED_JSON,
-        detail="no",
-        now=NOON,
+        of_message(
+            "not json ?",
+            source="queue",
+            message_id="m-1",
+            reason=DeadLetterReason.MALFORMED_JSON,
+            detail="no",
+            now=NOON,
+        )
     )
     record = await find_dead_letter(dead_letter_id)
     assert record is not None

@@ -23,11 +23,10 @@ async def finished(hub: TaskHubStage, operation_id: str) -> None:
 
 async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, OperationPreview]:
     """Previews of all operations, read page by page."""
-    page = await hub.binding.instance_page(Selection(**wanted), None)
-    instances = page.instances
-    while page.following is not None:
-        page = await hub.binding.instance_page(Selection(**wanted), page.following)
-        instances += page.instances
+    instances, following = await hub.binding.instance_page(Selection(**wanted), None)
+    while following is not None:
+        more, following = await hub.binding.instance_page(Selection(**wanted), following)
+        instances += more
     return {each.instanceId: preview_of(each) for each in instances}
 
 

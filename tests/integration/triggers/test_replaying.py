@@ -35,7 +35,7 @@ from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
-from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_message
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.runtime import clock
 from durable_retry.storage import tables
@@ -197,12 +197,14 @@ async def test_a_message_is_taken_over_as_its_source_would_have_taken_it(hub: Ta
     hub.answer = failing(0)
     text = '{"dependency": "payments", "request": {"method": "GET", "path": "/x"}}'
     dead_letter_id = await keep_message(
-        text,
-        source="queue",
-        message_id="m-1",
-        reason=DeadLetterReason.POISON_MESSAGE,
-        detail="given up",
-        now=clock.now(),
+        of_message(
+            text,
+            source="queue",
+            message_id="m-1",
+            reason=DeadLetterReason.POISON_MESSAGE,
+            detail="given up",
+            now=clock.now(),
+        )
     )
     operation_id = (await replay_dead_letter(hub.binding, dead_letter_id, NOTHING, clock.now())).operation_id
     assert (await ended(hub, operation_id))["key"] == "m-1"
@@ -441,7 +443,9 @@ async def test_a_message_that_was_cut_is_replayed_only_as_a_whole_one(hub: TaskH
     whole = json.dumps({"dependency": "payments", "request": {"method": "GET"}}) + " " * 100_000
     reason = DeadLetterReason.VALIDATION_FAILED
     dead_letter_id = await keep_message(
-        whole, source="queue", message_id="m-long", reason=reason, detail="too large", now=clock.now()
+        of_message(
+            whole, source="queue", message_id="m-long", reason=reason, detail="too large", now=clock.now()
+        )
     )
     record = await found(dead_letter_id)
     assert (len(record.message or ""), record.message_chars) == (100_000, len(whole))

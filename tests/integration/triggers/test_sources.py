@@ -76,8 +76,8 @@ def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
 
 async def started(hub: TaskHubStage) -> dict[str, str]:
     """The keys of all operations, with their sources."""
-    page = await hub.binding.instance_page(Selection(), None)
-    instances = [await hub.binding.read_instance(each.instanceId) for each in page.instances]
+    page, _ = await hub.binding.instance_page(Selection(), None)
+    instances = [await hub.binding.read_instance(each.instanceId) for each in page]
     inputs = [each.input["operation"] for each in instances if each is not None]
     return {each["key"]: each["source"] for each in inputs}
 
@@ -87,9 +87,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Reason and text of each dead letter that was written."""
     letters: list[tuple[str, str]] = []
 
-    async def keep_and_signal(text: str, **more: Any) -> str:
-        letters.append((more["reason"].value, text))
-        return await keep_message(text, **more)
+    async def keep_and_signal(letter: KeptDeadLetter) -> str:
+        letters.append((letter.reason.value, letter.message or ""))
+        return await keep_message(letter)
 
     monkeypatch.setattr(intake_module, "keep_message", keep_and_signal)
     return letters
@@ -219,8 +219,8 @@ async def test_messages_of_a_partition_or_session_run_in_its_order_and_fail_as_t
             hub.binding, [arrival(CALL, "m-1", **more), arrival(own, "m-2", **more)]
         )
     assert left == []
-    page = await hub.binding.instance_page(Selection(), None)
-    read = [await hub.binding.read_instance(each.instanceId) for each in page.instances]
+    page, _ = await hub.binding.instance_page(Selection(), None)
+    read = [await hub.binding.read_instance(each.instanceId) for each in page]
     found = {each.input["operation"]["key"]: each.input["operation"] for each in read if each is not None}
     parts = {key: one["parts"]["order"] for key, one in found.items()}
     orders = {key: (part["key"], part["on_failure"]) for key, part in parts.items()}

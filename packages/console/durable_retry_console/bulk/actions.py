@@ -193,8 +193,8 @@ async def unfinished_page(
     selection = Selection(
         runtime_statuses=NOT_ENDED, created_after=wanted.created_after, created_before=wanted.created_before
     )
-    page = await hub.instance_page(selection, cursor)
-    return await _ids_of_matching(hub, wanted, page.instances), page.following
+    instances, following = await hub.instance_page(selection, cursor)
+    return await _ids_of_matching(hub, wanted, instances), following
 
 
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:

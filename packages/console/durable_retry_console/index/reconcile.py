@@ -32,6 +32,7 @@ from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.operations.entities import complete_record, read_record
 from durable_retry.operations.lone_records import let_answer_alone
 from durable_retry.operations.status import find_status
+from durable_retry.rules.dead_letters.record import of_message
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.rules.operations.status import checked_document
@@ -177,9 +178,9 @@ async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -
     listed = await _read_index(comparison.since)
     added, seen = 0, set[str]()
     while not comparison.is_over and page_begun - begun <= seconds:
-        page = await hub.instance_page(comparison.selection, comparison.token)
-        seen.update(each.instanceId for each in page.instances)
-        for instance in filter(comparison.covers, page.instances):
+        instances, following = await hub.instance_page(comparison.selection, comparison.token)
+        seen.update(each.instanceId for each in instances)
+        for instance in filter(comparison.covers, instances):
             is_known = comparison.is_of_earlier or instance.instanceId in listed.accepted
             noted = listed.failed.get(instance.instanceId)
             if is_known and is_listed(preview_of(instance).status, noted):
@@ -188,11 +189,11 @@ async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -
                 has_failed = noted is not None
                 note_document(document, last_error(document), is_known=is_known, has_failed=has_failed)
                 added += 1
-        if page.following is None:
+        if following is None:
             unseen = [entry for id_, entry in listed.unended.items() if id_ not in seen]
             await _keep_vanished(hub, comparison, unseen)
         page_ended = clock.monotonic_seconds()
-        comparison = comparison.after_page(page.following, page_ended - page_begun)
+        comparison = comparison.after_page(following, page_ended - page_begun)
         page_begun = page_ended
     return added, comparison
 
@@ -241,9 +242,10 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
         _log.warning("the record of %s cannot be read: %s", entry.operation_id, error)
         return False
     reason, at = DeadLetterReason.AMBIGUOUS_OUTCOME, entry.created_at
-    dead_letter_id = await keep_message(
+    letter = of_message(
         "", source=OPERATION, message_id=entry.operation_id, reason=reason, detail=GONE, now=at
     )
+    dead_letter_id = await keep_message(letter)
     given = {"operation": {name: getattr(entry, name) for name in _NAMED}}
     document = unreadable_document(
         entry.operation_id, given, at, dead_letter_id=dead_letter_id, detail=GONE, reason=reason

@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.names import Priority
-from durable_retry.hub.task_hub import InstancePage, TaskHub
+from durable_retry.hub.task_hub import HubPage, TaskHub
 from durable_retry.runtime import clock
 from durable_retry_console.bulk import actions
 from durable_retry_console.bulk.actions import (
@@ -32,9 +32,9 @@ class Pages:
         self.left = count
         self.seconds = 0.0
 
-    async def next(self, *_: object) -> InstancePage:
+    async def next(self, *_: object) -> HubPage[Any]:
         self.left, self.seconds = self.left - 1, self.seconds + 4
-        return InstancePage([], "more" if self.left else None)
+        return [], "more" if self.left else None
 
 
 @pytest.mark.parametrize(("pages", "is_complete"), [(2, True), (3, True), (4, False)])
@@ -63,13 +63,13 @@ class Mixed:
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    async def page(self, *_: object) -> InstancePage:
+    async def page(self, *_: object) -> HubPage[Any]:
         shown = {
             name: {"status": "running", "key": name, "dependency": "payments", **more}
             for name, more in BEGUN.items()
         }
         shown |= {name: {} for name in PENDING} | {"batch-1": {"status": "running"}}
-        return InstancePage([_instance(name, status) for name, status in shown.items()], None)
+        return [_instance(name, status) for name, status in shown.items()], None
 
     async def find(self, _hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
         self.read.append(operation_id)

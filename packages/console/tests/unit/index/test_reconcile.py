@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState
-from durable_retry.hub.task_hub import InstancePage, Selection, TaskHub
+from durable_retry.hub.task_hub import HubPage, Selection, TaskHub
 from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage.rounds import Round, write_round
@@ -54,14 +54,14 @@ class Hub:
         monkeypatch.setattr(TaskHub, "instance_page", self.page)
         monkeypatch.setattr(clock, "monotonic_seconds", lambda: self.seconds)
 
-    async def page(self, wanted: Selection, token: str | None) -> InstancePage:
+    async def page(self, wanted: Selection, token: str | None) -> HubPage[Any]:
         self.asked.append(wanted)
         self.seconds += self.page_seconds
         matching = [name for name, age in self.ages.items() if _is_between(wanted, NOON - age)]
         begin = int(token or 0)
         end = begin + self.rows
         following = str(end) if end < len(matching) else None
-        return InstancePage([self.instance(each) for each in matching[begin:end]], following)
+        return [self.instance(each) for each in matching[begin:end]], following
 
     def instance(self, operation_id: str) -> pb.OrchestrationState:
         shown = json.dumps({"status": self.states[operation_id]})
