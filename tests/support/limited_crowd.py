@@ -160,8 +160,6 @@ class Crowd:
             self.give_back(slot)  # One that is terminated keeps it until its lease ends.
         if attempt.is_gone or attempt.started is not None:
             return
-        if attempt.turn_at is not None and attempt.turn_at > self.at + timedelta(seconds=1.1):
-            return  # It came before its turn: its timer goes on.
         share = share or self.draw.choice(self.shares)
         part = Part(self.workers, next(rank for rank, one in enumerate(self.shares) if one is share))
         turn_at = attempt.turn_at if is_valid(attempt.turn_at, self.at) else None

@@ -21,6 +21,8 @@ from tests.support.builders import NOON
 from tests.support.limited_crowd import AZURE, Backend, Crowd
 
 ONEBOX = Backend()
+SLOW = Backend(hop=(0.3, 2.0), timer=(0.9, 1.7))
+"""Azure Storage where hosts are busy, or messages wait until another host looks into its queue."""
 BACKENDS = pytest.mark.parametrize("backend", [ONEBOX, AZURE], ids=["onebox", "azure"])
 
 
@@ -42,6 +44,16 @@ def test_with_a_backlog_the_throughput_is_the_rate(rate: float, workers: int, ba
     assert 40 - 2 / rate - 1.0 <= starts[-1] - starts[0] <= 40 * 1.01 + most - 1 / rate
     if workers == 1:
         assert crowd.fullest <= most_in_a_second(rate)
+
+
+@pytest.mark.parametrize("rate", [10, 4, 1])
+def test_slow_messages_cost_a_backlog_a_few_seconds_but_not_the_rate(rate: float) -> None:
+    """An attempt asks as much sooner for its turn, and comes as much sooner to its worker."""
+    crowd = Crowd(LimitSettings(rate_per_second=rate), backend=SLOW, workers=2)
+    crowd.arrive(int(40 * rate))
+    starts = crowd.run().starts
+    assert len(starts) == len(crowd.attempts)
+    assert starts[-1] - starts[0] <= 43
 
 
 @pytest.mark.parametrize(

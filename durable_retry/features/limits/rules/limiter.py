@@ -84,11 +84,12 @@ MOST_SOON_SECONDS: Final = 10.0
 """A slot is kept for one that asks within the mean duration of attempts, one second at least and this at
 most: it would not be back by then."""
 RESERVED_SECONDS: Final = 2.5
-"""No turn of a rate is reserved further ahead: long enough for late timers."""
-LEAD_PART: Final = 0.8
-"""An attempt asks for its turn this part of so long before that is expected."""
+"""No turn of a rate is reserved further ahead, but for slow messages: long enough for late timers."""
+LAST_PART: Final = 0.2
+"""An attempt is to ask for its turn as soon as it may be reserved, but for this part of so long."""
 MOST_AT_DOOR: Final = 8.0
-"""No more than so many wait at their worker: of a fast rate they come for less than `DOOR_SECONDS`."""
+"""No more than so many wait at their worker, twice as many where messages are slow: of a fast rate they come
+for less than `DOOR_SECONDS`."""
 FIRST_ASK_SECONDS: Final = 5.0
 FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
@@ -292,10 +293,11 @@ class _Asking:
         last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
         may_go = self.is_due or self.limiter.is_unused(None if last is None else last + step, self.now)
         # With a slot it waits at its worker, so that none that is lent stays free for long.
-        soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS
+        soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS + self.delay_seconds
         if wait_seconds <= soon and (may_go or not self.ahead(soon)):
             return None
-        seconds = self.seconds_behind(lambda ahead: wait_seconds + ahead / rate - LEAD_PART * soon)
+        lead = soon - LAST_PART * min(soon, RESERVED_SECONDS)
+        seconds = self.seconds_behind(lambda ahead: wait_seconds + ahead / rate - lead)
         return Wait(
             max(seconds, LEAST_ASK_SECONDS),
             self.rate_text,
@@ -369,8 +371,13 @@ class _Asking:
 
     @property
     def door_seconds(self) -> float:
-        """For how long an attempt waits at its worker for its turn."""
-        return min(DOOR_SECONDS, MOST_AT_DOOR / self.settings.rate_per_second)
+        """How long before its turn an attempt is sent to its worker, where it waits for it."""
+        most = MOST_AT_DOOR / self.settings.rate_per_second
+        return min(DOOR_SECONDS, most) + min(self.delay_seconds, most)
+
+    @property
+    def delay_seconds(self) -> float:
+        return self.limiter.delay.total_seconds()
 
     def waiting(self, wait: Wait) -> tuple[Limiter, SlotPostponed]:
         """Give the attempt a place, and let it ask again."""

@@ -12,12 +12,15 @@ from durable_retry.features.limits.rules.settings import KeyLimits, LimitSetting
 from durable_retry.features.limits.rules.told import Told
 
 LATE: Final = timedelta(seconds=3)
-"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds."""
+"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds. Slow
+messages add to it: `Limiter.delay`."""
 UNUSED: Final = timedelta(seconds=2)
 """What nobody took for so long goes to whoever asks, later where messages are late: `Limiter.patience`."""
 LAGS: Final = 3.0
-"""So many messages pass from one that is told of a free slot to its request."""
+"""So many messages pass from one that is told of a free slot, or whose time has come, to its request."""
 MOST_LAG_SECONDS: Final = 5.0
+USUAL_LAG_SECONDS: Final = 0.25
+"""On Azure Storage a message comes within this, unless the host is busy or its queue is another host's."""
 LAG_WEIGHT: Final = 0.1
 """Weight of a message that came sooner than those before it."""
 CAME_WEIGHT: Final = 0.1
@@ -124,6 +127,11 @@ class Limiter(JsonShape):
         """For how long a free slot is kept for those that are told of it."""
         return UNUSED + timedelta(seconds=LAGS * (self.lag_seconds or 0.0))
 
+    @property
+    def delay(self) -> timedelta:
+        """What slow messages add to the times that allow for late timers and for messages as usual."""
+        return timedelta(seconds=LAGS * max((self.lag_seconds or 0.0) - USUAL_LAG_SECONDS, 0.0))
+
     def is_unused(self, latest: datetime | None, now: datetime) -> bool:
         """Whether what is free since an instant, or since ever, is what nobody came for."""
         return latest is None or latest + self.patience <= now
@@ -153,7 +161,7 @@ class Limiter(JsonShape):
 
     def live_places(self, now: datetime) -> tuple[Place, ...]:
         """Return the places of those that are not too late; a look finds out who was told and is."""
-        late_ms = to_ms(now - LATE)
+        late_ms = to_ms(now - LATE - self.delay)
         return tuple(place for place in self.places if place.is_told or place.asks_ms >= late_ms)
 
     def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
