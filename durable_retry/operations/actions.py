@@ -62,13 +62,13 @@ from durable_retry.rules.operations.keys import (
     ScopedKey,
     is_live,
     operation_id_for,
-    run_id_for,
     source_scope,
 )
 from durable_retry.rules.operations.operation import OperationInput, content_of, fingerprint_of
 from durable_retry.rules.operations.status import OperationDocument, SteeredOperation, is_finished
 from durable_retry.rules.operations.submission import Naming
 from durable_retry.rules.operations.waits import Change, Pause, Resume
+from durable_retry.rules.retry.constraints import run_id_for
 from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import find_dependency, masking_of, targets

@@ -18,7 +18,7 @@ from durable_retry.attempt.commits import CommitLocation, ConflictError, is_comm
 from durable_retry.base.errors import ContendedError
 from durable_retry.base.json_forms import is_same_json
 from durable_retry.rules.operations.completion import SENT_ONCE
-from durable_retry.rules.operations.keys import OvertakenError, run_of
+from durable_retry.rules.operations.keys import OvertakenError
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.storage import tables
 
@@ -107,6 +107,11 @@ def _conflict_of(update: Mapping[str, Any], stored: tables.Versioned | None) -> 
         return None
     keys = {name: update[name] for name in ("table", "partition_key", "row_key")}
     return Conflict(**keys, detail=detail)
+
+
+def run_of(run_id: str) -> int:
+    """Return the run number in what `run_id_for` returned."""
+    return int(run_id.rpartition(".")[2])
 
 
 async def remove_fence(run_id: str, location: CommitLocation) -> None:

@@ -165,16 +165,6 @@ def is_operation_id(text: str) -> bool:
     return _OPERATION_ID.fullmatch(text) is not None
 
 
-def run_id_for(operation_id: str, run: int) -> str:
-    """Return the name of a run, for its commit, its events and their orchestration."""
-    return f"{operation_id}.{run}"
-
-
-def run_of(run_id: str) -> int:
-    """Return the run number in what `run_id_for` returned."""
-    return int(run_id.rpartition(".")[2])
-
-
 SAME_LIFE: Final = timedelta(minutes=10)
 """Two starts of one key that were accepted within this, and within the time for which the key answers, are of
 one life. It is far longer than clocks differ, and than a start takes."""

@@ -40,10 +40,10 @@ from durable_retry.rules.operations.keys import (
     fingerprint,
     key_or_hash,
     operation_id_for,
-    run_id_for,
 )
 from durable_retry.rules.operations.request import OperationRequest, Part, members_by_feature
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
+from durable_retry.rules.retry.constraints import Retryable
 from durable_retry.rules.retry.history import Conflict
 from durable_retry.rules.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 from durable_retry.rules.retry.slots import NeedsSlot
@@ -91,25 +91,18 @@ def _may_outlive(ttl_seconds: float, history_for: timedelta | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationInput(JsonShape):
+class OperationInput(Retryable):
     """What the `operation` orchestration starts with; holds no secret."""
 
     NOT_COPIED: ClassVar = ("request", "input")
 
-    operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id
     key: str  # the caller's idempotency key, from which the id is derived; see `sent_key`
-    run: int  # which run of its key it is, see `run_number`
     source: str  # where it came from: `http`, `queue`, ...
-    dependency: str  # the name in `dependencies.toml`; of a handler, the one that it names
-    policy: RetryPolicy  # resolved at submit, so that editing the file never changes a running operation
-    timeouts: Timeouts  # as `policy`; `deadline_seconds` is the operation's own
     created_at: datetime
     # What makes two submissions under one key the same, see `fingerprint_of`; None for all of its present
     # request or input.
     fingerprint: str | None = None
-    deadline_at: datetime | None = None  # after this nothing more is tried; None means no deadline
     ttl_seconds: float = 86_400.0  # how long the finished operation's record is kept
-    handler: str | None = None  # the Python handler to run; None for an HTTP request
     # The JSON form of `rules.operations.request.HttpCall`; None for a handler.
     request: Mapping[str, Any] | None = None
     input: Any = None  # what the handler gets; any JSON
@@ -131,10 +124,6 @@ class OperationInput(JsonShape):
     start_at: datetime | None = None
     # By the names of features, what each keeps of its members of the body; None where it uses no feature.
     parts: Mapping[str, Mapping[str, Any]] | None = None
-    # Who goes first where operations wait; None is `normal`.
-    priority: Priority | None = None
-    # It uses the share of this key, such as a customer's, in the dependency's limits; None without a key.
-    limit_key: str | None = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
     acted_before: bool | None = None
     # Whether the app generated its key, so that nobody can send it again and no record is kept; None for not.
@@ -165,11 +154,6 @@ class OperationInput(JsonShape):
     def owner(self) -> str:
         """The owner of its attempts: the operation and, for a replay, the dead letter behind a dot."""
         return self.operation_id if self.replay_of is None else f"{self.operation_id}.{self.replay_of}"
-
-    @property
-    def run_id(self) -> str:
-        """Names one run, for its commit, its events and their orchestration."""
-        return run_id_for(self.operation_id, self.run)
 
     @property
     def life(self) -> Life:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
+from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import Priority
 from durable_retry.base.text import cut_text, paused_text, seconds_text, time_text
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
@@ -15,39 +16,31 @@ from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from durable_retry.rules.retry.slots import SlotPostponed
 
 
-class Retryable(Protocol):
-    """What the rules need of an operation, or of an event of the outbox.
+def run_id_for(operation_id: str, run: int) -> str:
+    """Return the name of a run, for its slots, its commit, its events and their orchestration."""
+    return f"{operation_id}.{run}"
 
-    Attributes:
-        operation_id: Seeds every draw, so that a replay draws the same.
-        run_id: Names its slots: an attempt of an earlier run may still hold one.
-        dependency: Named in texts.
-        policy: Strategy, attempts, jitter and `Retry-After`.
-        timeouts: `connect_seconds` must fit between a wait and the deadline.
-        deadline_at: After this nothing more is tried; None means no deadline.
-        handler: The Python handler that it runs; None for a request.
-        priority: Who goes first where operations wait for a limit; None is `normal`.
-        limit_key: Whose share of the dependency's limits it uses; None without one.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retryable(JsonShape):
+    """What the rules of retrying need of an operation, or of an event of the outbox in its form."""
+
+    operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id
+    run: int  # which run of its key it is, see `run_number`
+    dependency: str  # the name in `dependencies.toml`; of a handler, the one that it names
+    policy: RetryPolicy  # resolved at submit, so that editing the file never changes a running operation
+    timeouts: Timeouts  # as `policy`; `deadline_seconds` is the operation's own
+    deadline_at: datetime | None = None  # after this nothing more is tried; None means no deadline
+    handler: str | None = None  # the Python handler to run; None for an HTTP request
+    # Who goes first where operations wait; None is `normal`.
+    priority: Priority | None = None
+    # It uses the share of this key, such as a customer's, in the dependency's limits; None without a key.
+    limit_key: str | None = None
 
     @property
-    def operation_id(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def dependency(self) -> str: ...
-    @property
-    def policy(self) -> RetryPolicy: ...
-    @property
-    def timeouts(self) -> Timeouts: ...
-    @property
-    def deadline_at(self) -> datetime | None: ...
-    @property
-    def handler(self) -> str | None: ...
-    @property
-    def priority(self) -> Priority | None: ...
-    @property
-    def limit_key(self) -> str | None: ...
+    def run_id(self) -> str:
+        """Names one run: an attempt of an earlier one may still hold a slot."""
+        return run_id_for(self.operation_id, self.run)
 
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")

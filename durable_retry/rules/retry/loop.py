@@ -18,7 +18,7 @@ the orchestration, which waits, or asks the circuit's entity for a probe or the 
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, assert_never, cast
+from typing import Final, Literal, assert_never, cast
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import Category
@@ -275,8 +275,7 @@ def after(
         has_ended = isinstance(result, AttemptOutcome | WorkerFailed)  # then no step is blocked any more
         return moved if has_ended else replace(moved, step=state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
-    # An operation or an event of the outbox: both are dataclasses.
-    at_dependency: Retryable = replace(cast("Any", operation), dependency=step_at)
+    at_dependency = replace(operation, dependency=step_at)
     moved, action = _after(at_dependency, at_step, result, now, on_its_way)
     blocked_step = StepAdmission(step_at, moved.admission)
     return replace(moved, admission=_uncounted(state, action, now), step=blocked_step), action

@@ -25,8 +25,6 @@ from durable_retry.rules.operations.keys import (
     ScopedKey,
     fingerprint,
     operation_id_for,
-    run_id_for,
-    run_of,
 )
 from durable_retry.rules.operations.operation import (
     CONTENT_BYTES,
@@ -414,11 +412,6 @@ def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
     assert prints[0] == prints[1]
     assert len(set(prints)) == 3
     assert (of("a", 1).handler, of("a", 1).request, of("a", 1).input) == ("a", None, 1)
-
-
-@pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])
-def test_the_name_of_a_run_gives_its_number_back(run: int) -> None:
-    assert run_of(run_id_for("op-1", run)) == run
 
 
 def test_the_content_of_a_call_is_its_request_without_credentials() -> None:
