@@ -91,6 +91,7 @@ def test_a_key_sent_twice_is_refused(locked: System, keys: dict[str, str], first
         {"headers": [("x-functions-key", key) for key in sent]},
         {"params": [("code", key) for key in sent]},
         {"headers": {"x-functions-key": sent[0]}, "params": {"code": sent[1]}},
+        {"headers": {"x-functions-key": sent[0]}, "params": {"code": sent[0]}},
     ]
     for request in requests:
         answer = locked.client.post(CHANGES, **request)  # type: ignore[arg-type]

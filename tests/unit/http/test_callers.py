@@ -32,7 +32,6 @@ def test_without_settings_anybody_is_an_operator() -> None:
         ({"x-functions-key": KEY}, {}),
         ({}, {"code": KEY}),
         ({}, {"Code": KEY}),  # as the host
-        ({"x-functions-key": KEY}, {"code": KEY}),
     ],
 )
 def test_a_key_is_read_wherever_the_host_reads_it(headers: dict[str, str], params: dict[str, str]) -> None:
@@ -47,6 +46,7 @@ def test_a_key_is_read_wherever_the_host_reads_it(headers: dict[str, str], param
         ({"x-functions-key": f"{KEY},{KEY}"}, {}),
         ({}, {"code": f"x,{KEY}"}),
         ({"x-functions-key": KEY}, {"code": "x"}),
+        ({"x-functions-key": KEY}, {"code": KEY}),
         ({"x-functions-key": ""}, {"code": KEY}),
         ({}, {"code": KEY, "CODE": KEY}),
     ],

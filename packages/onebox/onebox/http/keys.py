@@ -147,17 +147,16 @@ class Keys:
 def key_of(request: Request) -> str:
     """Return the key of a request; "" without one.
 
-    The host takes the first of several, and an app may take another one: so they are refused here. The same
-    one in the header and in the query is one.
+    The host takes the first of several, and an app may take another one: so they are refused here.
 
     Raises:
-        SeveralKeysError: It has several.
+        SeveralKeysError: It has several, or one in the header and in the query.
     """
     in_header = request.headers.getlist(_HEADER)
     # As in the host, in any case.
     in_query = [value for name, value in request.query_params.multi_items() if name.lower() == _PARAMETER]
     keys = [*in_header, *in_query]
-    if len(in_header) > 1 or len(in_query) > 1 or len(set(keys)) > 1 or any("," in key for key in keys):
+    if len(keys) > 1 or any("," in key for key in keys):
         raise SeveralKeysError
     return keys[0] if keys else ""
 
