@@ -68,6 +68,12 @@ def _in_capitals(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _each_once(headers: dict[str, str]) -> dict[str, str]:
+    if len(set(map(header_id, headers))) < len(headers):
+        raise refuse("holds one name twice, in different case or with _ for -")
+    return headers
+
+
 class HttpCall(Strict):
     """The request to a dependency.
 
@@ -85,9 +91,9 @@ class HttpCall(Strict):
     query: Annotated[
         dict[str, Annotated[Any, AfterValidator(_query_value)]], Field(max_length=MAX_QUERY_NAMES)
     ] = Field(default_factory=dict)
-    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = Field(
-        default_factory=dict
-    )
+    headers: Annotated[
+        dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS), AfterValidator(_each_once)
+    ] = Field(default_factory=dict)
     body_json: Any = Field(default=None, alias="json")
     body: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
 
@@ -98,8 +104,6 @@ class HttpCall(Strict):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if len(set(map(header_id, self.headers))) < len(self.headers):
-            raise refuse("headers holds one name twice, in different case or with _ for -")
         if self.has_json and self.body is not None:
             raise refuse("holds both json and body: one of them")
         return self

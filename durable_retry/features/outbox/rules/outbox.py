@@ -102,13 +102,13 @@ def _events(meaning: str) -> Any:
     return Field(default_factory=list, max_length=MAX_EVENTS, description=meaning)
 
 
-def _taking_dead_letter(events: list[Event]) -> list[Event]:
-    if any(not isinstance(event.data, dict | None) for event in events):
+def _taking_dead_letter(event: Event) -> Event:
+    if not isinstance(event.data, dict | None):
         raise refuse("has data that is no object: it gets the member dead_letter")
-    return events
+    return event
 
 
-FailureEvents = Annotated[list[Event], AfterValidator(_taking_dead_letter)]
+FailureEvents = list[Annotated[Event, AfterValidator(_taking_dead_letter)]]
 
 
 class OutboxKeys(Strict):

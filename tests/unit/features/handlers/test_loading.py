@@ -101,7 +101,7 @@ def test_events_that_nobody_could_get_are_listed_with_their_place(
     )
     assert "dependencies.payments.on_failure.0.queue: belongs to the task hub or the host" in printed
     assert "telling_functions.py:4: handler 'charge': /on_failure/1/dependency: no dependency has" in printed
-    assert "telling_functions.py:6: handler 'refund': /on_failure: has data that is no object" in printed
+    assert "telling_functions.py:6: handler 'refund': /on_failure/1: has data that is no object" in printed
 
 
 def test_a_fallback_that_cannot_be_is_refused_with_its_place(
