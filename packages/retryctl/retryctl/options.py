@@ -252,7 +252,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     ),
     "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
     "dry_run": _flag("--dry-run", "only count what matches, and preview a change"),
-    "action": _choice("action", "replay lookup archive cancel retry-now pause resume"),
+    "action": _choice("action", "replay lookup archive restore cancel retry-now pause resume"),
     "many": _option("ids", "in place of filters, 200 at most", "id", nargs="*"),
     "all": _flag("--all", "all that are open, or have not ended"),
     "batch": _option("--batch", "the dead letters of this batch", "ID", dest="batch_id"),

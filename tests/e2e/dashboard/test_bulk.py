@@ -24,6 +24,21 @@ def test_selected_dead_letters_are_archived_with_a_note(window: Window, seen: Sy
     assert [note["text"] for note in shown(seen, found[2])["notes"]] == ["not ours"]
 
 
+def test_what_was_archived_is_restored_in_bulk(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/414") for number in range(3)]
+    group = shown(seen, found[0])["group"]
+    for each in found[:2]:
+        seen.client.post(f"/api/dead-letters/{each}/archive").raise_for_status()
+    window.open(f"dead-letters?group={group}&status=archived")
+    window.page.get_by_text("All matching").click()
+    window.page.get_by_role("link", name="Restore…").click()
+    expect(window.card("Dry run")).to_contain_text("2 archived dead letters")
+    window.button("Restore 2…").click()
+    window.dialog().get_by_role("button", name="Restore 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    assert [shown(seen, each)["status"] for each in found] == ["open", "open", "open"]
+
+
 def test_what_failed_of_a_batch_is_replayed_from_its_page(window: Window, seen: System, key: str) -> None:
     paths = {"good": "/echo", "bad": "/status/415"}
     items = [

@@ -363,6 +363,22 @@ async def test_a_replay_whose_run_does_not_show_yet_is_under_way(
     assert await ends(hub) == (0, 0, 1)
 
 
+async def test_what_was_archived_by_mistake_is_restored_to_where_it_was(hub: TaskHubStage) -> None:
+    was_open, was_archived = await kept(2)
+    archive = await act(hub, action=BulkAction.ARCHIVE, ids=[was_archived], now=clock.now())
+    assert archive.started == 1
+    step = await act(
+        hub, action=BulkAction.RESTORE, note="a wrong filter", ids=[was_open, was_archived], now=clock.now()
+    )
+    assert (step.started, step.skipped, step.failures) == (1, 1, ())
+    restored = await find_dead_letter(was_archived)
+    assert restored is not None
+    assert (restored.status, restored.archived_at) == (Status.OPEN, None)
+    assert [note["text"] for note in restored.notes] == ["a wrong filter"]
+    done = {each["id"]: each["outcome"] for each in await items(hub, action=BulkAction.RESTORE)}
+    assert done == {was_archived: "done", was_open: "skipped"}
+
+
 async def test_what_a_batch_did_before_it_was_cut_short_counts_as_done(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,20 +29,21 @@ def _one_of_words(words: type[StrEnum]) -> AfterValidator:
     return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
 
 
-_OPEN: Final = "open"
+_OF_STATUS: Final = ("open", "archived")
 _OF_LETTERS: Final = ("reason", "category", "group", "app_version")
 
 
 class BulkFilter(Strict):
-    """A choice of open dead letters, or of operations that have not ended; `{}` means all of them.
+    """A choice of dead letters, or of operations that have not ended; `{}` means all of them.
 
     Attributes:
-        status: Of operations; a dead letter can only be `open`.
+        status: Of operations; dead letters are `open`, or for a restore `archived`.
     """
 
     status: (
         Literal[
             "open",
+            "archived",
             "pending",
             "scheduled",
             "paused",
@@ -73,10 +74,10 @@ class BulkFilter(Strict):
     def misfits(self, action: BulkAction) -> Iterator[Problem]:
         """Yield what does not choose what the action is done to."""
         if action.is_of_dead_letters:
-            if self.status not in {None, _OPEN}:
-                yield Problem("/filter/status", "must be open for dead letters")
+            if self.status not in {None, action.meets}:
+                yield Problem("/filter/status", f"must be {action.meets} for dead letters")
             return
-        if self.status == _OPEN:
+        if self.status in _OF_STATUS:
             yield Problem("/filter/status", "is for dead letters only")
         yield from (
             Problem(f"/filter/{name}", "is for dead letters only")
@@ -96,7 +97,7 @@ class BulkFilter(Strict):
         if action is BulkAction.LOOKUP:
             given["category"] = self.category or Category.AMBIGUOUS
         if action.is_of_dead_letters:
-            return DeadLetterFilter.from_json(given | {"status": _OPEN}).until(now)
+            return DeadLetterFilter.from_json(given | {"status": action.meets}).until(now)
         if action is BulkAction.RESUME and self.status is None and not of_all:
             given["status"] = OperationState.PAUSED
         return UnfinishedFilter.from_json(given).until(now)
@@ -119,8 +120,9 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
     """What is done to many, and to which: by a filter, a selection or a batch.
 
     Attributes:
-        action: `replay` and `archive` dead letters, or `lookup` whether ambiguous ones happened; `cancel` or
-            `pause` operations, `retry_now` those that wait, or `resume` those that are paused.
+        action: `replay` or `archive` open dead letters, `restore` archived ones, or `lookup` whether
+            ambiguous ones happened; `cancel` or `pause` operations, `retry_now` those that wait, or `resume`
+            those that are paused.
         ids: Which, in place of a filter.
         batch_id: The dead letters of the operations of this batch, in place of a filter.
         rate_per_second: The most per second, on average.
@@ -131,7 +133,7 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
 
     model_config = with_example(action="replay", filter={"dependency": "payments"}, dry_run=True)
 
-    action: Literal["replay", "lookup", "archive", "cancel", "retry_now", "pause", "resume"]
+    action: Literal["replay", "lookup", "archive", "restore", "cancel", "retry_now", "pause", "resume"]
     filter: BulkFilter | None = None
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
     batch_id: SelectedId | None = None
@@ -182,7 +184,7 @@ class BulkActionBody(ReplayOptions, PauseOptions, ResumeOptions):
         """Yield what is of other actions."""
         is_of_letters = self.what.is_of_dead_letters
         if self.batch_id is not None and not is_of_letters:
-            yield Problem("/batch_id", "is for dead letters: replay, look up or archive them")
+            yield Problem("/batch_id", "is for dead letters: replay, look up, archive or restore them")
         if self.filter is not None:
             yield from self.filter.misfits(self.what)
         for name in sorted(self.options.keys() | _OF_PROBES & self.model_fields_set):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from durable_retry.base.errors import NoSuchDeadLetterError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.base.json_forms import from_rfc3339
-from durable_retry.dead_letters.actions import annotate, archive
+from durable_retry.dead_letters.actions import annotate, archive, restore
 from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations import actions as operations
@@ -79,8 +79,8 @@ async def _act_on(hub: TaskHub, given: BatchInput, item_id: str) -> None:
     match given.action:
         case BulkAction.ARCHIVE:
             await archive(hub, item_id, given.by)
-            if given.note is not None:
-                await annotate(item_id, given.note, given.by)
+        case BulkAction.RESTORE:
+            await restore(item_id)
         case BulkAction.CANCEL:
             await operations.cancel(hub, item_id, given.by)
         case BulkAction.RETRY_NOW:
@@ -89,6 +89,8 @@ async def _act_on(hub: TaskHub, given: BatchInput, item_id: str) -> None:
             await operations.pause(hub, item_id, given.by, Pause.of(given.options))
         case BulkAction.RESUME:
             await operations.resume(hub, item_id, given.by, Resume.of(given.options))
+    if given.note is not None and given.action.is_of_dead_letters:
+        await annotate(item_id, given.note, given.by)
 
 
 async def _was_done_to_item(hub: TaskHub, given: BatchInput, item_id: str) -> bool:

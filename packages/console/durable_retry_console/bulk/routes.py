@@ -54,7 +54,7 @@ async def start_action_on_many(
 ) -> func.HttpResponse:
     """Act on many dead letters or operations, or count them.
 
-    Dead letters are replayed or archived; operations are cancelled, retried now, paused or resumed.
+    Dead letters are replayed, archived or restored; operations are cancelled, retried now, paused or resumed.
     """
     now = clock.now()
     wanted = body.wanted(now)

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import OperationState
 from durable_retry.features.dead_letter_lists.rules.filters import TurnNames
+from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.bulk.proof import Proof
 
 MAX_BATCH: Final = 25
@@ -22,11 +23,12 @@ KEPT_FAILURES: Final = 20
 
 
 class BulkAction(StrEnum):
-    """What is done to many: the first three to dead letters, the others to operations."""
+    """What is done to many: the first four to dead letters, the others to operations."""
 
     REPLAY = "replay"
     LOOKUP = "lookup"
     ARCHIVE = "archive"
+    RESTORE = "restore"
     CANCEL = "cancel"
     RETRY_NOW = "retry_now"
     PAUSE = "pause"
@@ -34,7 +36,12 @@ class BulkAction(StrEnum):
 
     @property
     def is_of_dead_letters(self) -> bool:
-        return self.is_replay or self is BulkAction.ARCHIVE
+        return self.is_replay or self in {BulkAction.ARCHIVE, BulkAction.RESTORE}
+
+    @property
+    def meets(self) -> Status:
+        """The status of the dead letters that it is done to."""
+        return Status.ARCHIVED if self is BulkAction.RESTORE else Status.OPEN
 
     @property
     def is_replay(self) -> bool:

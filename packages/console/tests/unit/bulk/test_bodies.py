@@ -67,6 +67,12 @@ def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
     assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
 
 
+@pytest.mark.parametrize("status", [{}, {"status": "archived"}])
+def test_a_restore_meets_what_is_archived(status: dict[str, str]) -> None:
+    wanted = an_action(action="restore", filter={"dependency": "payments", **status}).wanted(NOON)
+    assert wanted == DeadLetterFilter(status=Status.ARCHIVED, dependency="payments", created_before=NOON)
+
+
 @pytest.mark.parametrize(("action", "kind"), [("replay", DeadLetterFilter), ("pause", UnfinishedFilter)])
 def test_many_are_chosen_by_what_decides_their_turn(
     action: str, kind: type[DeadLetterFilter | UnfinishedFilter]
@@ -137,6 +143,9 @@ def test_a_selection_has_no_filter() -> None:
             ["/probe", "/stop_at_failed"],
         ),
         ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
+        ({"action": "cancel", "filter": {"status": "archived"}}, ["/filter/status"]),
+        ({"action": "archive", "filter": {"status": "archived"}}, ["/filter/status"]),
+        ({"action": "restore", "filter": {"status": "open"}, "patch": [STEP]}, ["/filter/status", "/patch"]),
         (
             {
                 "action": "pause",

@@ -28,14 +28,16 @@ const NOTE = { name: "note", label: "Note", optional: true, hint: "Kept with eac
 
 /** What an action is called, is done to, and does. */
 export const ACTIONS = {
-  replay: { verb: "Replay", did: "Replayed", one: "open dead letter", list: "dead-letters", kind: "main", fields: [
+  replay: { verb: "Replay", did: "Replayed", one: "open dead letter", list: "dead-letters", kind: "main", meets: "open", fields: [
     NOTE,
     { name: "probe", label: "Sends", optional: true, choices: [["", "1, then 5, then the rest; stops where most fail again"], ["false", "all of them"]] }],
     says: "Every open dead letter that matches is replayed under its own key, no faster than the rate, and never through an open circuit." },
-  lookup: { verb: "Look up", did: "Asked about", one: "ambiguous dead letter", list: "dead-letters", kind: "main", fields: [NOTE], fits: (one) => one.category === "ambiguous" || one.reason === "AmbiguousOutcome",
+  lookup: { verb: "Look up", did: "Asked about", one: "ambiguous dead letter", list: "dead-letters", kind: "main", meets: "open", fields: [NOTE], fits: (one) => one.category === "ambiguous" || one.reason === "AmbiguousOutcome",
     says: "The dependency of each is asked whether it happened, and nothing is sent. What happened counts as succeeded; the others become dead letters again, with the answer." },
-  archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger", fields: [NOTE],
+  archive: { verb: "Archive", did: "Archived", one: "open dead letter", list: "dead-letters", kind: "danger", meets: "open", fields: [NOTE],
     says: "Every open dead letter that matches is archived. It can be restored until it is removed." },
+  restore: { verb: "Restore", did: "Restored", one: "archived dead letter", list: "dead-letters", kind: "main", meets: "archived", fields: [NOTE],
+    says: "Every archived dead letter that matches goes back to where it was: open, or replayed." },
   cancel: { verb: "Cancel", did: "Cancelled", one: "operation", list: "operations", kind: "danger",
     says: "Every operation that matches and has not ended is cancelled. An attempt under way ends first; what a dependency has done is not undone." },
   retry_now: { verb: "Retry now", did: "Retried now", one: "operation", list: "operations", kind: "main",
@@ -66,11 +68,13 @@ const filtersOf = (action) => (ACTIONS[action].list === "operations" ? OPERATION
 /** The menu to act on all that a list shows, or null where an action cannot be narrowed as the list is. */
 export function onAll(query, actions) {
   const { cursor, ...filter } = query;
-  if (ACTIONS[actions[0]].list === "dead-letters") {
-    if (filter.status && filter.status !== "open") return null;
+  const known = filtersOf(actions[0]).map((one) => one.name);
+  if (ACTIONS[actions[0]].meets) {
+    const { status = "open" } = filter;
+    actions = actions.filter((action) => ACTIONS[action].meets === status);
+    if (!actions.length) return null;
     delete filter.status;
   }
-  const known = filtersOf(actions[0]).map((one) => one.name);
   const isOver = filter.status && !UNFINISHED.some(([state]) => state === filter.status);
   if (isOver || Object.keys(filter).some((name) => !known.includes(name))) return null;
   const to = (action) => linkButton(`${ACTIONS[action].verb}…`, "bulk-actions/new", { action, ...filter });
@@ -92,7 +96,7 @@ export function selection(idOf, actions, reload) {
     if (!ids.length) return null;
     // Read when it is pressed: a box may have been checked since this was drawn.
     const to = (action) => button(`${ACTIONS[action].verb} selected…`, () => go("bulk-actions/new", { action, ids: [...chosen].join(",") }));
-    const some = actions.filter((action) => items.some((one) => chosen.has(idOf(one)) && (ACTIONS[action].fits?.(one) ?? true)));
+    const some = actions.filter((action) => items.some((one) => chosen.has(idOf(one)) && one.status === (ACTIONS[action].meets ?? one.status) && (ACTIONS[action].fits?.(one) ?? true)));
     return h("p", { class: "actions", data: { key: "selected" }, role: "status" }, h("strong", {}, `${number(ids.length)} selected`), some.map(to));
   };
   return { column: { name: "Select", cell: box, isBare: true }, bar };
@@ -157,7 +161,7 @@ function whichWords({ filter, ids, batch_id: batch }, cause) {
 }
 
 function startCard({ matched, complete, cause }, action, body, rate) {
-  const { verb, one, list, kind, fields = [] } = ACTIONS[action];
+  const { verb, one, list, kind, meets, fields = [] } = ACTIONS[action];
   const many = atLeast(matched, complete);
   const start = async () => {
     const typed = action === "replay" ? typedChange() : null;
@@ -170,7 +174,7 @@ function startCard({ matched, complete, cause }, action, body, rate) {
     if (started) go(`bulk-actions/${segment(started.action_id)}`);
   };
   const estimate = matched ? `They would take ${complete ? "about" : "more than"} ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";
-  const filter = list === "dead-letters" ? { ...body.filter, status: "open" } : body.filter;
+  const filter = meets ? { ...body.filter, status: meets } : body.filter;
   return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, `${words(many)} ${matched === 1 ? one : `${one}s`}`), body.batch_id ? [" of the batch ", batchLink(body.batch_id), ". "] : body.ids ? " selected. " : " match. ", estimate),
     matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.filter ? linkButton("Look at them", list, filter, "quiet") : null) : null]);
 }

@@ -37,7 +37,7 @@ const COLUMNS = [
 const SEARCHED = ["q", "key", "correlation_id"];
 const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
 const COUNT_SECONDS = 15;
-const ON_MANY = ["replay", "lookup", "archive"];
+const ON_MANY = ["replay", "lookup", "archive", "restore"];
 
 export function deadLettersView(route) {
   const { query, reload } = route;
@@ -50,7 +50,7 @@ export function deadLettersView(route) {
     total: () => count.value?.count ?? null,
     later: isCountable ? { count } : {},
     above: (page) => (isPlain ? openCard(page) : null),
-    tools: (page) => [onAll(query, ON_MANY), chosen.bar(page.items.filter((one) => one.status === "open"))],
+    tools: (page) => [onAll(query, ON_MANY), chosen.bar(page.items.filter((one) => one.status !== "replayed"))],
   });
   return isPlain ? { ...list, load: (signal) => withOpen(list.load(signal), signal) } : list;
 }
