@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
+from shlex import quote
 from typing import Any, Final
 
 from rich.text import Text
@@ -129,16 +130,20 @@ class Ask:
 
 
 def run_command(run: Run, api: Api, given: Given, screen: Screen) -> int:
-    """Run a command; where nothing was found, the name of a dependency may be wrong.
+    """Run a command; where nothing was found, the name of a dependency may be wrong, or a key is no id.
 
     Raises:
         CommandError: It failed.
         Exception: The command has a fault of its own: the API itself is there.
     """
-    name = given.get("dependency")
+    name, item_id = given.get("dependency"), given.get("id")
     try:
         code = run(api, given, screen)
     except ApiError as error:
+        if item_id is not None and error.status == HTTPStatus.NOT_FOUND:
+            raise CommandError(
+                f"{error}\nA key or another id? Look everywhere: retryctl find {quote(item_id)}"
+            ) from None
         if name is None or error.status not in _NOT_KNOWN or "did you mean" in str(error):
             raise
         raise CommandError("\n".join(filter(None, (str(error), api.unknown_dependency(name))))) from None

@@ -24,8 +24,7 @@ _HEAD: Final = (
     "priority limit_key debounce_key replaced_by"
 )
 _ATTEMPT: Final = (
-    "attempt {number}[ at {dependency}]  {status_code:no answer}  {duration_ms}  "
-    "{category:success}[: {error}]"
+    "attempt {number}[ at {dependency}][  {status_code}]  {duration_ms}  {category:success}[: {error}]"
 )
 ATTEMPT: Final = f"{_ATTEMPT}[\n  waits {{next_delay_seconds}} ({{delay_reasons}})]"
 """An attempt, and the wait after it."""

@@ -9,7 +9,7 @@ from retryctl import commands
 from retryctl.api import Api
 from retryctl.errors import CommandError
 from retryctl.output import Screen
-from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, refuses
+from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, answers, refuses
 
 
 def test_watching_counts_down_and_shows_each_attempt_once() -> None:
@@ -72,3 +72,14 @@ def test_a_live_line_does_not_wrap() -> None:
     answer: Responder = lambda _: httpx.Response(200, json=next(documents))  # noqa: E731 # it is short
     run = Run(answer, "watch", "op-1", out=Terminal(), NO_COLOR="1", COLUMNS="40")
     assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (payme…" in run.out
+
+
+def test_what_an_id_does_not_lead_to_may_be_a_key() -> None:
+    missing = answers(
+        {"title": "Not Found", "status": 404, "detail": "There is no operation of this id."}, 404
+    )
+    for command in (["get"], ["watch"], ["cancel"], ["dead-letters", "show"]):
+        run = Run(missing, *command, "order 7")
+        assert run.code == 1
+        assert "There is no operation of this id.\nA key or another id?" in run.err
+        assert run.err.endswith("retryctl find 'order 7'\n")

@@ -145,3 +145,10 @@ def test_lists_are_narrowed_by_what_operations_share(command: list[str]) -> None
     argv = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)]
     asked = Run(answers({"items": [], "next_cursor": None}), *command, *argv).requests[0].url.params
     assert {name: asked[name] for name in given} == given
+
+
+def test_an_attempt_without_a_status_code_as_of_a_handler_is_not_said_to_have_got_no_answer() -> None:
+    attempts = [FAILED | {"status_code": None, "error": "ConnectError"}, DONE | {"status_code": None}]
+    lines = shown(OPERATION | {"attempts": attempts})
+    assert "attempt 1  41.2 ms  transient: ConnectError" in lines
+    assert "attempt 2  41.2 ms  success" in lines
