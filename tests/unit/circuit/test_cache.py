@@ -51,6 +51,29 @@ async def tripped(stage: Copies) -> None:
     stage.moment.pass_(1.1)
 
 
+async def probing() -> tuple[Copies, Permitted]:
+    """Lets a circuit open and its break end, and asks it for a probe, as the orchestration of op-1 does."""
+    stage = Copies(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
+    stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
+    assert isinstance(answer, Permitted)
+    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=10 + TRANSPORT_SECONDS)
+    return stage, answer
+
+
+async def throttled(lost: str = "") -> tuple[Copies, Permitted]:
+    """Makes an attempt that is asked to pause until 20 s after noon; its report may be lost on its way."""
+    stage = Copies(FRAGILE)
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    return stage, permitted
+
+
 async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
     stage = Copies()
     for _ in range(10):
@@ -146,11 +169,7 @@ async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_w
 
 
 async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
-    stage = Copies(FRAGILE)
-    await tripped(stage)
-    stage.moment.pass_(30)
-    assert isinstance(await ask(stage), NeedsProbe)
-    lease = await granted(stage)
+    stage, lease = await probing()
     permitted = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
     assert permitted == lease
     assert isinstance(permitted, Permitted)
@@ -160,10 +179,7 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
 
 
 async def test_a_probe_whose_lease_expired_does_not_go() -> None:
-    stage = Copies(FRAGILE)
-    await tripped(stage)
-    stage.moment.pass_(30)
-    lease = await granted(stage)
+    stage, lease = await probing()
     stage.moment.pass_(16)
     late = stage.copy.at_begin(AdmissionState(waiting=True, permit=lease), 10)
     assert isinstance(await ask(stage, admission=late), Refused)
@@ -171,20 +187,8 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.copy.reporting.close()
 
 
-async def granted(stage: Copies) -> Permitted:
-    """Asks the circuit for a probe, as the orchestration of op-1 does."""
-    message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
-    stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
-    assert isinstance(answer, Permitted)
-    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=10 + TRANSPORT_SECONDS)
-    return answer
-
-
 async def test_a_throttled_answer_pauses_every_process() -> None:
-    stage = Copies()
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage, _ = await throttled()
     other = stage.another("w2")
     answer = await other.enter("op-2", 1, FIRST)
     assert isinstance(answer, Refused)
@@ -195,11 +199,7 @@ async def test_a_throttled_answer_pauses_every_process() -> None:
 
 @pytest.mark.parametrize("lost", ["delivery", "task hub"])
 async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost: str) -> None:
-    stage = Copies()
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
-    stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage, _ = await throttled(lost)
     for seconds in (0, 0.5, 1, 10, 8.4):
         stage.moment.pass_(seconds)
         answer = await ask(stage, "op-2")
@@ -211,11 +211,7 @@ async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost
 
 
 async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
-    stage = Copies(FRAGILE)
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
-    stage.shared.delivers = False
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage, permitted = await throttled("delivery")
     stage.shared.delivers = True
     stage.moment.pass_(0.2)
     await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
@@ -226,10 +222,7 @@ async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() 
 
 
 async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
-    stage = Copies()
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage, _ = await throttled()
     reset = ManualAction(ManualControl.RESET, after(1), "ada", "it is well")
     stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
     stage.moment.pass_(1.1)
@@ -240,11 +233,7 @@ async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
 async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
     None
 ):
-    stage = Copies(FRAGILE)
-    await tripped(stage)
-    stage.moment.pass_(30)
-    assert isinstance(await ask(stage), NeedsProbe)
-    lease = await granted(stage)
+    stage, lease = await probing()
     stage.shared.delivers = False
     late = Permitted(1)
     await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
@@ -327,10 +316,7 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
 
 @pytest.mark.shows("W10")
 async def test_a_report_of_a_probe_that_the_circuit_lost_is_sent_again_though_nothing_else_happens() -> None:
-    stage = Copies(FRAGILE)
-    await tripped(stage)
-    stage.moment.pass_(30)
-    lease = await granted(stage)
+    stage, lease = await probing()
     stage.shared.delivers = False
     await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
     stage.shared.delivers = True
@@ -347,11 +333,7 @@ async def test_a_report_of_a_probe_that_the_circuit_lost_is_sent_again_though_no
 
 
 async def test_a_report_of_a_pause_that_the_circuit_lost_is_sent_again() -> None:
-    stage = Copies()
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
-    stage.shared.delivers = False
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage, _ = await throttled("delivery")
     stage.shared.delivers = True
     stage.moment.pass_(5)
     await stage.copy.reporting.flush()
@@ -360,10 +342,7 @@ async def test_a_report_of_a_pause_that_the_circuit_lost_is_sent_again() -> None
 
 
 async def test_a_report_of_a_probe_is_not_sent_again_once_its_lease_is_over() -> None:
-    stage = Copies(FRAGILE)
-    await tripped(stage)
-    stage.moment.pass_(30)
-    lease = await granted(stage)
+    stage, lease = await probing()
     stage.shared.delivers = False
     await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
     sent = len(stage.shared.sent_reports)
