@@ -37,7 +37,7 @@ def read_submission(request: func.HttpRequest) -> Submission:
     naming = caller_naming(headers.key)
 
     def parse_body(document: Any) -> Submission:
-        return parse(headers.envelope_of(document), naming, targets(), headers.trace)
+        return parse(headers.envelope_of(document), naming, targets(), now=clock.now(), trace=headers.trace)
 
     return read_body(request, parse_body)
 

@@ -17,7 +17,7 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -29,7 +29,7 @@ from durable_retry.base.masking import Masking
 from durable_retry.base.names import Priority
 from durable_retry.base.text import MASK
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import MAX_SECONDS, InvalidInputError, Problem
+from durable_retry.base.validation import MAX_SECONDS, Problem
 from durable_retry.plugins import plugins
 from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.operations.keys import (
@@ -320,16 +320,13 @@ def operation_from(
     """Resolve what an operation starts with, by the dependency that it or its handler names.
 
     Args:
+        request: Has none of `excess_problems`.
         history_for: How long histories are kept, from the start of an operation; None for ever.
-
-    Raises:
-        InvalidInputError: The request asks for more than the dependency allows.
     """
     parts = _parts_of_request(request, dependency, now)
     starts = (part.start_at for part in parts.values() if part.start_at is not None)
     start_at = next(starts, None) or _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
-    policy = _policy_of_request(request, dependency)
     call = None if request.request is None else request.request.to_json()
     ttl_seconds = dependency.idempotency.ttl_seconds
     return OperationInput(
@@ -339,7 +336,7 @@ def operation_from(
         source=source,
         dependency=dependency.name,
         fingerprint=_fingerprint_of_request(request, dependency),
-        policy=policy,
+        policy=_policy_of_request(request, dependency),
         timeouts=timeouts,
         created_at=now,
         deadline_at=deadline_of(start_at or now, timeouts.deadline_seconds),
@@ -399,8 +396,6 @@ def _start_of_request(request: OperationRequest, now: datetime) -> datetime | No
     if request.start_at is None:
         return now + timedelta(seconds=request.delay_seconds) if request.delay_seconds else None
     start_at = from_rfc3339(request.start_at)
-    if start_at > now + timedelta(seconds=MAX_SECONDS):
-        raise InvalidInputError([Problem("/start_at", "is more than a year ahead")])
     return start_at if start_at > now else None
 
 
@@ -413,11 +408,15 @@ def _timeouts_of_request(request: OperationRequest, dependency: Dependency) -> T
 def _policy_of_request(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     if request.retry is None:
         return dependency.retry
-    policy = overridden(dependency.retry, request.retry.written())
-    problems = override_problems(dependency.retry, policy)
-    if problems:
-        raise InvalidInputError(problems)
-    return policy
+    return overridden(dependency.retry, request.retry.written())
+
+
+def excess_problems(request: OperationRequest, dependency: Dependency, now: datetime) -> Iterator[Problem]:
+    """List where a request begins too late, or asks for more than its dependency allows."""
+    start_at = _start_of_request(request, now)
+    if start_at is not None and start_at > now + timedelta(seconds=MAX_SECONDS):
+        yield Problem("/start_at", "is more than a year ahead")
+    yield from override_problems(dependency.retry, _policy_of_request(request, dependency))
 
 
 def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]:

@@ -6,17 +6,18 @@ HTTP, message sources, batches, sagas, calls and alerts all do this. Between `pa
 submission for the queue is named anew. A replay keeps its key and policy, and uses `check_target`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from durable_retry.base.trace_context import TraceContext
-from durable_retry.base.validation import InvalidInputError, Problem, header_id, pointer_of
+from durable_retry.base.validation import InvalidInputError, Problem, header_id, pointer_of, pointer_parts
 from durable_retry.rules.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
 from durable_retry.rules.operations.envelope import ParsedEnvelope
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey, envelope_key, fields_name
-from durable_retry.rules.operations.operation import OperationInput, operation_from
+from durable_retry.rules.operations.operation import OperationInput, excess_problems, operation_from
 from durable_retry.rules.operations.request import OperationRequest, parse_operation
 
 DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key")
@@ -71,12 +72,18 @@ def read_operation(
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: With everything else that is wrong with it; pointers lead into what was sent.
     """
-    submission = parse(envelope, naming, targets, trace)
+    submission = parse(envelope, naming, targets, now=now, trace=trace, comes_later=comes_later)
     return resolve(submission, targets, source=source, now=now, comes_later=comes_later)
 
 
 def parse(
-    envelope: ParsedEnvelope, naming: Naming, targets: Targets, trace: TraceContext | None = None
+    envelope: ParsedEnvelope,
+    naming: Naming,
+    targets: Targets,
+    *,
+    now: datetime,
+    trace: TraceContext | None = None,
+    comes_later: Callable[[str], bool] | None = None,
 ) -> Submission:
     """Parse an operation's body and name it.
 
@@ -86,13 +93,15 @@ def parse(
     Raises:
         InvalidInputError: With every mistake; pointers lead into what was sent.
     """
+    payload = naming.with_order_key(envelope.payload)
     try:
-        request = parse_operation(naming.with_order_key(envelope.payload))
+        request = parse_operation(payload)
     except InvalidInputError as error:
-        problems = [*error.problems, *_unknown_names(envelope.payload, targets)]
+        unmet = partial(_unmet, targets=targets, now=now, comes_later=comes_later)
+        problems = (*error.problems, *_hidden_problems(payload, error, unmet))
         raise InvalidInputError(problem.below(envelope.place) for problem in problems) from None
     if None not in (request.key, naming.key) and request.key != naming.key:
-        raise InvalidInputError([DIFFERENT_KEYS, *_unmet(request, targets)])
+        raise InvalidInputError([DIFFERENT_KEYS, *_unmet(request, targets, now, comes_later)])
     name = _name_of_submission(request, envelope, naming)
     return Submission(request, name, envelope, envelope.trace or trace, naming.gave_new_key(name))
 
@@ -108,14 +117,47 @@ def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, nam
     return naming.own
 
 
-def _unknown_names(document: Any, targets: Targets) -> Iterator[Problem]:
-    """Check the names of a body whose form is wrong, as far as they can be read."""
-    fields = document if isinstance(document, dict) else {}
-    dependency, handler = fields.get("dependency"), fields.get("handler")
-    if isinstance(dependency, str) and targets.find_dependency(dependency) is None:
-        yield targets.missing_dependency(dependency)
-    if isinstance(handler, str) and handler not in targets.handlers:
-        yield targets.missing_handler(handler)
+_NOT_NAMED: Final = "_"
+"""Stands for a dependency that a body does not name."""
+
+
+def _hidden_problems(
+    document: Any, error: InvalidInputError, unmet: Callable[[OperationRequest], Iterable[Problem]]
+) -> list[Problem]:
+    """Check the rest of a body whose form is wrong against what is configured: no mistake hides another."""
+    if (request := _sound_part(document, error.problems)) is None:
+        return []
+    told = {problem.pointer for problem in error.problems}
+    if request.dependency == _NOT_NAMED:
+        told.add("/dependency")
+    return [problem for problem in unmet(request) if problem.pointer not in told]
+
+
+def _sound_part(document: Any, problems: Iterable[Problem]) -> OperationRequest | None:
+    """Read a body whose form is wrong without the members that are; None where nothing is left to read."""
+    sound: Any = document
+    for problem in problems:
+        sound = _without(sound, pointer_parts(problem.pointer)) or sound
+    if not isinstance(sound, dict):
+        return None
+    if "handler" not in sound:
+        sound = {"dependency": _NOT_NAMED, "request": {}} | sound
+    if sound == document:
+        return None
+    try:
+        return parse_operation(sound)
+    except InvalidInputError as error:
+        return _sound_part(sound, error.problems)
+
+
+def _without(document: Any, place: Sequence[str]) -> dict[str, Any] | None:
+    """Return an object without what is at a place; an item goes with its list. None where none is."""
+    if not isinstance(document, dict) or not place or place[0] not in document:
+        return None
+    name, *rest = place
+    smaller = _without(document[name], rest)
+    others = {key: value for key, value in document.items() if key != name}
+    return others if smaller is None else {**others, name: smaller}
 
 
 def resolve(
@@ -135,24 +177,18 @@ def resolve(
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: With everything else that is wrong with it.
     """
-    dependency, unmet = _checked_target(submission.request, targets)
-    problems = [problem for problem in unmet if comes_later is None or not comes_later(problem.pointer)]
-    try:
-        operation = operation_from(
-            submission.request,
-            dependency,
-            submission.name,
-            source=source,
-            now=now,
-            trace=submission.trace,
-            key_is_generated=submission.has_new_key,
-            history_for=targets.history_for,
-        )
-    except InvalidInputError as error:
-        raise InvalidInputError([*error.problems, *problems]) from None
-    if problems:
-        raise InvalidInputError(problems)
-    return operation
+    request = submission.request
+    dependency = _fit_target(request, targets, now, comes_later)
+    return operation_from(
+        request,
+        dependency,
+        submission.name,
+        source=source,
+        now=now,
+        trace=submission.trace,
+        key_is_generated=submission.has_new_key,
+        history_for=targets.history_for,
+    )
 
 
 def check_target(request: OperationRequest, targets: Targets) -> Dependency:
@@ -170,9 +206,24 @@ def check_target(request: OperationRequest, targets: Targets) -> Dependency:
     return dependency
 
 
-def _unmet(request: OperationRequest, targets: Targets) -> tuple[Problem, ...]:
+def _fit_target(
+    request: OperationRequest, targets: Targets, now: datetime, comes_later: Callable[[str], bool] | None
+) -> Dependency:
+    """Check a new request against today's configuration; arguments and errors as `resolve`."""
+    dependency, unmet = _checked_target(request, targets)
+    problems = [problem for problem in unmet if comes_later is None or not comes_later(problem.pointer)]
+    if request.retry is not None or request.start_at is not None:
+        problems = [*excess_problems(request, dependency, now), *problems]
+    if problems:
+        raise InvalidInputError(problems)
+    return dependency
+
+
+def _unmet(
+    request: OperationRequest, targets: Targets, now: datetime, comes_later: Callable[[str], bool] | None
+) -> tuple[Problem, ...]:
     try:
-        check_target(request, targets)
+        _fit_target(request, targets, now, comes_later)
     except InvalidInputError as error:
         return error.problems
     return ()

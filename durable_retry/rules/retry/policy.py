@@ -4,7 +4,7 @@ Also the timeouts of an operation: connect, attempt and deadline must fit into e
 of the host.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -276,15 +276,14 @@ def _attempt_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]
     return []
 
 
-def _retry_after_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]:
+def _retry_after_problems(limits: RetryPolicy, policy: RetryPolicy) -> Iterator[Problem]:
     if not limits.respect_retry_after:
-        return []
+        return
     if not policy.respect_retry_after:
-        return [Problem("/retry/respect_retry_after", "cannot be switched off for this dependency")]
+        yield Problem("/retry/respect_retry_after", "cannot be switched off for this dependency")
     if policy.max_retry_after_seconds < limits.max_retry_after_seconds:
         detail = f"may not be below {limits.max_retry_after_seconds:g}, the dependency's own"
-        return [Problem("/retry/max_retry_after_seconds", detail)]
-    return []
+        yield Problem("/retry/max_retry_after_seconds", detail)
 
 
 def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from durable_retry.attempt.http_request import Plan, attempt_request, needs_mark
 from durable_retry.attempt.markers import Marked
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.handlers.handler import attempt_handler, sends_once
 from durable_retry.features.handlers.records import StepRule
 from durable_retry.features.handlers.registry import Function, Handler, handler_of
@@ -33,7 +34,7 @@ from durable_retry.plugins import features_of
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
-from durable_retry.rules.operations.operation import OperationInput, operation_from
+from durable_retry.rules.operations.operation import OperationInput, excess_problems, operation_from
 from durable_retry.rules.operations.request import parse_operation
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.rules.retry.history import AttemptOutcome, PastAttempt
@@ -173,6 +174,8 @@ def _operation_for_handler(
         raise LookupError(f"the configuration has no dependency {handler.dependency!r}")
     handler.check_input(body["input"])
     request, limits = parse_operation(body), handler.limits_at(dependency)
+    if problems := [*excess_problems(request, limits, clock.now())]:
+        raise InvalidInputError(problems)
     return operation_from(request, limits, ScopedKey(EXPLICIT_SCOPE, key), source="test", now=clock.now())
 
 

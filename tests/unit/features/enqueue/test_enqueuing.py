@@ -63,7 +63,7 @@ def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
     message = json.dumps(message_of(submission)).encode()
     arrival = Arrival(source="queue", body=message, native_id="m-1")
     envelope = read_message(arrival.body, parse_envelope, max_bytes=10_000)
-    parsed = parse(envelope, Naming(own=arrival.name), Targets({}, {}, ()), arrival.trace)
+    parsed = parse(envelope, Naming(own=arrival.name), Targets({}, {}, ()), now=NOON, trace=arrival.trace)
     assert (parsed.trace, parsed.name) == (CALLER, submission.name)
 
 

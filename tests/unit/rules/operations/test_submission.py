@@ -67,7 +67,7 @@ TARGETS: Final = Targets(
 def parsed(
     envelope: ParsedEnvelope, naming: Naming | None = None, trace: TraceContext | None = None
 ) -> Submission:
-    return parse(envelope, naming or Naming(own=OWN), TARGETS, trace)
+    return parse(envelope, naming or Naming(own=OWN), TARGETS, now=NOON, trace=trace)
 
 
 def resolved(document: Any, scope: str = "key:", targets: Targets = TARGETS) -> OperationInput:
@@ -188,6 +188,60 @@ def test_an_unknown_name_is_reported_with_what_else_is_wrong() -> None:
     ]
     handled = {"handler": "ship-ordre", "input": {}, "on_success": [event]}
     assert pointers(handled) == ["/handler", "/on_success/0/dependency"]
+
+
+EVENT_TO_NOBODY = {"type": "t", "dependency": "nobody", "path": "/hook"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"retry": {"max_attempts": 99, "typo": 1}}, ["/retry/typo", "/retry/max_attempts"]),
+        ({"retry": {"max_attempts": 99, "strategy": 1}}, ["/retry/strategy", "/retry/max_attempts"]),
+        (
+            {"retry": {"max_attempts": 99}, "start_at": "2999-01-01T00:00:00Z"},
+            ["/retry/max_attempts", "/start_at"],
+        ),
+        (
+            {"retry": {"max_attempts": 0}, "on_success": [EVENT_TO_NOBODY]},
+            ["/retry/max_attempts", "/on_success/0/dependency"],
+        ),
+        (
+            {"request": {"path": "..", "headers": {"Idempotency-Key": "k"}}},
+            ["/request/path", "/request/headers/Idempotency-Key"],
+        ),
+        ({"request": 1, "retry": {"max_attempts": 99}}, ["/request", "/retry/max_attempts"]),
+        ({"request": None, "on_success": [EVENT_TO_NOBODY]}, ["/request", "/on_success/0/dependency"]),
+        ({"dependency": 1, "on_success": [EVENT_TO_NOBODY]}, ["/dependency", "/on_success/0/dependency"]),
+        ({"handler": "store", "input": 1}, ["/dependency", "/request", "/input"]),
+        (
+            {"order_key": "", "order_on_failure": "skip", "retry": {"max_attempts": 99}},
+            ["/order_key", "/retry/max_attempts"],
+        ),
+    ],
+)
+def test_a_mistake_of_the_form_hides_none_of_what_is_configured(
+    changes: dict[str, Any], told: list[str]
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read_operation(ParsedEnvelope(CALL | changes), Naming(own=OWN), TARGETS, source="http", now=NOON)
+    assert sorted(problem.pointer for problem in caught.value.problems) == sorted(told)
+
+
+def test_what_comes_later_is_no_mistake_beside_another() -> None:
+    body = ParsedEnvelope({"handler": "store", "input": {"amount": None}, "typo": 1})
+    with pytest.raises(InvalidInputError) as caught:
+        parse(
+            body, Naming(own=OWN), TARGETS, now=NOON, comes_later=lambda pointer: pointer.startswith("/input")
+        )
+    assert [problem.pointer for problem in caught.value.problems] == ["/typo"]
+
+
+def test_a_body_with_nothing_sound_is_reported_as_it_is() -> None:
+    for body, pointers_told in ((5, [""]), ({}, [""]), ({"typo": 1}, ["", "/typo"])):
+        with pytest.raises(InvalidInputError) as caught:
+            parsed(ParsedEnvelope(body))
+        assert [problem.pointer for problem in caught.value.problems] == pointers_told
 
 
 def test_a_key_that_differs_from_the_header_is_reported_with_what_else_is_wrong() -> None:
