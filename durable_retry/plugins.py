@@ -181,6 +181,7 @@ class Plugin:
         settings: Where its groups of app settings are.
         of_core: Keys in tables of the core that only it carries out, such as `circuit.by`.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
+        executor: Where its `hub.executor_guard.OrchestratorGuard` is.
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.
@@ -246,6 +247,7 @@ class Plugin:
     settings: tuple[str, ...] = ()
     of_core: tuple[str, ...] = ()
     own_sources: tuple[str, ...] = ()
+    executor: str = ""
     sources: str = ""
     blueprints: Callable[[], Iterable[df.Blueprint]] = tuple
     tables: tuple[str, ...] = ()
@@ -278,7 +280,7 @@ def features_of(parts: Container[str] | None) -> list[Plugin]:
 
 
 @cache
-def hook(name: Literal["handlers", "limits", "key_circuits", "replay", "kept_for"]) -> str:
+def hook(name: Literal["handlers", "limits", "key_circuits", "replay", "kept_for", "executor"]) -> str:
     """Return what a feature has for a hook that one feature has at most; "" where none has it."""
     return next((str(value) for feature in features() if (value := getattr(feature, name))), "")
 

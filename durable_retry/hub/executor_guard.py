@@ -10,19 +10,17 @@ cannot catch it. These events cause such an error, or worse; on the right is wha
 
 The last kind and how it comes about: docs/decisions/entity-messages.md.
 
-It also gives a clear error to an orchestrator that is `async`, or that yields something else than a task.
+What the app's own orchestrators need, a feature adds (`OrchestratorGuard`).
 
-The guard also keeps the id, the start and the orchestrator's name of each execution, which the SDK hides from
-orchestrators. A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every
+A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every
 status before it, and its answer must carry the last one, or Azure Storage keeps none.
 """
 
 import functools
-import inspect
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -31,8 +29,26 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import _OrchestrationExecutor, _RuntimeOrchestrationContext
 
+from durable_retry.plugins import hook
+from durable_retry.runtime.deferred import imported
+
 # Error type of a failure that the platform gave no type.
 _UNREADABLE: Final = "UnreadableAnswer"
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorGuard:
+    """What a feature adds to the guard for the orchestrators of the app itself.
+
+    Attributes:
+        install: Guards the SDK's contexts; called once in a process.
+        begun: Takes the context of an execution, and the event that begins it.
+        explained: Returns the error to raise in place of a TypeError of the SDK; takes the context, and that.
+    """
+
+    install: Callable[[], None] = lambda: None
+    begun: Callable[[Any, pb.HistoryEvent], None] = lambda _ctx, _event: None
+    explained: Callable[[Any, TypeError], TypeError] = lambda _ctx, error: error
 
 
 def guard_executor() -> None:
@@ -40,12 +56,14 @@ def guard_executor() -> None:
     process = _OrchestrationExecutor.process_event
     if hasattr(process, "__wrapped__"):
         return
+    reference = hook("executor")
+    own: OrchestratorGuard = imported(reference) if reference else OrchestratorGuard()
 
     @functools.wraps(process)
     def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
         kind = event.WhichOneof("eventType")
         if kind == "executionStarted":
-            begin_execution(ctx, _execution_in(ctx, event))
+            own.begun(ctx, event)
         if kind in _GUARDED:
             if _is_of_lost_turn(executor, ctx, event, kind):
                 return
@@ -53,7 +71,7 @@ def guard_executor() -> None:
         try:
             process(executor, ctx, event)
         except TypeError as error:
-            raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
+            raise own.explained(ctx, error) from None
         except (ValueError, RecursionError):
             # The input is checked only after an error: checked before, it would always be parsed twice.
             if kind != "executionStarted" or _is_json(event.executionStarted.input.value):
@@ -71,7 +89,7 @@ def guard_executor() -> None:
     executors.process_event = process_event
     contexts: Any = _RuntimeOrchestrationContext
     contexts.get_actions = get_actions_and_status
-    _guard_contexts()
+    own.install()
 
 
 # What makes the custom status of each context when its turn ends.
@@ -88,99 +106,6 @@ def end_turn(context: Any) -> None:
     make = _status_makers.pop(context, None)
     if make is not None:
         context.set_custom_status(make())
-
-
-def _guard_contexts() -> None:
-    """Fail with a clear error for the wrong kinds of orchestrators: `async` ones, and what yields no task."""
-    run, complete = _RuntimeOrchestrationContext.run, _RuntimeOrchestrationContext.set_complete
-
-    @functools.wraps(run)
-    def run_generator(ctx: Any, generator: Any) -> None:
-        run(ctx, generator)
-        # The SDK does not check what is yielded first, and would wait for it for ever.
-        if not isinstance(ctx._previous_task, task.Task):
-            raise no_task_error(generator)
-
-    @functools.wraps(complete)
-    def set_complete(ctx: Any, result: Any, *args: Any, **kwargs: Any) -> None:
-        refuse_async(result)
-        complete(ctx, result, *args, **kwargs)
-
-    contexts: Any = _RuntimeOrchestrationContext
-    contexts.run, contexts.set_complete = run_generator, set_complete
-
-
-_NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
-"""The SDK's error text."""
-
-
-def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
-    """Return the error for an orchestrator that yielded something else than a task, with the line."""
-    while inspect.isgenerator(inner := getattr(generator, "gi_yieldfrom", None)):
-        generator = inner
-    frame = getattr(generator, "gi_frame", None)
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame is not None else ""
-    return TypeError(
-        f"{place}the orchestrator yielded something that is no task: write "
-        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
-    )
-
-
-def refuse_async(result: object) -> None:
-    """Refuse what an orchestrator returned that is an `async def`, with a `yield` in it or without.
-
-    Raises:
-        TypeError: It is one; the message says what to write.
-    """
-    code = getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
-    if code is None:
-        return
-    if inspect.iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"{code.co_filename}:{code.co_firstlineno}: the orchestrator is an `async def`: write `def`, "
-        "`yield` for `await`, and `yield from durable_retry.call(...)`"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceExecution:
-    """One execution of an instance: it has one for each time that it is started or continues as new.
-
-    Attributes:
-        id: Tells it from the others; the same in every replay.
-        began_at: The time of its first turn, aware UTC.
-        name: That of the orchestrator.
-    """
-
-    id: str
-    began_at: datetime
-    name: str
-
-
-# The execution of each context.
-_executions: WeakKeyDictionary[Any, InstanceExecution] = WeakKeyDictionary()
-
-
-def begin_execution(context: Any, execution: InstanceExecution) -> None:
-    """Note the execution that a context is made for."""
-    _executions[context] = execution
-
-
-def execution_of(context: Any) -> InstanceExecution:
-    """Return the execution that a context belongs to.
-
-    Raises:
-        LookupError: The context is not one of the guarded executor.
-    """
-    return _executions[getattr(context, "_ctx", context)]
-
-
-def _execution_in(ctx: Any, event: pb.HistoryEvent) -> InstanceExecution:
-    began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
-    # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
-    execution_id = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
-    return InstanceExecution(str(execution_id), began_at, event.executionStarted.name)
 
 
 _ANSWERS: Final = frozenset(

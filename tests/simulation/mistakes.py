@@ -39,6 +39,7 @@ from durable_retry.features.handlers.rules.steps import (
     begin_step,
 )
 from durable_retry.features.in_process import call as calls
+from durable_retry.features.in_process.executions import InstanceExecution
 from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.fair import FairShares
@@ -57,7 +58,6 @@ from durable_retry.features.workflows import batches
 from durable_retry.features.workflows.rules import restart as saga_restart
 from durable_retry.features.workflows.rules.shapes import Saga
 from durable_retry.hub import entity_ids, executor_guard, turns
-from durable_retry.hub.executor_guard import InstanceExecution
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations import actions as operations
 from durable_retry.rules.circuit import messages, transitions

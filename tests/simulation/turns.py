@@ -19,8 +19,8 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import DATETIME_STRING_FORMAT
 
+from durable_retry.features.in_process.executions import InstanceExecution, begin_execution
 from durable_retry.hub import executor_guard
-from durable_retry.hub.executor_guard import InstanceExecution
 from tests.support import history
 
 _IDS: Final = uuid.uuid5(uuid.NAMESPACE_OID, "9e952958-5e33-4daf-827f-2fa12937b875")
@@ -276,9 +276,8 @@ class Session:
                 self._raise(event)
             case history.Started():
                 began_at = context.now.replace(tzinfo=UTC)
-                executor_guard._executions[context] = InstanceExecution(
-                    event.execution, began_at, self.orchestrator.__name__
-                )
+                execution = InstanceExecution(event.execution, began_at, self.orchestrator.__name__)
+                begin_execution(context, execution)
                 self._generator = self.orchestrator(context, _parsed(event.input))
                 self._yielded = _NOTHING
                 self._resume()

@@ -170,10 +170,6 @@ ABOUT: Final = {
     ),
     "fail_fast": ("test_fail_fast", "test_a_call_that_fails_fast_goes_to_its_fallback_all_the_same"),
     "fallback": ("test_a_fallback_that_cannot_be_is_refused_with_its_place",),
-    "in_process": (
-        "test_a_call_has_the_same_id_in_every_replay",
-        "test_each_execution_of_an_instance_calls_operations_of_its_own",
-    ),
     "limits": (
         "test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back",
         "test_a_question_waits_for_the_circuit_and_asks_its_entities",

@@ -18,8 +18,8 @@ from durable_retry.features.in_process.documents import (
     operation_document,
     result_in,
 )
+from durable_retry.features.in_process.executions import execution_of
 from durable_retry.features.in_process.names import CALL
-from durable_retry.hub.executor_guard import execution_of
 from durable_retry.rules.operations.keys import visible
 from durable_retry.settings.configuration import function_name
 

@@ -17,15 +17,15 @@ from durabletask.entities import EntityInstanceId, EntityLock
 
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.in_process.names import CALL
-from durable_retry.features.in_process.start import PendingCall, operation_of_call
-from durable_retry.hub.decorated import orchestrator_function, user_function
-from durable_retry.hub.executor_guard import (
+from durable_retry.features.in_process.executions import (
     InstanceExecution,
     begin_execution,
     no_task_error,
     refuse_async,
 )
+from durable_retry.features.in_process.names import CALL
+from durable_retry.features.in_process.start import PendingCall, operation_of_call
+from durable_retry.hub.decorated import orchestrator_function, user_function
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.settings.configuration import function_name, registered_handlers
 from durable_retry.testing.parts import (

@@ -1,64 +1,23 @@
 """What the SDK's executor does not survive, and custom statuses, of small orchestrators in a host's turns."""
 
-import base64
 import json
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable, Generator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import azure.durable_functions as df
 import pytest
-from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-import durable_retry
-from durable_retry.app import harden_runtime
 from durable_retry.hub.executor_guard import show_at_end
 from tests.support.builders import NOON
+from tests.support.executor import Instance, Orchestrator, end_of
 from tests.support.stage import dead_answer
 
 DIED = "Invocation of function 'counter' failed with an exception."
 ENTITY = EntityInstanceId("counter", "a")
-
-type Orchestrator = Callable[[task.OrchestrationContext, Any], Any]
-
-
-class Instance:
-    """One orchestration: `begin` runs its first turn, `go_on` the next one with an event."""
-
-    def __init__(self, orchestrator: Orchestrator) -> None:
-        harden_runtime()
-        self.orchestrator = orchestrator
-        self.past: list[pb.HistoryEvent] = []
-        self.custom_status: str | None = None
-
-    def begin(self, input_: str = "null", execution: str | None = None) -> list[pb.OrchestratorAction]:
-        started = helpers.new_execution_started_event("o", "id-1", input_)
-        if execution is not None:
-            started.executionStarted.orchestrationInstance.executionId.value = execution
-        return self.go_on(started)
-
-    def go_on(self, *events: pb.HistoryEvent) -> list[pb.OrchestratorAction]:
-        new = [helpers.new_orchestrator_started_event(NOON), *events]
-        request = pb.OrchestratorRequest(instanceId="id-1", pastEvents=self.past, newEvents=new)
-        encoded = base64.b64encode(request.SerializeToString()).decode()
-        answer = DurableFunctionsWorker().execute_orchestration_request(self.orchestrator, encoded)
-        self.past.extend(new)
-        response = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
-        self.custom_status = response.customStatus.value if response.HasField("customStatus") else None
-        return list(response.actions)
-
-
-def end_of(actions: list[pb.OrchestratorAction]) -> Any:
-    """The return value; the failure as text."""
-    (end,) = [each.completeOrchestration for each in actions if each.HasField("completeOrchestration")]
-    if end.orchestrationStatus == pb.ORCHESTRATION_STATUS_FAILED:
-        return f"FAILED: {end.failureDetails.errorMessage}"
-    return json.loads(end.result.value or "null")
 
 
 def sent_to(entity_id: str, request_id: str, number: int) -> pb.HistoryEvent:
@@ -211,43 +170,6 @@ def test_an_input_that_is_text_arrives_as_a_string() -> None:
     assert end_of(Instance(orchestrator).begin("not JSON")) == ["id-1", "not JSON"]
 
 
-def calling(context: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
-    for _ in range(2):
-        yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
-
-
-def first_style(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
-    yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
-
-
-def called_by(actions: list[pb.OrchestratorAction]) -> str:
-    (call,) = [each.createSubOrchestration for each in actions]
-    return call.instanceId
-
-
-@pytest.mark.parametrize("orchestrator", [calling, first_style])
-def test_each_execution_of_an_instance_calls_operations_of_its_own(orchestrator: Orchestrator) -> None:
-    """The ids of children repeat when their parent continues as new."""
-    asked = [called_by(Instance(orchestrator).begin(execution=each)) for each in ("e-1", "e-1", "e-2")]
-    assert asked[0] == asked[1] != asked[2]
-
-
-def test_a_call_has_the_same_id_in_every_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    instance = Instance(calling)
-    (first,) = instance.begin()
-    created = pb.SubOrchestrationInstanceCreatedEvent(name="call_operation")
-    result = helpers.get_string_value(json.dumps({"document": {"status": "succeeded", "result": 1}}))
-    ended = pb.SubOrchestrationInstanceCompletedEvent(taskScheduledId=1, result=result)
-    instance.past.append(pb.HistoryEvent(eventId=1, subOrchestrationInstanceCreated=created))
-    monkeypatch.setattr("tests.unit.hub.test_executor_guard.NOON", NOON + timedelta(hours=1))
-    (second,) = instance.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
-    assert first.createSubOrchestration.instanceId != second.createSubOrchestration.instanceId
-    again = Instance(calling)
-    again.past = instance.past[:3]
-    (replayed,) = again.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
-    assert replayed.createSubOrchestration.instanceId == second.createSubOrchestration.instanceId
-
-
 def test_the_latest_of_all_statuses_is_made_once_when_a_turn_ends() -> None:
     made: list[str] = []
 
@@ -275,62 +197,3 @@ def test_the_latest_of_all_statuses_is_made_once_when_a_turn_ends() -> None:
     # A turn that shows nothing shows what was shown before: a task hub may keep nothing of it.
     assert shown == [None, '"one"', '"one"', '"two"']
     assert made == ["one", "one", "two"]
-
-
-def child(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
-    return (yield ctx.call_activity("first"))
-
-
-def first_of_all(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any, Any]:
-    return (yield child(ctx, given))
-
-
-def behind_a_task(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any, Any]:
-    yield ctx.call_activity("first")
-    return (yield from first_of_all(ctx, given))
-
-
-def adapted(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
-    return (yield child(context, None))  # type: ignore[arg-type]
-
-
-async def awaiting(_ctx: task.OrchestrationContext, _input: Any) -> int:
-    return 1
-
-
-async def awaiting_and_yielding(_ctx: task.OrchestrationContext, _input: Any) -> AsyncIterator[int]:
-    yield 2
-
-
-def line_of(text: str) -> int:
-    return Path(__file__).read_text().split(f"    {text}")[0].count("\n") + 1
-
-
-@pytest.mark.parametrize("orchestrator", [first_of_all, behind_a_task, adapted])
-def test_an_orchestrator_that_yields_no_task_fails_with_the_line_and_what_to_write(
-    orchestrator: Orchestrator,
-) -> None:
-    instance = Instance(orchestrator)
-    actions = instance.begin()
-    if orchestrator is behind_a_task:
-        scheduled = helpers.new_task_scheduled_event(1, "first")
-        actions = instance.go_on(scheduled, helpers.new_task_completed_event(1, "1"))
-    ends = {"adapted": "ontext"}
-    line = line_of("return (yield child(c" + ends.get(orchestrator.__name__, "tx"))
-    assert end_of(actions) == (
-        f"FAILED: {__file__}:{line}: the orchestrator yielded something that is no task: write "
-        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
-    )
-
-
-@pytest.mark.parametrize(
-    ("orchestrator", "body"), [(awaiting, "return 1"), (awaiting_and_yielding, "yield 2")]
-)
-def test_an_async_orchestrator_fails_with_its_line_and_what_to_write(
-    orchestrator: Orchestrator, body: str
-) -> None:
-    line = line_of(body) - 1
-    assert end_of(Instance(orchestrator).begin()) == (
-        f"FAILED: {__file__}:{line}: the orchestrator is an `async def`: write `def`, "
-        "`yield` for `await`, and `yield from durable_retry.call(...)`"
-    )

@@ -16,9 +16,9 @@ from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.in_process import operations as in_process
 from durable_retry.features.in_process.documents import operation_document
+from durable_retry.features.in_process.executions import InstanceExecution, begin_execution
 from durable_retry.features.in_process.operations import Operations
 from durable_retry.features.outbox.rules.event import Event
-from durable_retry.hub import executor_guard
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake import queue
 from durable_retry.operations import actions as operations
@@ -32,7 +32,7 @@ from tests.support.builders import NOON
 
 def a_context(instance_id: str = "order-7", execution: str = "e-1", name: str = "checkout") -> Any:
     context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
-    executor_guard._executions[context] = executor_guard.InstanceExecution(execution, NOON, name)
+    begin_execution(context, InstanceExecution(execution, NOON, name))
     return context
 
 
