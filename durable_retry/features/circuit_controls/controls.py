@@ -73,8 +73,9 @@ async def control_circuit(
     """
     dependency = required_dependency(name, body.limit_key)
     if not dependency.circuit.enabled:
-        setting = "circuit.enabled = false in dependencies.toml"
-        raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
+        why = "is switched off by circuit.enabled = false in dependencies.toml"
+        hint = "to hold its calls, pause its operations by a bulk action"
+        raise UnchangeableCircuitError(f"the circuit of {dependency.name} {why}; {hint}")
     circuit = CircuitEntity(hub, dependency.name, body.limit_key)
     await _check_epoch(circuit, body.epoch)
     action = ManualAction(
