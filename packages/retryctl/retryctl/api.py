@@ -154,13 +154,15 @@ class Api:
             master_key: Opens `/admin`; None tries the function key, which Core Tools and onebox take.
 
         Raises:
-            UnreachableError: There is no answer.
+            CommandError: There is no answer, or one of something else.
         """
         admin = urlsplit(self.url)._replace(path="/admin").geturl()
         with self._client_of(admin, master_key or self._function_key) as client:
             try:
                 return self._request(client, "GET", "host/status")
-            except self._package.RefusedError:
+            except self._package.RefusedError as refused:
+                if refused.status == HTTPStatus.OK:
+                    raise _refusal(refused, self.url) from None
                 return None
 
     def _request(self, client: Client, method: str, path: str | Sequence[str], **content: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rich.text import Text
 
 from retryctl import clock, errors
-from retryctl.api import Api
+from retryctl.api import FOREIGN, Api
 from retryctl.commands import Ask, Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Lines, Rows, Screen, fill, span, state
@@ -189,7 +189,7 @@ def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Pa
     """Yield the parts in order; whoever asks stops at the first that fails."""
     try:
         yield _host(api, master_key)
-    except UnreachableError as error:
+    except CommandError as error:
         yield Part("host", ok=False, detail=str(error))
         return
     try:
@@ -228,6 +228,8 @@ def _host(api: Api, master_key: str | None) -> Part:
     status = api.host_status(master_key)
     if status is None:
         return Part("host", ok=True, detail="version not known: /admin takes the master key (--master-key)")
+    if "state" not in status:
+        return Part("host", ok=False, detail=FOREIGN)
     text, details = str(status.get("version", "")), str(status.get("versionDetails", ""))
     if details.startswith("onebox"):
         return Part("host", ok=True, detail=details)

@@ -60,7 +60,7 @@ def test_an_id_that_no_encoding_keeps_in_its_place_is_refused() -> None:
     assert run.requests == []
 
 
-@pytest.mark.parametrize("command", ["get op-1", "list", "circuits list", "dead-letters groups", "doctor"])
+@pytest.mark.parametrize("command", ["get op-1", "list", "circuits list", "dead-letters groups"])
 @pytest.mark.parametrize("document", [{}, {"items": [None], "next_cursor": None}])
 def test_a_document_of_something_else_is_no_stack_trace(command: str, document: Any) -> None:
     run = Run(answers(document), *command.split())

@@ -121,6 +121,15 @@ def test_a_host_that_does_not_answer_has_failed() -> None:
     assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES['host']}"
 
 
+@pytest.mark.parametrize("content", [b"{}", b'{"items": [null]}', b'["ok"]', b"<html>"])
+def test_what_is_no_functions_host_has_failed_as_the_host(content: bytes) -> None:
+    code, text = run(lambda _: httpx.Response(200, content=content))
+    assert code == 1
+    assert lines(text)[0][:2] == ["host", "FAILED"]
+    assert "this is not an answer of Durable Retry; is the URL right?" in text
+    assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES['host']}"
+
+
 AWAY = httpx.Response(503, json={"status": 503, "detail": "the task hub does not answer"})
 
 
