@@ -161,7 +161,7 @@ ROOMS: Final = (
     *("attempt", "base", "circuit", "entities", "http", "hub", "intake", "operations"),
     *("orchestrators", "rules", "runtime", "settings", "telemetry", "upkeep"),
 )
-OF_THE_WHOLE: Final = {"test_callers_acts.py"}
+OF_THE_WHOLE: Final = {"test_callers_acts.py", "test_cursors.py"}
 """They describe an app with all that plugs in."""
 ABOUT: Final = {
     "debounce": (
