@@ -134,7 +134,8 @@ def build(dist: Path, repository: str, tag: str) -> None:
 def build_wheels(dist: Path, repository: str, tag: str) -> None:
     """Build the wheel of each package, with nothing but pip."""
     with _staged_packages(dist, repository, tag) as folders:
-        _run("pip", "wheel", "--no-deps", "--wheel-dir", str(dist), *folders)
+        # Quietly: of a Python that is too old, the one line that says so would be behind forty others.
+        _run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(dist), *folders)
 
 
 @contextmanager

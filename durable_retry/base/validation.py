@@ -250,13 +250,29 @@ def _errors_in(error: ValidationError) -> Iterator[ErrorDetails]:
 
 
 _MOST_GUESSED_CHARS: Final = 64
+_LEAST_PART_CHARS: Final = 3
 
 
 def did_you_mean(name: str, names: list[str]) -> str:
-    """Return `; did you mean "retry"?` for the nearest known name, or "" when none is near."""
+    """Return `; did you mean "retry"?` for the nearest known name, or "" when none is near.
+
+    Where none is spelt alike, it is the only one that is a part of the name, or that has it as a part.
+    """
     # The cost of a comparison grows with the square of the lengths; a longer text is no misspelt key.
-    near = get_close_matches(name, names, n=1) if len(name) <= _MOST_GUESSED_CHARS else []
-    return f'; did you mean "{near[0]}"?' if near else ""
+    if len(name) > _MOST_GUESSED_CHARS:
+        return ""
+    near = get_close_matches(name, names, n=1)
+    if not near:
+        near = [
+            each
+            for each in names
+            if len(min(name, each, key=len)) >= _LEAST_PART_CHARS and _share(name, each)
+        ]
+    return f'; did you mean "{near[0]}"?' if len(near) == 1 else ""
+
+
+def _share(name: str, other: str) -> bool:
+    return name in other or other in name
 
 
 def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:

@@ -88,8 +88,10 @@ async def _checked_part(check: Awaitable[object]) -> HealthPart:
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await check
-    except (TaskHubUnavailableError, AzureError, SettingsError, TimeoutError) as error:
-        return HealthPart(healthy=False, detail=type(error).__name__)
+    except TimeoutError:
+        return HealthPart(healthy=False, detail=f"no answer within {_PATIENCE_SECONDS:.0f} s")
+    except (TaskHubUnavailableError, AzureError, SettingsError) as error:
+        return HealthPart(healthy=False, detail=f"does not answer as it should: {type(error).__name__}")
     return HealthPart(healthy=True)
 
 

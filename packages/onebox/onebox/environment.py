@@ -234,7 +234,10 @@ class AppSettings:
         asking = (f"{wanted}__".lower(), f"{_CONNECTION_PREFIX}{wanted}__".lower())
         identity = next((name for name in self._values if name.lower().startswith(asking)), None)
         if identity is None:
-            return f"app setting {wanted} holds no connection string: set one, such as {DEVELOPMENT_STORAGE}"
+            return (
+                f"app setting {wanted} holds no connection string: "
+                f"set one in local.settings.json, such as {DEVELOPMENT_STORAGE}"
+            )
         return (
             f"{identity} asks for an identity, and onebox has none: "
             f"set {wanted} to a connection string, such as {DEVELOPMENT_STORAGE}"

@@ -5,7 +5,7 @@ from typing import Any, Final
 from retryctl.commands import Ask, Command, Listing
 from retryctl.output import Lines, Rows
 
-_NOBODY: Final = "nobody gets messages"
+_NOBODY: Final = "nobody gets messages: set ALERT_WEBHOOK_URL or ALERT_SLACK_URL"
 
 
 def _view(document: Any) -> Lines:

@@ -74,6 +74,8 @@ def next_text(found: Mapping[str, Any]) -> str | None:
     if found["next_attempt_at"] is None:
         return None
     what = "next probe" if found["status"] == "waiting_circuit" else "next attempt"
+    if [wait["kind"] for wait in found.get("waits", ())][-1:] == ["freeze"]:
+        what = "asks again"  # nothing is probed while everything is held
     return f"{what} in {clock.left(found['next_attempt_at'])}"
 
 

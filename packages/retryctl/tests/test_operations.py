@@ -83,6 +83,7 @@ def test_a_wait_that_somebody_ended_is_as_long_as_it_was() -> None:
     ("wait", "status", "line"),
     [
         (CIRCUIT, "waiting_circuit", "waits for the circuit: {why}; next probe in "),
+        (CIRCUIT | {"kind": "freeze"}, "waiting_circuit", "waits for a thaw: {why}; asks again in "),
         (
             CIRCUIT | {"kind": "throttle"},
             "waiting_throttle",

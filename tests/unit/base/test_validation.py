@@ -106,6 +106,21 @@ def test_a_long_name_is_no_misspelt_one() -> None:
     assert did_you_mean("amount" + "t" * 64, ["amount" + "t" * 63]) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("authentication", '; did you mean "auth"?'),
+        ("url", '; did you mean "base_url"?'),
+        ("id", ""),
+        ("sec", ""),
+    ],
+)
+def test_a_name_that_has_one_known_name_as_a_part_or_is_a_part_of_one_may_be_meant(
+    name: str, guess: str
+) -> None:
+    assert did_you_mean(name, ["auth", "base_url", "initial_seconds", "max_seconds", "idempotency"]) == guess
+
+
 def test_no_duration_is_longer_than_a_year() -> None:
     assert MAX_SECONDS == 365 * 86_400
 

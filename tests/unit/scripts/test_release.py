@@ -56,3 +56,16 @@ def test_a_version_is_written_to_all_of_its_places(monkeypatch: pytest.MonkeyPat
     (tmp_path / "durable_retry/features/openapi/routes.py").write_text("")
     with pytest.raises(ReleaseError, match=r"durable_retry/features/openapi/routes\.py: no version"):
         set_version("8.0.0")
+
+
+def test_what_pip_cannot_build_is_said_without_its_progress(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def pip(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        progress = "" if "--quiet" in command else "Processing ...\n" * 40
+        return subprocess.CompletedProcess(command, 1, progress, "ERROR: requires a different Python")
+
+    monkeypatch.setattr(release, "stage", lambda *_: None)
+    monkeypatch.setattr(subprocess, "run", pip)
+    with pytest.raises(ReleaseError, match=r"^pip failed:\nERROR: requires a different Python$"):
+        release.build_wheels(tmp_path / "dist", URL, "v1")

@@ -43,6 +43,23 @@ async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
         assert look.await_count == 2
 
 
+@pytest.mark.parametrize(
+    ("failure", "detail"),
+    [
+        (TimeoutError(), "no answer within 5 s"),
+        (TaskHubUnavailableError("key=sesame"), "does not answer as it should: TaskHubUnavailableError"),
+    ],
+)
+async def test_a_part_that_fails_says_so_in_words_and_names_no_address(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, detail: str
+) -> None:
+    monkeypatch.setattr(TaskHub, "check", AsyncMock(side_effect=failure))
+    monkeypatch.setattr(tables, "read", AsyncMock())
+    monkeypatch.setattr(health, "plugins", tuple)
+    monkeypatch.setattr(health, "_credentials_part", AsyncMock(return_value=HealthPart(healthy=True)))
+    assert (await read_health(TaskHub("{}"))).parts["task_hub"].detail == detail
+
+
 GUARDED = """
 [dependencies.payments]
 base_url = "http://payments.test"

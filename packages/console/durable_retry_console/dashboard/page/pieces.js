@@ -16,7 +16,11 @@ export const untilWords = (status) => UNTIL[status] ?? "next attempt ";
 /** Whether its policy holds an operation in place of a dead letter, which it is when that is over. */
 export const isHeldByPolicy = ({ status, actions = [] }) => status === "paused" && actions.at(-1)?.action === "pause" && actions.at(-1).by === "the policy";
 /** As `untilWords`, of the document of an operation. */
-export const endWords = (one) => (isHeldByPolicy(one) ? "becomes a dead letter " : untilWords(one.status));
+export function endWords(one) {
+  if (isHeldByPolicy(one)) return "becomes a dead letter ";
+  // Nothing is probed while everything is held.
+  return WAITING.includes(one.status) && one.waits?.at(-1)?.kind === "freeze" ? "asks again " : untilWords(one.status);
+}
 
 /** Why an operation waits now, with the error behind it; null while it does not. */
 export const whyWaiting = (one) => (WAITING.includes(one.status) ? one.waits?.at(-1)?.delay_reasons[0] : null) ?? null;
