@@ -33,8 +33,8 @@ _NOT_MOVED: Final = "restart the host; terminate it if it still does not"
 
 REMEDIES: Final[Mapping[str, str]] = {
     "host": (
-        f"start it where --url says; update Azure Functions Core Tools to {LEAST_CORE_TOOLS} or later, "
-        "or the image of the host"
+        "start it where --url says, and mend what it names; "
+        f"update Azure Functions Core Tools to {LEAST_CORE_TOOLS} or later, or the image of the host"
     ),
     "storage": (
         "look at AzureWebJobsStorage: the account must be there, and an identity needs the roles Storage "
@@ -230,6 +230,9 @@ def _host(api: Api, master_key: str | None) -> Part:
         return Part("host", ok=True, detail="version not known: /admin takes the master key (--master-key)")
     if "state" not in status:
         return Part("host", ok=False, detail=FOREIGN)
+    if status["state"] == "Error":
+        named = map(str, status.get("errors", ()))
+        return Part("host", ok=False, detail="; ".join(["it is in the state Error", *named]))
     text, details = str(status.get("version", "")), str(status.get("versionDetails", ""))
     if details.startswith("onebox"):
         return Part("host", ok=True, detail=details)

@@ -104,6 +104,13 @@ def test_a_host_that_is_too_old_is_named_with_core_tools(version: str) -> None:
     assert "Core Tools to 4.14 or later" in text
 
 
+def test_a_host_that_is_in_error_has_failed_with_what_it_says() -> None:
+    in_error = {"state": "Error", "errors": ["the store is full"], "versionDetails": "onebox 0.1.0"}
+    code, text = run(lambda _: httpx.Response(200, json=in_error))
+    assert code == 1
+    assert lines(text)[0] == ["host", "FAILED", "it is in the state Error; the store is full"]
+
+
 def test_without_the_master_key_the_version_is_not_known_and_the_others_are_looked_at() -> None:
     code, text = run(app())
     assert code == 0

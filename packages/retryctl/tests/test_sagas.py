@@ -25,7 +25,10 @@ def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
             ["undoing reserve waits; next probe in 9 s"],
         ),
         (
-            {"status": "waiting_circuit", "waits": [{"delay_reasons": ["ledger answers 503"]}]},
+            {
+                "status": "waiting_circuit",
+                "waits": [{"kind": "circuit", "delay_reasons": ["ledger answers 503"]}],
+            },
             ["undoing reserve waits; ledger answers 503; next probe in 9 s"],
         ),
         ({"status": "waiting_retry"}, ["undoing reserve waits; next attempt in 9 s"]),
