@@ -3,7 +3,7 @@
 from typing import Any
 
 from scripts.processes import eventually
-from tests.e2e.test_circuits import circuit, circuits
+from tests.e2e.test_circuits import circuit, circuits, outage
 from tests.support.app import System
 from tests.support.semantics import Calls
 
@@ -18,10 +18,14 @@ def recoveries(system: System) -> list[dict[str, Any]]:
 
 def test_the_dead_letters_of_an_outage_are_replayed_once(circuits: System, key: str) -> None:
     names = [f"{key}-{number}" for number in range(2)]
-    dead = [circuits.accepted(name, "/fail/1", dependency="recovering") for name in names]
-    for operation_id in dead:
-        assert circuits.until(operation_id, "dead_lettered")["dead_letter"]["reason"] == "RetriesExhausted"
-    refused = circuits.accepted(f"{key}-refused", "/fail/1?status=422", dependency="recovering")
+    with outage(circuits.target):
+        dead = [circuits.accepted(name, "/echo", dependency="recovering") for name in names]
+        for operation_id in dead:
+            document = circuits.until(operation_id, "dead_lettered", within_seconds=60)
+            assert document["dead_letter"]["reason"] == "RetriesExhausted"
+        eventually(lambda: circuit(circuits, "recovering")["state"] != "closed", "its circuit is open")
+    # As nobody else calls, this one closes the circuit.
+    refused = circuits.accepted(f"{key}-refused", "/status/422", dependency="recovering")
     circuits.until(refused, "dead_lettered")
     eventually(lambda: circuit(circuits, "recovering")["state"] == "closed", "its circuit is closed again")
 
