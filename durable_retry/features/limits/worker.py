@@ -1,4 +1,4 @@
-"""What one worker makes of the limits of a dependency: its share of them, and who asks for a slot."""
+"""The limits of a dependency in one worker: which attempts start within its share, and which need a slot."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,14 +41,14 @@ class WorkerLimits:
     keys: LimitKeys
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
     share: WorkerShare = field(init=False)
-    is_told: bool = False  # whether the entity gets these limits, at least with a request for a slot
+    is_told: bool = False  # whether these limits were sent to the entity, with a request for a slot or alone
 
     def __post_init__(self) -> None:
         self.share = WorkerShare(self.keys.settings)
         self.circuit.buffer.holds_share = self.share.holds_slots
 
     async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
-        """Wait until an attempt has its turn, or for a moment for a slot here, with its circuit read."""
+        """Wait for an attempt's turn, or for a moment for a slot of the share; the circuit is read, too."""
         if admission.turn_at is not None:
             await self._wait_for_turn(circuit, admission.turn_at, has_waited=admission.slot is None)
         await circuit.refresh_snapshot()
@@ -61,8 +61,8 @@ class WorkerLimits:
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
 
-        A probe needs none where all other attempts wait: not in a circuit of its limit key. Nor does one that
-        has a slot, in its turn.
+        A probe needs no slot, since all other attempts wait meanwhile; but in the circuit of a limit key only
+        those of its key do, so there it needs one. An attempt that has a slot starts in its turn.
         """
         limits, is_of_key = self.keys.settings.of_key(limit_key), self.circuit.settings.circuit.is_by_key
         is_alone = permitted.lease_id is not None and not (is_of_key and limit_key is not None)
@@ -79,7 +79,7 @@ class WorkerLimits:
         return self._needed(limits, now)
 
     def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
-        """Return what each attempt needs to ask for a slot where there are no shares; None for nothing."""
+        """Return what every attempt needs to ask for a slot where nothing is shared out; None for nothing."""
         limits = self.keys.settings.of_key(limit_key)
         return self._needed(limits, now) if limits.is_on else None
 
@@ -101,12 +101,12 @@ class WorkerLimits:
         *,
         in_share: bool,
     ) -> None:
-        """Leave the place of an attempt that starts within the share; tell of limits that were changed."""
+        """Give up the place of an attempt that starts within the share; send limits that were changed."""
         if in_share and admission.has_place and admission.slot_since is not None:
-            # Else the limiter would keep a slot for it; where the message is lost it does, for three seconds.
+            # Else the limiter would keep a slot for it. If the message is lost, it does so for three seconds.
             await self._signal(hub, LEAVE, Leaving(lease_id_of(operation, attempt)))
         elif admission.slot is not None and not self.is_told:
-            # Those that wait ask by the limits of an earlier process, which nobody else corrects.
+            # Attempts that wait ask with the limits of an earlier process, and only this corrects them.
             self.is_told = True
             limits = replace(self.keys.settings, weights=None)
             await self._signal(hub, CHANGE, ReadLimits.of(limits, self.circuit.now()))
@@ -143,9 +143,9 @@ class WorkerLimits:
             self.share.door.remove(opened.set)
 
     async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, has_waited: bool) -> None:
-        """Wait until an attempt has its turn, and this worker may start one more, with the circuit read.
+        """Wait until an attempt has its turn, this worker may start one more, and the circuit is read.
 
-        Those that are late may wait for the same read: so each looks after it whether it still may start.
+        Several late attempts may wait for the same read, so each checks after it whether it still may start.
         """
         while is_valid(turn_at, now := circuit.now()):
             if (seconds := self.share.seconds_until(turn_at, now, has_waited=has_waited)) > 0:

@@ -1,7 +1,7 @@
-"""Slots: what an attempt may need beside its circuit, which an entity of the fleet grants.
+"""Slots: what an attempt may need beside its circuit's permit. An entity grants them for the whole fleet.
 
-A feature bounds the attempts at a dependency (`Plugin.limits`) and says what one needs, which goes to its
-entity as it is.
+A feature bounds the attempts at a dependency (`Plugin.limits`). Its worker says what an attempt needs
+(`NeedsSlot`), and its entity gets that as it is.
 
     attempt ── its worker may start it ──> starts
             └─ NeedsSlot ──> entity ──> Slot ──> starts, then gives it back
@@ -19,20 +19,20 @@ from durable_retry.base.names import Priority
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
 DOOR_SECONDS: Final = 1.0
-"""An attempt comes to its worker so long before its turn and waits there, where that is exact."""
+"""An attempt goes to its worker so long before its turn and waits there, since timers there are exact."""
 TURN_LASTS: Final = timedelta(seconds=2)
-"""A turn that is over for longer is void: its attempt asks again."""
+"""A turn that has been over for longer is void: its attempt asks again."""
 _ROUNDED_SECONDS: Final = 0.001  # of answers
 
 
 def is_valid(turn_at: datetime | None, now: datetime) -> bool:
-    """Whether a turn is not over; None is none."""
+    """Whether an attempt may still start in its turn; None is no turn."""
     return turn_at is not None and now <= turn_at + TURN_LASTS
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsSlot(JsonShape):
-    """The worker may start no more of its own accord; only the entity grants more."""
+    """The worker may start no more within its share; only the entity grants more."""
 
     settings: Mapping[str, Any]  # what bounds it, which goes with the request
     kind: Literal["needs_slot"] = "needs_slot"
@@ -43,12 +43,12 @@ class Slot(JsonShape):
     """The attempt may start."""
 
     lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
-    # When the request asked; given back with the lease. None when there is nothing to give back.
+    # When it was asked for; goes back with the lease. None when there is nothing to give back.
     asked_at: MsInstant | None = None
-    # Until its start by the rate; None without a rate, and where that was reserved before.
+    # Seconds until the start that the rate allows; None without a rate, and if that was reserved before.
     turn_seconds: float | None = None
-    lasted_seconds: float | None = None  # of its attempt, when that is over; None where none was made
-    # The instances that are told, when it is given back, that a slot is free.
+    lasted_seconds: float | None = None  # how long its attempt took, once over; None if none was made
+    # The instances to be told that a slot is free, when it is given back.
     calls: tuple[str, ...] | None = None
     # The limiter did not answer, so the attempt goes without it.
     fail_open: Annotated[bool, NOT_STORED] = False
@@ -61,8 +61,8 @@ class SlotPostponed(JsonShape):
 
     seconds: float
     reason: str  # the limit that is reached, in a few words
-    turn_seconds: float | None = None  # until the start that is reserved for it; None when it asks again
-    # How many attempts that wait for a slot are older; None when it does not wait for one.
+    turn_seconds: float | None = None  # until the start that is reserved for it; None if it has to ask again
+    # How many attempts before it wait for a slot; None if it does not wait for one.
     ahead: int | None = None
     kind: Literal["postponed"] = "postponed"
 
@@ -76,29 +76,29 @@ class SlotRequest(JsonShape):
     """Call `acquire` of the entity `call_limiter`."""
 
     lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
-    lease_seconds: float  # after that the slot is free again, whatever became of the attempt
+    lease_seconds: float  # after so long the slot is free again, whatever became of the attempt
     settings: Mapping[str, Any]  # as in `NeedsSlot`
-    # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
-    # delivered again (`base.asks`).
+    # When the orchestration asked, by its replay-safe time. That distinguishes a new request from one that
+    # is delivered again (`base.asks`).
     asked_at: MsInstant
     due_at: MsInstant  # when the attempt was first due: the oldest goes first
     reserved: bool = False  # whether a start is reserved for it, and not over
     has_waited: bool = False  # whether it was postponed before
-    # A start later than this is of no use: none is reserved. None means any.
+    # Seconds after which a start is of no use, so that none is reserved. None means any.
     latest_seconds: float | None = None
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # whose share it uses; None without one
-    waiter: str | None = None  # the instance that is told when a slot is free; None for one that asks again
+    waiter: str | None = None  # the instance to be told when a slot is free; None if it asks by itself
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
 
 
 def as_heard(answer: SlotAnswer, asked_at: datetime, now: datetime) -> SlotAnswer:
-    """Return an answer as it is heard: a turn that was long under way counts from its call.
+    """Return an answer as it counts when it comes late: its turn is counted from the call.
 
-    After a restart it would come beside those that are reserved since.
+    Otherwise turns from before a restart would fall together with those that were reserved since.
 
     Args:
-        asked_at: When the call was made that was answered: those before it may have failed.
+        asked_at: When the call was made that was answered; earlier calls may have failed.
     """
     late = now - asked_at
     if answer.turn_seconds is None or late <= TURN_LASTS:
@@ -111,7 +111,7 @@ def as_heard(answer: SlotAnswer, asked_at: datetime, now: datetime) -> SlotAnswe
 
 
 def within_deadline(answer: SlotAnswer, request: SlotRequest, now: datetime) -> SlotAnswer:
-    """Return an answer as it is heard: a wait that ended in time before the deadline still does."""
+    """Return an answer as it counts when it comes late: a wait that fitted the deadline still does."""
     latest = request.latest_seconds
     if isinstance(answer, Slot) or latest is None or answer.seconds > latest + _ROUNDED_SECONDS:
         return answer
@@ -121,8 +121,8 @@ def within_deadline(answer: SlotAnswer, request: SlotRequest, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class Leaving(JsonShape):
-    """Signal `leave`: an attempt waits no more, since it has started without the limiter, or never will."""
+    """Signal `leave`: an attempt waits no more. It has started without the limiter, or never will."""
 
     lease_id: str
     is_gone: bool | None = None  # whether it will never start; None for not
-    waiter: str | None = None  # the instance that is told of no free slot any more; None for none
+    waiter: str | None = None  # the instance that need not be told of a free slot any more; None for none

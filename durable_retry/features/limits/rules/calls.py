@@ -1,10 +1,10 @@
-"""Who is told that a slot is free, where all slots are lent by the entity `call_limiter`.
+"""Telling attempts that a slot is free, where the entity `call_limiter` lends all slots.
 
-Those who wait there need not ask in time. A slot comes with the names of those that are next (`Slot.calls`),
-and whoever gives it back tells them, for entities send no events. Where fewer come than slots are free, such
-as when those that were called have left, the entity starts an orchestration that tells more. Who is told and
-does not ask is noticed by the entity itself, which sends itself a signal (`next_look`): they are taken for
-gone, and so many more are called that as many come as slots are free.
+Attempts that wait there are told, in place of asking again and again. A slot comes with the names of the next
+ones (`Slot.calls`), and the attempt that gives it back tells them, since entities send no events. If fewer
+come than slots are free, for instance because they have left, the entity starts an orchestration that tells
+more. The entity also sends itself a signal to look (`next_look`) who was told and has not asked. It takes
+those for gone, and calls so many others that as many should come as slots are free.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from durable_retry.features.limits.rules.fair import KEPT_PLACES, Place
 from durable_retry.features.limits.rules.state import LATE, LEAST_PART, Limiter
 
 KEPT_LINE: Final = 1_000
-"""Waiters without a place that a state remembers, about 36 KB: they are called when no place is left."""
+"""Instances without a place that a state remembers, about 36 KB. They are called after those with a place."""
 _GONE_AT_LEAST: Final = 13
-"""Where nobody came at all, so many count as gone: the part of those that come is a fourth of before."""
+"""If none came at all, at least so many count as gone: the part that should come falls to a fourth."""
 LEAST_TOLD_SECONDS: Final = 120.0
-"""One that will be told of a free slot keeps its place, and does not ask by itself, for so long at least."""
+"""An attempt that waits to be told keeps its place for so long at least, before it asks by itself."""
 
 
 def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | None]:
-    """Choose who is told when the slot that an attempt is to get is given back.
+    """Choose which attempts are told when the slot that `own` gets now is given back.
 
-    As many are called as there are slots, so that one that does not come leaves no slot free for long, and
-    one at least.
+    In all as many are called as there are slots, and one at least. So one that does not come leaves no slot
+    free for long.
     """
     if own.waiter is None:
         return limiter, None
@@ -39,7 +39,7 @@ def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | N
 
 
 def successors(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
-    """Call as many as slots are free for which nobody comes: who is told does, or asks soon by itself."""
+    """Call attempts for the free slots, beside those that were told already or ask soon by themselves."""
     soon_ms, part = to_ms(_now(limiter) + limiter.patience), limiter.sure_part
     told = sum(1 for place in limiter.places if place.is_told)
     soon = sum(1 for place in limiter.places if not place.is_told and place.asks_ms <= soon_ms)
@@ -47,12 +47,12 @@ def successors(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
 
 
 def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, ...]]:
-    """Take those that were told and have not asked for gone; call others for what they left free."""
+    """Take attempts for gone that were told and have not asked; call others for the slots that are free."""
     limiter, now = limiter.at(received_at)
     gone, left = list[Place](), list[Place]()
     for place in limiter.live_places(now):
         (gone if place.is_told and place.asks_ms <= to_ms(now) else left).append(place)
-    # Their messages may be late, so those that were not behind are told once more, after all others.
+    # Their messages may be late, so those that were not in the line are told once more, after all others.
     again = (place.waiter for place in gone if place.name and place.waiter)
     line = (*limiter.line, *again)[:KEPT_LINE]
     is_unused = gone and limiter.free > 0 and limiter.is_unused(limiter.moved_at, now)
@@ -62,14 +62,14 @@ def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, .
 
 
 def _with_all_told(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
-    """Tell all that wait, and forget them: those that are not gone ask again."""
+    """Tell all that wait, and forget them: those that still exist ask again."""
     left = tuple(place for place in limiter.places if place.is_called or place.waiter is None)
     told = (place.waiter for place in limiter.places if place.waiter and not place.is_called)
     return replace(limiter, places=left, line=(), came=None), (*told, *limiter.line)
 
 
 def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
-    """Return when the entity is to look; None where nobody waits to be told, and where it looks before."""
+    """Return when the entity is to look; None if none waits to be told, or a look is planned before."""
     if not limiter.line and all(place.waiter is None for place in limiter.places):
         return replace(limiter, came=None), None
     now = _now(limiter)
@@ -79,7 +79,7 @@ def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
     soon = min((end for end in told if end > now), default=now + limiter.patience)
     at = soon if comes else limiter.leases.first_end(now)
     planned = limiter.looks_at
-    # One that is late is under way, and each message until it comes would else ask for another.
+    # A look that is late is on its way; without this each message until then would plan one more.
     if at is None or (planned is not None and planned <= at and now < planned + LATE):
         return limiter, None
     return replace(limiter, looks_at=at), at
@@ -90,7 +90,7 @@ def _now(limiter: Limiter) -> datetime:
 
 
 def _callable(limiter: Limiter) -> Iterator[Place]:
-    """Yield those that may be called, in their order, within the bounds of their keys."""
+    """Yield the places that may be called, in their order, as many of each key as its bounds allow."""
     now, called, lent = _now(limiter), limiter.called, limiter.lent_by_key
     for place in limiter.places:
         key = place.limit_key
@@ -100,7 +100,7 @@ def _callable(limiter: Limiter) -> Iterator[Place]:
 
 
 def _promised(limiter: Limiter) -> Iterator[Place]:
-    """Yield those that the end of a lease is to tell, within the bounds of their keys."""
+    """Yield the places that are told when a lease ends, as many of each key as its bounds allow."""
     now, called, lent = _now(limiter), limiter.called, limiter.lent_by_key
     for place in limiter.places:
         if place.told_by and called[place.limit_key] <= limiter.room_of(place.limit_key, lent, now):
@@ -108,15 +108,15 @@ def _promised(limiter: Limiter) -> Iterator[Place]:
 
 
 def _with_called(limiter: Limiter, wanted: int, told_by: str = "") -> tuple[Limiter, tuple[str, ...]]:
-    """Call so many of those that wait: those that have a place, then those behind, who get one by it.
+    """Call so many attempts: first those with a place, then those in the line, which get a place by that.
 
     Args:
-        told_by: The lease whose end tells them; "" where they are told by now.
+        told_by: The lease whose end tells them; "" if they are told now.
     """
     called = list(islice(_callable(limiter), max(wanted, 0)))
     behind = limiter.line[: max(min(wanted - len(called), KEPT_PLACES - len(limiter.places)), 0)]
     if not told_by:
-        # The holder of a lease may be gone: those that it is to tell take what nobody else takes.
+        # The attempt that should tell them may be gone, so they are told now if no others are left.
         called += islice(_promised(limiter), max(wanted - len(called) - len(behind), 0))
     now = _now(limiter)
     now_ms, until_ms = to_ms(now), to_ms(now + timedelta(seconds=LEAST_TOLD_SECONDS))

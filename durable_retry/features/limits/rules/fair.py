@@ -1,4 +1,4 @@
-"""Weighted fair shares over limit keys: who of those that wait goes first, for the entity `call_limiter`.
+"""Weighted fair shares over limit keys: which of the waiting attempts goes first, for `call_limiter`.
 
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996). A dependency has a virtual time V, and a key with
 the weight w the virtual finish F of what it was granted:
@@ -6,11 +6,10 @@ the weight w the virtual finish F of what it was granted:
     the n-th place of a key    has the start max(F, V - C) + (n - 1) / w; the lowest start goes first
     a grant of that start      sets F to it + 1 / w, and V to it where that is later
 
-C is the credit: a key that used less of its share than others goes before them, for so many attempts at most.
-So a burst of one customer waits as if the backlog of another were not there, and over a longer time each has
-its share. A key whose F is not after V - C has all of its credit, and is forgotten. Attempts without a key
-are one key more, of weight 1. Within a key places go by their own order, so one key alone has the order of
-places.
+C is the credit: a key that used less than its share goes before others, for at most so many attempts. So a
+burst of one customer does not wait for the backlog of another, and over a longer time each has its share. A
+key whose F is not after V - C has all of its credit, and is forgotten. Attempts without a key count as one
+more key, with the weight 1. The places of one key go by `Place.order`.
 """
 
 from collections import Counter
@@ -23,26 +22,26 @@ from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant, to_ms
 from durable_retry.base.names import Priority
 
 KEPT_KEYS: Final = 128
-"""Keys that a state remembers, those that wait before others. Another goes as if it were new."""
+"""Keys that a state remembers, first those with waiting attempts. Another key counts as new."""
 KEPT_PLACES: Final = 128
-"""Places that a state remembers, those that go first: about 6 KB. Those behind ask one after the other."""
+"""Places that a state remembers, of those that go first: about 6 KB. Attempts behind them have no place."""
 KEPT_BYTES: Final = 5_000
-"""Places with limit keys, and keys, take so much each, so that long keys leave room for fewer."""
+"""The most that the limit keys of places may take, and keys as well: with long keys fewer are remembered."""
 _PLACE_BYTES: Final = 60
 CREDIT: Final = 32.0
-"""In virtual time: attempts of a key of weight 1. Each other key with a backlog waits for so many at most."""
+"""In virtual time, which is attempts of a key of weight 1: a key goes before a backlog by so many at most."""
 LONGEST_TAIL_SECONDS: Final = 300.0
-"""The longest wait of those without a place until they ask again: 10,000 of them ask 33 times a second."""
+"""An attempt without a place asks again after at most so long: 10,000 of them ask 33 times a second."""
 _DIGITS: Final = 6
-"""A virtual time has so many, so that states stay short; a weight is 1,000 at most."""
+"""Decimal places of a virtual time: few, so that states stay short. Enough, as a weight is at most 1,000."""
 
 
 WEIGHTS: Final[Mapping[Priority, float]] = {Priority.HIGH: 4.0, Priority.NORMAL: 1.0, Priority.LOW: 0.25}
-"""What a second of waiting counts."""
+"""How much a second of waiting counts."""
 
 
 def counted_wait_ms(due_ms: int, priority: Priority | None, now_ms: int) -> float:
-    """Return for how long something has waited, as it counts; None is `normal`."""
+    """Return how long something has waited, times the weight of its priority; None is `normal`."""
     return max(now_ms - due_ms, 0) * WEIGHTS[priority or Priority.NORMAL]
 
 
@@ -51,13 +50,13 @@ class Place(JsonRow):
     """The place of an attempt that waits for a slot or a turn."""
 
     due_ms: int  # when the attempt was first due, in milliseconds since 1970, as they are quick to read
-    name: str  # of its lease, see `leases.name_of`; "" for one from behind that is called
+    name: str  # of its lease, see `leases.name_of`; "" if it was called from the line
     asks_ms: int  # when it asks again
     priority: Priority | None = None  # None is `normal`
     limit_key: str | None = None  # None without one
     weight: float | None = None  # of its key; None is 1
     waiter: str | None = None  # the instance that is told when a slot is free; None for nobody
-    # The lease whose end tells it that a slot is free, "" when it is told; None for one that is not called.
+    # The lease whose end tells it that a slot is free; "" if it was told; None if it is not called.
     told_by: str | None = None
 
     @property
@@ -71,7 +70,7 @@ class Place(JsonRow):
         return self.told_by == ""
 
     def told(self, until: datetime | None) -> "Place":
-        """Return it when it is told of a free slot, and is to ask until an instant; None: nobody tells it."""
+        """Return the place after it was told of a slot, to ask until an instant; None if none tells it."""
         return (
             replace(self, told_by=None) if until is None else replace(self, told_by="", asks_ms=to_ms(until))
         )
@@ -85,11 +84,11 @@ class Place(JsonRow):
         return WEIGHTS[self.priority or Priority.NORMAL] < WEIGHTS[other.priority or Priority.NORMAL]
 
     def passes(self, other: "Place", then_ms: int) -> bool:
-        """Whether by an instant it has waited for longer than another one of its key, as that counts."""
+        """Whether at an instant it goes before another place of the same key."""
         return self.limit_key == other.limit_key and self.order(then_ms) < other.order(then_ms)
 
     def order(self, now_ms: int) -> tuple[float, int, str]:
-        """Return what places of one key are sorted by, the first to go first."""
+        """Return the sort key among the places of one limit key: the lowest goes first."""
         return -counted_wait_ms(self.due_ms, self.priority, now_ms), self.due_ms, self.name
 
 
@@ -99,10 +98,10 @@ class Wait:
 
     seconds: float
     reason: str  # the limit that is reached, in a few words
-    tail_seconds: float  # from one without a place to the next, when they ask again
-    longest_seconds: float  # the longest wait of one that has a place
-    first_seconds: float  # the same of one that waits since now
-    is_shared: bool = True  # whether other keys wait for it, too
+    tail_seconds: float  # between two attempts without a place that ask again one after the other
+    longest_seconds: float  # the longest wait of an attempt that has a place
+    first_seconds: float  # the longest wait of a new attempt
+    is_shared: bool = True  # whether the limit holds for other keys, too
     is_for_slot: bool = False  # whether it ends when a slot is given back
 
 
@@ -135,7 +134,7 @@ class FairShares(JsonShape):
         return self.virtual - CREDIT
 
     def share_of(self, limit_key: str | None) -> KeyShare:
-        """Return what a key was granted; nothing, where it is not remembered."""
+        """Return what a key was granted; a new share if the key is not remembered."""
         kept = (share for share in self.shares if share.limit_key == limit_key)
         return next(kept, KeyShare(self.least, limit_key))
 
@@ -156,7 +155,7 @@ class FairShares(JsonShape):
     def charged(
         self, place: Place, waiting: Iterable[Place], now: datetime, next_start_at: datetime | None
     ) -> Self | None:
-        """Return the shares after a grant; None when no key but that of attempts without one is left.
+        """Return the shares after a grant; None if only attempts without a key are left.
 
         Args:
             waiting: The places of the others.
@@ -169,11 +168,11 @@ class FairShares(JsonShape):
         return self._with(granted, max(self.virtual, start), waiting, now)
 
     def behind(self, place: Place, now: datetime, seconds: float, spacing: timedelta) -> tuple[Self, float]:
-        """Return in how many seconds an attempt asks again for which no place is kept, and the shares then.
+        """Return the shares with an attempt that gets no place, and in how many seconds it asks again.
 
         Args:
-            seconds: Its wait if nobody of its key waited without a place.
-            spacing: From one of its key to the next.
+            seconds: Its wait if no other attempt of its key were without a place.
+            spacing: The time between two attempts of its key.
         """
         share = self.share_of(place.limit_key)
         tail_at = after_tail(share.tail_at, now, seconds, spacing)
@@ -194,11 +193,11 @@ class FairShares(JsonShape):
 
 
 def after_tail(tail_at: datetime | None, now: datetime, seconds: float, spacing: timedelta) -> datetime:
-    """Return when the next of those without a place asks again: one after the other, not all at once.
+    """Return when one more attempt without a place asks again: they ask one after the other.
 
     Args:
-        tail_at: When the last of them does; None without any.
-        seconds: The wait of one who would have the last place.
+        tail_at: When the last of them asks; None without any.
+        seconds: Its wait if it had the last place.
     """
     at = max(tail_at or now, now + timedelta(seconds=seconds)) + spacing
     return min(at, now + timedelta(seconds=LONGEST_TAIL_SECONDS))

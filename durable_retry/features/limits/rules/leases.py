@@ -1,11 +1,11 @@
-"""Slots that are lent, in a form that is read, changed and stored in well under a millisecond with thousands.
+"""Slots that are lent. Thousands of them are read, changed and stored in well under a millisecond.
 
-A lease is a record of fixed width in a text, so that nothing is parsed but what is looked at:
+A lease is a record of fixed width in a text, so that only the records are parsed that are needed:
 
     name (7, a hash) | when it was asked for (5, milliseconds) | limit key (5, a hash; only where it has one)
 
-Those that last equally long are in one text, in the order in which they were lent, so the first to expire
-comes first. Instants are short since they count in a circle of twelve days; no lease lasts nearly as long.
+Leases of the same length are in one text, in the order in which they were lent: the first expires first.
+Instants are short because they start again from 0 every twelve days; no lease lasts nearly as long.
 """
 
 from base64 import urlsafe_b64encode
@@ -31,11 +31,11 @@ _KEYED: Final = "+"
 _ANSWERED: Final = "0"
 """The kind of the records of answered requests."""
 LOOKED_AT: Final = 64
-"""The ends of so many are looked at that end first; later ones follow at the same pace."""
+"""Only the ends of so many leases are estimated, of those that end first."""
 
 
 def name_of(lease_id: str) -> str:
-    """Return the short name of a lease: one in four million million, so two of thousands never share one."""
+    """Return the short name of a lease: there are four million million, so thousands do not collide."""
     return _hashed(lease_id, _NAME)
 
 
@@ -50,7 +50,7 @@ class Lease:
 
     name: str
     asked_at: datetime  # of the latest request for it
-    seconds: float  # after that the slot is free again, whatever became of the attempt
+    seconds: float  # after so long the slot is free again, whatever became of the attempt
     mark: str = ""  # of its limit key
 
 
@@ -71,13 +71,13 @@ class Leases(JsonShape):
         return None
 
     def with_lease(self, lease: Lease) -> "Leases":
-        """Return them with one more."""
+        """Return the leases with one more."""
         kind = f"{ceil(lease.seconds)}{_KEYED if lease.mark else ''}"
         record = f"{lease.name}{_written(lease.asked_at)}{lease.mark}"
         return Leases({**self.texts, kind: self.texts.get(kind, "") + record})
 
     def without(self, name: str) -> "Leases":
-        """Return them without one."""
+        """Return the leases without one."""
         return Leases(
             {
                 kind: left
@@ -87,7 +87,7 @@ class Leases(JsonShape):
         )
 
     def with_asked_at(self, lease: Lease, asked_at: datetime) -> "Leases":
-        """Return them where one was asked for again, at its place."""
+        """Return the leases after one was asked for again; it keeps its position."""
         changed = f"{lease.name}{_written(asked_at)}"
         return Leases(
             {
@@ -99,7 +99,7 @@ class Leases(JsonShape):
         )
 
     def expired(self, now: datetime) -> list[Lease]:
-        """Return those that are over."""
+        """Return the leases that are over."""
         over = list[Lease]()
         for kind, text in self.texts.items():
             for start in range(0, len(text), _width_of(kind)):
@@ -115,7 +115,7 @@ class Leases(JsonShape):
         return min((lease.asked_at + timedelta(seconds=lease.seconds) for lease in firsts), default=None)
 
     def by_mark(self) -> Counter[str]:
-        """Return how many each limit key has."""
+        """Return the number of leases of each limit key, by its mark."""
         width = _width_of(_KEYED)
         return Counter(
             text[end - _MARK : end]
@@ -125,7 +125,7 @@ class Leases(JsonShape):
         )
 
     def begins(self, most: int, now: datetime, mark: str = "") -> list[datetime]:
-        """Return when the oldest were asked for, the oldest first, at most so many; of one key or of all."""
+        """Return when the oldest leases of a key, or of all, were asked for, the oldest first."""
         most = min(most, LOOKED_AT)
         found = (
             _lease_at(kind, text, start, now).asked_at
@@ -145,9 +145,9 @@ def was_answered(answered: str, name: str, asked_at: datetime, now: datetime) ->
 
 
 def with_answered(answered: str, name: str, asked_at: datetime, now: datetime) -> str:
-    """Return the records with an answered request, in place of earlier ones for its lease.
+    """Return the records with one more answered request, which replaces the record of its lease.
 
-    The oldest go first.
+    The oldest records are dropped.
     """
     if was_answered(answered, name, asked_at, now):
         return answered

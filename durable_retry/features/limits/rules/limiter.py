@@ -1,19 +1,20 @@
 """The entity `call_limiter` of one dependency: it grants the attempts that exceed the workers' shares.
 
-Its state has a lease per attempt under way, the instant of the latest start, and the places of those who
-wait, by how long each has waited since it was first due, which counts more with a higher priority
-(`base.names`), and by fair shares of the limit keys (`fair.py`).
+Its state has a lease for each attempt under way, the instant of the latest start, and the places of the
+attempts that wait. The order of the places is the time since each attempt was first due. A higher priority
+makes that time count more (`base.names`), and limit keys get fair shares (`fair.py`).
 
     acquire ──> Slot: it may start, in `turn_seconds` where there is a rate
             └─> SlotPostponed: it has a place, and asks again when its turn should come
             └─> SlotPostponed with `turn_seconds`: a start within the next seconds is reserved for it
 
-Who has a place is told an instant to ask at, and goes when it asks then: what waits is in order by these
-instants, and one that does not come holds nobody up. Who asks at any other time, such as a newcomer, goes
-only when nobody before it is about to ask. What nobody took for a while goes to whoever asks. So every place
-and every turn ends by itself when its holder is gone, and nothing stays free while somebody asks.
+An attempt with a place gets an instant, asks again at that instant, and then goes. An attempt that does not
+ask then holds up no other. An attempt that asks at any other time, such as a new one, goes only when none
+before it is about to ask. A slot or a start that none took for a while goes to the next attempt that asks. So
+places and turns end by themselves when an attempt is gone, and nothing stays free while attempts ask.
 
-Where all slots are lent here, those who wait for one are told when it is free (`calls.py`), and ask at once.
+Where workers have no share of the slots, an attempt that waits for a slot is told when one is free
+(`calls.py`), and asks at once.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -60,41 +61,42 @@ from durable_retry.rules.retry.slots import (
 
 LEAST_ASK_SECONDS: Final = 0.02
 LONGEST_ASK_SECONDS: Final = 30.0
-"""Bounds of the wait of one that has a place before it asks again."""
+"""An attempt that has a place asks again after at least and at most so long."""
 SOONEST_LONGEST_SECONDS: Final = 10.0
 LATEST_LONGEST_SECONDS: Final = 60.0
-"""The same where it waits for a slot: twice the mean duration, within these. Durations change, and what was
-told by an earlier mean must not leave slots free for long."""
+"""An attempt that waits for a slot asks again after at most twice the mean duration, and that is kept within
+these bounds. Durations change: a wait by an earlier mean must not leave slots free for long."""
 TAIL_PART: Final = 0.01
 LEAST_TAIL_SECONDS: Final = 0.05
-"""Those without a place ask again one after the other at this part of the mean duration, or twice as often as
-slots are free: so that places never run out."""
+"""Attempts without a place ask again one after the other. From one to the next this part of the mean duration
+passes, or half of the time in which a slot gets free, if that is less: so that places never run out."""
 LONGEST_TOLD_SECONDS: Final = 1_800.0
-"""One that will be told of a free slot asks by itself after this, too: whoever should tell it may be gone.
-Between `LEAST_TOLD_SECONDS` and this it does so after twice the time until its slot should be free."""
+"""An attempt that waits to be told of a free slot also asks by itself, as the one that should tell it may be
+gone: after twice the time until a slot should be free, but between `LEAST_TOLD_SECONDS` and this."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
-"""Those who wait for a slot ask so many times as often as slots should be free, so that none stays free."""
+"""Attempts ask for slots this many times as often as slots should get free, so that none stays free."""
 OVERDUE_PART: Final = 0.25
-"""An attempt that lasts longer than the mean is looked at again after this part of what it is over by now."""
+"""An attempt that has exceeded the mean duration is expected to end after this part of the excess."""
 EARLY_MS: Final = 50
-"""One that asks so much before its instant asks at it."""
+"""An attempt that asks so much before its instant counts as asking at it."""
 MOST_SOON_SECONDS: Final = 10.0
-"""A slot is kept for one that asks within the mean duration of attempts, one second at least and this at
-most: it would not be back by then."""
+"""A free slot is kept for an attempt that goes first and asks within the mean duration, at least a second and
+at most this. If the slot were lent to another now, it would not be back by then."""
 RESERVED_SECONDS: Final = 2.5
-"""No turn of a rate is reserved further ahead, but for slow messages: long enough for late timers."""
+"""A turn of a rate is reserved at most so far ahead, further only where messages are slow. Late timers need
+about as much."""
 LAST_PART: Final = 0.2
-"""An attempt is to ask for its turn as soon as it may be reserved, but for this part of so long."""
+"""An attempt should ask for its turn shortly after it may be reserved: later by this part of that time."""
 MOST_AT_DOOR: Final = 8.0
-"""No more than so many wait at their worker, twice as many where messages are slow: of a fast rate they come
-for less than `DOOR_SECONDS`."""
+"""About so many attempts wait at their workers for their turns, twice as many where messages are slow. With a
+fast rate they therefore come less than `DOOR_SECONDS` before their turn."""
 FIRST_ASK_SECONDS: Final = 5.0
 FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
-"""A newcomer asks again after so long, for a slot sooner, and so long after the one before it, however many
-seem to wait: they may be gone. So does everybody while nobody knows how long attempts take."""
+"""A new attempt asks again after at most so long (the second is for a slot), and so long after the new one
+before it, however many seem to wait, since those may be gone. While no attempt has ended yet, all do so."""
 UNKNOWN_SECONDS: Final = 1.0
 """The mean duration before the first attempt has ended."""
 
@@ -104,7 +106,7 @@ def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tu
     limiter, now = limiter.at(received_at)
     name = name_of(request.lease_id)
     if (lease := limiter.leases.find(name, now)) is not None:
-        # When a turn's history is not stored, it may ask again by a clock that is behind the first one's.
+        # A turn whose history was not stored runs again, maybe by a clock that is behind the first one's.
         asked_at = max(request.asked_at, lease.asked_at)
         limiter = replace(limiter, leases=limiter.leases.with_asked_at(lease, asked_at))
         if request.is_signal:
@@ -112,7 +114,7 @@ def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tu
             limiter = replace(limiter, told=again)
         return limiter, Slot(request.lease_id, asked_at)
     if was_answered(limiter.answered, name, request.asked_at, now):
-        # Nobody waits for the answer, unless the clock of the one who asks went back: then it asks again.
+        # No one waits for the answer, unless the clock of the attempt went back: then it asks again.
         return limiter, SlotPostponed(1.0, "this request was answered before")
     limiter, answer = _Asking.of(limiter, request, name, now).answer()
     if request.is_signal:
@@ -141,17 +143,17 @@ def answer_to(limiter: Limiter, request: SlotRequest, received_at: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """One that asks, among those who wait."""
+    """An attempt that asks, among those that wait."""
 
     limiter: Limiter
     request: SlotRequest
     settings: ReadLimits
     now: datetime
     own: Place
-    before: list[Place]  # of those who wait, those that go before it, in their order
+    before: list[Place]  # the places that go before its own, in their order
     behind: list[Place]
     is_known: bool  # whether it has a place
-    is_due: bool  # whether it was told to ask now, or that a slot is free
+    is_due: bool  # whether it asks at its instant, or was told that a slot is free
     lent_by_key: Counter[str]  # by the marks of limit keys; empty where none has a bound
 
     @classmethod
@@ -162,7 +164,7 @@ class _Asking:
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
         settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
-        # Where workers or a rate let attempts start, a slot that is given back is not all that is waited for.
+        # Only where it waits for nothing but a slot that is given back, telling it of that slot is enough.
         is_only_lent = settings.shared_concurrency == 0 and not settings.has_rate(key)
         waiter = request.waiter if is_only_lent else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
@@ -171,7 +173,7 @@ class _Asking:
         at = next(index for index, place in enumerate(ordered) if place is own)
         is_called = before is not None and before.is_called
         is_told = before is not None and before.is_told
-        # While others are called, who asks by itself takes what they leave.
+        # While others are called, an attempt that asks by itself takes only what they leave.
         is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
         limiter = replace(limiter, places=others, settings=replace(settings, weights=None))
         return cls(
@@ -189,16 +191,16 @@ class _Asking:
 
     @property
     def mean_seconds(self) -> float:
-        """For how long an attempt has its slot, as others had."""
+        """How long an attempt is expected to have its slot: the mean of those that ended."""
         if self.limiter.lasted_seconds is not None:
             return self.limiter.lasted_seconds
         oldest = self.limiter.leases.begins(1, self.now)
         return max([UNKNOWN_SECONDS, *((self.now - begun).total_seconds() for begun in oldest)])
 
     def ahead(self, seconds: float | None = None, *, of_key: bool = False) -> int:
-        """Return how many before it may start and ask within so long; None is any time.
+        """Return how many of those before it ask within so long and may start then; None is any time.
 
-        A key at its bound keeps no slot from the others.
+        For a key at its bound none is counted, so that it keeps no slot from other keys.
         """
         until_ms = inf if seconds is None else to_ms(self.now) + seconds * 1_000
         by_key = Counter(
@@ -212,12 +214,12 @@ class _Asking:
         )
 
     def seconds_behind(self, seconds_of: Callable[[int], float], *, of_key: bool = False) -> float:
-        """Return its wait behind those that go before it, of all keys or of its own.
+        """Return how long it waits for those that go before it, of all keys or of its own.
 
-        It passes those whose seconds count less, so that its turn comes before their number says.
+        Meanwhile it passes some with a lower priority, so it waits for fewer than there are now.
 
         Args:
-            seconds_of: Its wait behind so many.
+            seconds_of: Returns its wait behind a number of others.
         """
         if not any(place.counts_less_than(self.own) for place in self.before):
             return seconds_of(self.ahead(of_key=of_key))
@@ -246,7 +248,7 @@ class _Asking:
             return limiter, Slot(turn_seconds=turn_seconds)
         mark = mark_of(key) if key is not None and is_bound else ""
         lease = Lease(self.own.name, self.request.asked_at, self.request.lease_seconds, mark)
-        # What nobody took says that those who wait are gone, so the next one need not wait for them either.
+        # A slot that none took means that those who wait are gone: the next attempt need not wait for them.
         is_unused = limiter.is_unused(limiter.moved_at, self.now)
         moved_at = (is_unused and limiter.moved_at) or self.now
         granted, calls = calls_of(replace(limiter, places=(*self.before, *self.behind)), self.own)
@@ -292,7 +294,7 @@ class _Asking:
         wait_seconds = (next_at - self.now).total_seconds()
         last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
         may_go = self.is_due or self.limiter.is_unused(None if last is None else last + step, self.now)
-        # With a slot it waits at its worker, so that none that is lent stays free for long.
+        # Where it also needs a slot, it gets that shortly before its turn: a slot must not be lent unused.
         soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS + self.delay_seconds
         if wait_seconds <= soon and (may_go or not self.ahead(soon)):
             return None
@@ -336,13 +338,13 @@ class _Asking:
         return None
 
     def seconds_until_free(self, most: int, mark: str = "") -> Callable[[int], float]:
-        """Return when a slot should be free behind so many others, by the mean duration of attempts."""
+        """Return a function of how many go before, for the seconds until a slot should be free."""
         mean, now = timedelta(seconds=self.mean_seconds), self.now
         begins = self.limiter.leases.begins(most, now, mark)
         ends = [max(begun + mean, now + (now - begun - mean) * OVERDUE_PART) for begun in begins]
         lent = self.lent_by_key[mark] if mark else len(self.limiter.leases)
         if not mark:
-            # Those who wait start in the workers' shares, too, of which nobody here knows when they are free.
+            # Attempts that wait may also start within workers' shares, and it is not known when those end.
             shared = self.settings.shared_concurrency
             ends += [now + mean * (each + 1) / (shared + 1) for each in range(min(shared, LOOKED_AT))]
             lent += shared
@@ -350,7 +352,7 @@ class _Asking:
         least_seconds = min(max(mean.total_seconds() * HELD_PART, LEAST_ASK_SECONDS), 1.0)
 
         def seconds_behind(ahead: int) -> float:
-            # Those ahead take the free slots when they ask.
+            # Those ahead take the free slots first.
             rounds, place = divmod(max(int(ahead / ASK_SOONER) + lent - most, 0), most)
             end = ends[place] if place < len(ends) else max([now + mean, *ends])
             return max((end - now + rounds * mean).total_seconds(), least_seconds)
@@ -358,7 +360,7 @@ class _Asking:
         return seconds_behind
 
     def started(self) -> tuple[Limiter, float | None]:
-        """Count a start; return in how many seconds it is, None where there is no rate, or it was counted."""
+        """Count a start; return in how many seconds it is, None without a rate or if counted before."""
         per_key = self.settings.per_key
         if self.request.reserved:
             return self.limiter, None
@@ -380,18 +382,18 @@ class _Asking:
         return self.limiter.delay.total_seconds()
 
     def waiting(self, wait: Wait) -> tuple[Limiter, SlotPostponed]:
-        """Give the attempt a place, and let it ask again."""
+        """Give the attempt a place if there is room, and say when it asks again."""
         limiter, seconds = self.limiter, min(wait.seconds, wait.longest_seconds)
         if self.settings.rate_per_second > 0:
             limiter = limiter.crowded(wait.seconds, self.now)
         kept, left = self.kept_until(self.now + timedelta(seconds=wait.seconds))
         has_place = self.own in kept
         came = () if has_place or self.own.waiter is None else (self.own.waiter,)
-        # Those that had a place until now came before those of the line.
+        # Those that lose their place now came before those in the line.
         before = (place.waiter for place in left if place.waiter and place is not self.own)
         limiter = replace(limiter, line=(*before, *limiter.line, *came)[:KEPT_LINE])
         if self.own.waiter and wait.is_for_slot and (has_place or self.own.waiter in limiter.line):
-            # Where nobody comes for a free slot, those who wait may be gone, so it comes by itself.
+            # If none comes for a free slot, those who should tell it may be gone: it asks by itself soon.
             seconds = self.told_seconds(wait) if self.comes_somebody else wait.first_seconds
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
@@ -407,21 +409,22 @@ class _Asking:
         return replace(limiter, places=places), postponed
 
     def told_seconds(self, wait: Wait) -> float:
-        """Return when one that will be told of a free slot asks by itself, too."""
+        """Return after how long an attempt that waits to be told of a slot asks by itself."""
         line_seconds = len(self.limiter.line) * self.mean_seconds / max(self.settings.max_concurrency, 1)
         return min(max(2 * (wait.seconds + line_seconds), LEAST_TOLD_SECONDS), LONGEST_TOLD_SECONDS)
 
     def kept_until(self, then: datetime) -> tuple[list[Place], list[Place]]:
         """Return the places that are kept, in their order, and those for which there is no room.
 
-        Who comes has not waited yet, whatever its priority: those are kept who go first by the instant at
-        which its own turn is expected. The last one to come goes behind those that have none.
+        A new attempt has not waited yet, so its priority counts nothing now. Therefore places are compared as
+        of the instant at which its turn is expected. If it is the last then, it gets no place while others
+        wait without one.
         """
         ordered = [*self.before, self.own, *self.behind]
         by_then = ordered
         if any(place.priority != self.own.priority for place in ordered):
             by_then = (self.limiter.fair or NO_SHARES).in_order(ordered, then)
-            by_then.sort(key=lambda place: not place.is_called)  # they are on their way
+            by_then.sort(key=lambda place: not place.is_called)  # those are about to ask
         has_room = by_then[-1] is not self.own or not self.limiter.line or self.is_known
         kept = kept_within(KEPT_PLACES, by_then if has_room else by_then[:-1], place_bytes)
         left = by_then[len(kept) :]
@@ -429,17 +432,17 @@ class _Asking:
 
     @property
     def comes_somebody(self) -> bool:
-        """Whether no slot is free for long."""
+        """Whether those who wait still come for slots: none has been free for long."""
         since = self.limiter.moved_at
         return self.limiter.free <= 0 or (since is not None and self.now < since + self.limiter.patience / 2)
 
     @property
     def is_new(self) -> bool:
-        """Whether what it is told may be far from true."""
+        """Whether its expected wait is a mere guess."""
         return not self.request.has_waited or self.limiter.lasted_seconds is None
 
     def in_tail(self, limiter: Limiter, wait: Wait, seconds: float) -> tuple[Limiter, float]:
-        """Return when one for which no place is kept asks again, after the others like it."""
+        """Return after how long an attempt without a place asks again: after the others without one."""
         spacing = timedelta(seconds=wait.tail_seconds)
         if self.is_new:
             seconds, spacing = min(seconds, wait.first_seconds), min(spacing, FIRST_SPACING)
@@ -463,13 +466,13 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
         held_seconds = (now - lease.asked_at).total_seconds()
         lasted = limiter.without(lease, now).with_lasted(slot.lasted_seconds, held_seconds)
         limiter = replace(lasted, moved_at=now)
-    # It may have overtaken a repetition of its request, which must not be granted any more: also where the
-    # state after that request was not stored, and the lease is that of an earlier one.
+    # A repetition of its request may still come, and must not be granted any more: even if the state after
+    # that request was not stored, so that the lease here is that of an earlier request.
     return replace(limiter, answered=with_answered(limiter.answered, name, slot.asked_at, now))
 
 
 def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
-    """Take an attempt from those who wait; one that has started counts for its limit key."""
+    """Remove an attempt from those that wait; if it has started, that start counts for its limit key."""
     limiter, now = limiter.at(received_at)
     name = name_of(leaving.lease_id)
     limiter = replace(limiter, told=without_told(limiter.told, name)).without_waiter(leaving.waiter)
@@ -481,14 +484,14 @@ def leave(limiter: Limiter, leaving: Leaving, received_at: datetime) -> Limiter:
 
 
 def change(limiter: Limiter, limits: ReadLimits, received_at: datetime) -> Limiter:
-    """Take limits for those that wait, which asked by earlier ones."""
+    """Apply limits that were changed to the attempts that wait, which asked with earlier ones."""
     limiter, _ = limiter.at(received_at)
     settings = None if limiter.settings is None else limiter.settings.with_later(limits)
     return replace(limiter, settings=settings)
 
 
 def reset(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
-    """Forget who waits and what was reserved, and return who is to be told: they ask again.
+    """Forget places and reserved turns, and return the instances to be told, which ask again then.
 
     The leases of attempts under way stay.
     """

@@ -1,9 +1,9 @@
 """Limits of one dependency, kept by the whole fleet: attempts under way at once, and starts per second.
 
 Half of a limit, rounded down, is shared out evenly among the workers: an attempt within its worker's share
-starts without asking. The rest is granted by the entity `call_limiter` (`limiter.py`), which the
-operation's orchestration calls: that costs one entity call for each attempt beyond the shares. A limit too
-small to share is kept by the entity alone.
+starts without asking. The entity `call_limiter` (`limiter.py`) grants the rest. The operation's orchestration
+calls it, at the cost of one entity call for each attempt beyond the shares. If a limit is too small to share,
+the entity grants all of it.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from durable_retry.base.validation import Label, Strict, table_of, validated
 from durable_retry.features.limits.names import LIMITS
 from durable_retry.rules.config.dependency import Bounds, Dependency
 
-# Aliases in the sense of Python would be schemas of their own, which the OpenAPI document has no use for.
+# No `type` statements: the OpenAPI document would have a schema of its own for each.
 MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
 MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
 Weight = Annotated[float, Field(ge=0.001, le=1_000)]
 
 LEAST_SHARED: Final = 16
-"""Where fewer go at once nothing is shared out: a worker would have one or two of them, free while those
-that wait are elsewhere. Three workers used four fifths of two at once, and use nearly all of sixteen."""
+"""A smaller `max_concurrency` is not shared out. A worker would have one or two slots, which stay free while
+attempts wait elsewhere: three workers used four fifths of 2 at once, and use nearly all of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class LimitSettings(JsonShape):
     def is_shared(self) -> bool:
         """Whether half of the limit is shared out among the workers.
 
-        With two limits nothing is: while attempts wait for the rate the entity grants all of that, and could
-        not grant the slots that workers keep.
+        Not with both limits: while attempts wait for the rate, the entity grants the whole rate, and could
+        not grant the slots of the workers with it.
         """
         return self.per_key is None and not (self.max_concurrency > 0 and self.rate_per_second > 0)
 
@@ -88,12 +88,12 @@ class LimitSettings(JsonShape):
         return int(self.rate_per_second) // 2 if self.is_shared else 0
 
     def has_rate(self, limit_key: str | None) -> bool:
-        """Whether starts per second bound an attempt: of all, or of its key."""
+        """Whether a rate bounds an attempt, that of all or that of its key."""
         of_key = 0.0 if limit_key is None or self.per_key is None else self.per_key.rate_per_second
         return self.rate_per_second > 0 or of_key > 0
 
     def of_key(self, limit_key: str | None) -> "LimitSettings":
-        """Return the limits that concern an attempt, without what is for other keys."""
+        """Return the limits that an attempt with this key, or without one, is bound by."""
         if self.per_key is None and self.weights is None:
             return self
         if limit_key is None:
@@ -109,10 +109,10 @@ class LimitSettings(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits(LimitSettings):
-    """Limits as a worker read them, which an attempt that waits asks by for as long as it does.
+    """Limits as a worker read them. An attempt that waits sends the same ones with each request.
 
     Attributes:
-        read_at: When; None where nobody says.
+        read_at: When the worker read them; None if that is not known.
     """
 
     read_at: MsInstant | None = None
@@ -122,7 +122,7 @@ class ReadLimits(LimitSettings):
         return cls(limits.max_concurrency, limits.rate_per_second, limits.per_key, limits.weights, now)
 
     def with_later(self, other: "ReadLimits | None") -> "ReadLimits":
-        """Return these, with the bounds of others where those were read later."""
+        """Return these limits, or the bounds of others if those were read later."""
         if other is None or other.read_at is None or self.read_at is None or other.read_at <= self.read_at:
             return self
         per_key = None if self.per_key is None else other.per_key

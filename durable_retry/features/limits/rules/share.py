@@ -11,21 +11,21 @@ from durable_retry.features.limits.rules.settings import LimitSettings
 
 WINDOW: Final = timedelta(seconds=1)
 CROWDED_FOR: Final = timedelta(seconds=5)
-"""So long after an attempt was here that waits for a rate, a worker starts none of its own accord: the entity
-grants the whole rate meanwhile. It must be longer than the entity's own `CROWDED_FOR`."""
+"""For so long after a worker has seen an attempt wait for the rate, it starts none within its share, as the
+entity grants the whole rate meanwhile. This must be longer than `CROWDED_FOR` of the entity."""
 BURST: Final = 1.125
-"""A worker starts no more than this many times the rate in a second: turns that were late come together."""
+"""A worker starts at most this many times the rate in a second, also where late turns come together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a worker of what is shared out."""
+    """What a worker gets of a number that is shared out among the workers."""
 
     workers: int = 1
     rank: int = 0  # among them, from 0
 
     def of(self, shared: int) -> int:
-        """Return its part: all parts together are all that is shared out."""
+        """Return its part of a number; the parts of all workers add up to that number."""
         return shared // self.workers + (self.rank < shared % self.workers)
 
 
@@ -38,17 +38,18 @@ class WorkerShare:
 
     settings: LimitSettings
     running: int = 0  # attempts under way within the share
-    waited_at: datetime | None = None  # when an attempt was last here that waits for a limit
-    full_at: datetime | None = None  # when one found the share's slots taken
-    # Those who wait here for a slot of the share: the first is called when one is free.
+    waited_at: datetime | None = None  # when an attempt that waits for a limit was last here
+    full_at: datetime | None = None  # when an attempt last found all slots of the share taken
+    # What to call when a slot of the share is free: the first of those that wait for one here.
     door: deque[Callable[[], None]] = field(default_factory=deque)
     _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
     _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
 
     def seconds_until(self, turn_at: datetime | None, now: datetime, *, has_waited: bool = False) -> float:
-        """Return for how long an attempt that has a turn waits here, at most a second; 0 for not at all.
+        """Return how long an attempt that has a turn waits here, at most a second; 0 to start at once.
 
-        `has_waited` says that it had to wait for its turn elsewhere: then the entity grants the whole rate.
+        Args:
+            has_waited: Whether it waited for its turn elsewhere: then the entity grants the whole rate.
         """
         rate = self.settings.rate_per_second
         if turn_at is None or rate <= 0:
@@ -62,15 +63,13 @@ class WorkerShare:
         return min(max((start_at - now).total_seconds(), 0.0), WINDOW.total_seconds())
 
     def take(self, now: datetime, part: Part, *, ahead: int | None = None) -> bool:
-        """Start an attempt within the share, if it leaves room and nobody is passed.
+        """Start an attempt within the share, if there is room and it passes no other; return whether it did.
 
-        When several wait for a slot, the oldest take what the shares have left. While some are known here to
-        wait, the others ask the entity, which has the order.
+        If attempts wait for a slot, the oldest take what is left of the shares. While this worker has seen
+        some wait, new attempts ask the entity, which has the order.
 
         Args:
-            now: The present, aware UTC.
-            part: Of this worker.
-            ahead: How many older ones wait; None when it does not wait.
+            ahead: How many older attempts wait; None if it has not waited.
         """
         if not self.settings.is_shared:
             return False
@@ -83,7 +82,7 @@ class WorkerShare:
         return True
 
     def may_wait(self, part: Part, ahead: int | None) -> bool:
-        """Whether an attempt that has waited may wait here for a moment, since one of its slots is next."""
+        """Whether an attempt that has waited may wait here for a moment: it is next for a slot here."""
         shared = self.settings.shared_concurrency
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
@@ -111,7 +110,7 @@ class WorkerShare:
         rate = self.settings.rate_per_second
         if rate <= 0:
             return True
-        # Where many workers have few starts, each sees one that waits less often.
+        # With many workers and few starts, each worker sees attempts that wait less often.
         if self._is_recent(self.waited_at, now, CROWDED_FOR * max(1.0, part.workers / rate)):
             return False
         _drop_old(self._own_starts, now)
@@ -121,7 +120,7 @@ class WorkerShare:
         return True
 
     def holds_slots(self) -> bool:
-        """Whether attempts are under way within its share of the attempts at once."""
+        """Whether attempts are under way within its share of `max_concurrency`."""
         return self.running > 0 and self.settings.max_concurrency > 0
 
     def ended(self) -> None:

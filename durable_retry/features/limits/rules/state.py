@@ -12,32 +12,34 @@ from durable_retry.features.limits.rules.settings import KeyLimits, LimitSetting
 from durable_retry.features.limits.rules.told import Told
 
 LATE: Final = timedelta(seconds=3)
-"""An attempt may be so late and keep its place: timers of Azure Storage are late up to two seconds. Slow
-messages add to it: `Limiter.delay`."""
+"""An attempt keeps its place while it is at most so late: timers of Azure Storage are up to two seconds late.
+Slow messages add to this: `Limiter.delay`."""
 UNUSED: Final = timedelta(seconds=2)
-"""What nobody took for so long goes to whoever asks, later where messages are late: `Limiter.patience`."""
+"""A slot or start that none took for so long goes to the next attempt that asks. Slow messages add to this:
+`Limiter.patience`."""
 LAGS: Final = 3.0
-"""So many messages pass from one that is told of a free slot, or whose time has come, to its request."""
+"""So many messages pass, one after the other, until an attempt that was told of a slot, or is due, asks."""
 MOST_LAG_SECONDS: Final = 5.0
 USUAL_LAG_SECONDS: Final = 0.25
 """On Azure Storage a message comes within this, unless the host is busy or its queue is another host's."""
 LAG_WEIGHT: Final = 0.1
-"""Weight of a message that came sooner than those before it."""
+"""Weight of a message in the lag, if it came sooner than those before it."""
 CAME_WEIGHT: Final = 0.1
-"""Weight of one that was told of a free slot in the part of those that come."""
+"""Weight of one attempt that was told of a slot in `Limiter.came`."""
 LEAST_PART: Final = 0.05
-"""So few come where thirty in a row have not: all that wait are told then, and forgotten until they ask."""
+"""The least `Limiter.came`, which thirty in a row that do not come lead to. Then all that wait are told, and
+forgotten until they ask."""
 ALL_CAME: Final = 0.99
-"""From this part on nobody has left: each that comes brings it nearer to all, and never there."""
+"""From this on `Limiter.came` counts as all: each that comes brings it nearer to 1, but never to it."""
 HANDOVER: Final = timedelta(seconds=1)
-"""After so long with attempts that wait, no worker starts anything of its own accord any more."""
+"""Once attempts have waited for the rate for so long, no worker starts any within its share."""
 CROWDED_FOR: Final = timedelta(seconds=3)
-"""So long after the last attempt that had to wait, workers start nothing of their own accord yet: they wait
-for longer, see `WorkerShare`."""
+"""For so long after the last attempt that had to wait, no worker starts any within its share. Workers
+themselves wait longer, see `WorkerShare`."""
 LASTED_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 SHORT_WEIGHT: Final = 0.5
-"""The same of one that took less than half of the mean: what was slow is over."""
+"""The same, if it took less than half of the mean: the dependency is no longer slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +49,18 @@ class Limiter(JsonShape):
     clock: datetime | None = None  # the latest instant of a message; time does not run backwards
     leases: Leases = NO_LEASES  # attempts under way that it granted
     last_start_at: datetime | None = None  # the latest start that was granted, by the rate
-    # When a slot was last given back, or lent to one that was expected.
+    # When a slot was last given back, or lent to an attempt that was expected.
     moved_at: datetime | None = None
     lasted_seconds: float | None = None  # mean duration of the attempts that gave their slot back
     answered: str = ""  # records of requests that were answered and hold no lease, or no longer
-    places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
-    line: tuple[str, ...] = ()  # the waiters of those behind, first those that had a place
-    tail_at: datetime | None = None  # when the last of those without a place asks again; None without any
+    places: tuple[Place, ...] = ()  # the places of the attempts that go first, in their order
+    line: tuple[str, ...] = ()  # the instances without a place that are told; first those that had one
+    tail_at: datetime | None = None  # when the last attempt without a place asks again; None without any
     settings: ReadLimits | None = None  # of the latest request
-    lag_seconds: float | None = None  # for how long a request is under way; None for no time
-    looks_at: datetime | None = None  # when it looks after a free slot, see `calls`; None without need
-    came: float | None = None  # the part of those that were told of one which came; None for all
-    # Since when, and until when, attempts had to wait for the rate; None when none has.
+    lag_seconds: float | None = None  # how long a request takes to come; None for no time
+    looks_at: datetime | None = None  # when the entity looks who has come, see `calls`; None for not
+    came: float | None = None  # which part of the attempts that were told of a slot came; None for all
+    # Since when, and until when, attempts have to wait for the rate; None when none has.
     crowded_since: datetime | None = None
     crowded_until: datetime | None = None
     fair: FairShares | None = None  # what limit keys were granted; None while none is in use
@@ -76,7 +78,7 @@ class Limiter(JsonShape):
         """Return the state when a lease has ended; its request is not granted again.
 
         Args:
-            told_at: When those that it calls are told of its slot; None where nobody tells them any more.
+            told_at: When the attempts that it calls are told of its slot; None if none tells them.
         """
         answered = with_answered(self.answered, lease.name, lease.asked_at, lease.asked_at)
         until = None if told_at is None else told_at + self.patience
@@ -84,13 +86,13 @@ class Limiter(JsonShape):
         return replace(self, leases=self.leases.without(lease.name), answered=answered, places=places)
 
     def with_lasted(self, seconds: float | None, held_seconds: float) -> "Limiter":
-        """Return the state when an attempt has ended that took so long; None where none was made.
+        """Return the state after an attempt that took so long; None if none was made.
 
-        Messages around it count. A full queue that it was in does not: it may be over, and those who ask by
-        themselves would be told to come in a minute.
+        The time of the messages around the attempt counts as well, but not the time in a full queue: that
+        queue may be over, and attempts would be asked to come back only in a minute.
 
         Args:
-            held_seconds: For how long it had its slot.
+            held_seconds: How long it had its slot.
         """
         if seconds is None:
             return self
@@ -100,23 +102,23 @@ class Limiter(JsonShape):
         return replace(self, lasted_seconds=round(before + weight * (seconds - before), 3))
 
     def without_waiter(self, waiter: str | None) -> "Limiter":
-        """Return the state without one that waits and has no place; None is nobody."""
+        """Return the state without an instance in the line; None changes nothing."""
         line = (other for other in self.line if other != waiter)
         return self if waiter is None else replace(self, line=tuple(line))
 
     def seen(self, *, came: int = 0, gone: int = 0) -> "Limiter":
-        """Return the state when so many of those that were told of a free slot have come, or did not."""
+        """Return the state after so many attempts that were told of a slot came, or did not come."""
         part = (self.came or 1.0) * (1 - CAME_WEIGHT) ** gone
         part = max(round(1 - (1 - part) * (1 - CAME_WEIGHT) ** came, 3), LEAST_PART)
         return replace(self, came=part if part < ALL_CAME else None)
 
     @property
     def sure_part(self) -> float:
-        """The part of those that are told of a free slot which surely comes, for a few may all be gone."""
+        """The part that comes at least of the attempts that are told of a slot: a few may all be gone."""
         return 1.0 if self.came is None else self.came / (2 - self.came)
 
     def heard(self, asked_at: datetime, now: datetime) -> "Limiter":
-        """Return the state when a request has come that was made at an instant."""
+        """Return the state after a request that was made at an instant has come."""
         lag = min(max((now - asked_at).total_seconds(), 0.0), MOST_LAG_SECONDS)
         before = self.lag_seconds or 0.0
         lag = lag if lag >= before else before + LAG_WEIGHT * (lag - before)
@@ -124,59 +126,59 @@ class Limiter(JsonShape):
 
     @property
     def patience(self) -> timedelta:
-        """For how long a free slot is kept for those that are told of it."""
+        """How long a free slot is kept for the attempts that were told of it."""
         return UNUSED + timedelta(seconds=LAGS * (self.lag_seconds or 0.0))
 
     @property
     def delay(self) -> timedelta:
-        """What slow messages add to the times that allow for late timers and for messages as usual."""
+        """What slow messages add to `LATE` and the like, which allow for late timers and usual messages."""
         return timedelta(seconds=LAGS * max((self.lag_seconds or 0.0) - USUAL_LAG_SECONDS, 0.0))
 
     def is_unused(self, latest: datetime | None, now: datetime) -> bool:
-        """Whether what is free since an instant, or since ever, is what nobody came for."""
+        """Whether what is free since an instant is free for so long that none comes; None is since ever."""
         return latest is None or latest + self.patience <= now
 
     @property
     def pool(self) -> int:
-        """How many slots it lends; 0 where limit keys alone have bounds."""
+        """How many slots the entity lends; 0 if only limit keys have bounds."""
         return (
             0 if self.settings is None else self.settings.max_concurrency - self.settings.shared_concurrency
         )
 
     @property
     def free(self) -> int:
-        """How many slots it could lend now, but for the bounds of limit keys."""
+        """How many slots the entity could lend now, apart from the bounds of limit keys."""
         return self.pool - len(self.leases) if self.pool > 0 else KEPT_PLACES
 
     @property
     def lent_by_key(self) -> Counter[str]:
-        """How many slots each limit key has, by its mark; empty where none has a bound."""
+        """How many slots each limit key has, by its mark; empty if keys have no bounds."""
         is_bound = self.settings is not None and self.settings.per_key is not None
         return self.leases.by_mark() if is_bound else Counter()
 
     @property
     def called(self) -> Counter[str | None]:
-        """How many of each limit key are told when slots that are lent are given back."""
+        """How many attempts of each limit key were told of a slot, or will be when one is given back."""
         return Counter(place.limit_key for place in self.places if place.is_called)
 
     def live_places(self, now: datetime) -> tuple[Place, ...]:
-        """Return the places of those that are not too late; a look finds out who was told and is."""
+        """Return the places without those that are too late; `calls.look` removes those that were told."""
         late_ms = to_ms(now - LATE - self.delay)
         return tuple(place for place in self.places if place.is_told or place.asks_ms >= late_ms)
 
     def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
-        """Return when the next start may be, by a rate."""
+        """Return when the rate allows the next start."""
         if self.last_start_at is None:
             return now
         since, until = self.crowded_since, self.crowded_until
         is_crowded = since is not None and until is not None and now <= until
-        # Workers start their share of the rate of their own accord, unless attempts wait.
+        # While attempts wait, the entity grants the whole rate; otherwise workers start their shares of it.
         is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
         rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
         return max(now, self.last_start_at + timedelta(seconds=1 / rate))
 
     def crowded(self, seconds: float, now: datetime) -> "Limiter":
-        """Return the state when an attempt waits for the rate for so long."""
+        """Return the state after an attempt got to wait for the rate for so long."""
         goes_on = self.crowded_until is not None and self.crowded_until >= now
         until = now + timedelta(seconds=seconds) + CROWDED_FOR
         return replace(
@@ -186,11 +188,11 @@ class Limiter(JsonShape):
         )
 
     def start_of(self, limit_key: str, now: datetime) -> datetime:
-        """Return when the next attempt of a key may start, by the rate of each key."""
+        """Return when `KeyLimits.rate_per_second` allows the next attempt of a key."""
         return max(now, (self.fair or NO_SHARES).share_of(limit_key).next_start_at or now)
 
     def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
-        """Return the state after a start at an instant was granted, if limit keys are in use."""
+        """Return the state after a start was granted; it is the same unless limit keys are in use."""
         if self.in_use is None and own.limit_key is None:
             return self
         rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
@@ -198,7 +200,7 @@ class Limiter(JsonShape):
         return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
 
     def room_of(self, limit_key: str | None, lent_by_key: Counter[str], now: datetime) -> int:
-        """Return how many attempts of a key may start now by its own bounds.
+        """Return how many attempts of a key its own bounds allow to start now.
 
         Args:
             lent_by_key: By the marks of limit keys.
@@ -214,6 +216,6 @@ class Limiter(JsonShape):
 
     @property
     def in_use(self) -> FairShares | None:
-        """The shares; None where limit keys are not in use."""
+        """The shares; None if limit keys are not in use."""
         has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
         return (self.fair or NO_SHARES) if has_keys else None

@@ -1,4 +1,4 @@
-"""Answers to requests that were signalled, which nobody returns: a state keeps them until they are read."""
+"""Answers to requests that came as signals, which return nothing: the state keeps them to be read."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -8,7 +8,7 @@ from durable_retry.base.json_forms import JsonRow
 _KEPT: Final = 128
 """Answers that a state keeps, about 6 KB."""
 _READ_WITHIN_MS: Final = 60_000
-"""Who has asked reads the answer within a second, or its worker is dead."""
+"""The worker that asked reads its answer within a second, unless it is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Told(JsonRow):
 
 
 def with_told(kept: tuple[Told, ...] | None, told: Told) -> tuple[Told, ...]:
-    """Return the answers with one more, in place of an earlier one for its lease."""
+    """Return the answers with one more, which replaces the answer for its lease."""
     is_read = told.told_ms - _READ_WITHIN_MS
     others = (each for each in kept or () if each.name != told.name and each.told_ms >= is_read)
     return (*others, told)[-_KEPT:]
 
 
 def with_told_again(kept: tuple[Told, ...] | None, name: str, asked_ms: int, now_ms: int) -> tuple[Told, ...]:
-    """Return the answers when one that has its slot has asked again: it has the turn that it had."""
+    """Return the answers after an attempt that has its slot asked again: its turn stays."""
     granted = (told for told in kept or () if told.name == name and told.seconds is None)
     told = next(granted, Told(name, asked_ms, now_ms))
     return with_told(kept, replace(told, asked_ms=max(told.asked_ms, asked_ms)))
