@@ -227,7 +227,8 @@ def load_app(mistakes: Mistakes) -> None:
         mistakes: Gathers what is wrong; then there may be no dependencies.
     """
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
-    settings = AppSettings()
+    # Another setting with a mistake does not make the default file the one that is checked.
+    settings = AppSettings.read({_DEPENDENCIES_FILE: os.environ.get(_DEPENDENCIES_FILE, "")})
     with mistakes.gathered():
         settings = app_settings()
     file = dependencies_path(settings)

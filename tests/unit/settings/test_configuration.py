@@ -263,6 +263,23 @@ def test_no_mistake_hides_what_the_app_finds_where_it_runs(
     ]
 
 
+def test_a_mistake_in_a_setting_hides_none_in_the_file_that_another_one_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text("colour = 1\n")
+    monkeypatch.setenv("DEPENDENCIES_FILE", str(tmp_path / "mine.toml"))
+    monkeypatch.setenv("MAX_BODY_BYTES", "64k")
+    monkeypatch.setattr(configuration, "_config", None)
+    configuration.app_settings.cache_clear()
+    mistakes = Mistakes(tmp_path)
+    configuration.load_app(mistakes)
+    configuration.app_settings.cache_clear()
+    assert [problem.pointer for problem in mistakes.problems] == [
+        "app setting MAX_BODY_BYTES",
+        "mine.toml:1: colour",
+    ]
+
+
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
