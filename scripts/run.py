@@ -140,13 +140,14 @@ def watch(running: dict[str, subprocess.Popen[bytes]]) -> None:
     """Checks that every part runs.
 
     Raises:
-        CannotRunError: One has ended by itself.
+        CannotRunError: One has ended by itself, or was killed.
     """
     for name, process in running.items():
-        if (code := process.poll()) is not None:
-            raise CannotRunError(
-                f"{name} ended by itself with exit code {code}; its last lines above say why"
-            )
+        if (code := process.poll()) is None:
+            continue
+        if code < 0:
+            raise CannotRunError(f"{name} was killed by {signal.Signals(-code).name}; start it again")
+        raise CannotRunError(f"{name} ended by itself with exit code {code}; its last lines above say why")
 
 
 def serve(arguments: argparse.Namespace) -> None:

@@ -1,8 +1,10 @@
 import socket
+import subprocess
+import sys
 
 import pytest
 
-from scripts.run import CannotRunError, build_parser, parts, port_in_use, require_free
+from scripts.run import CannotRunError, build_parser, parts, port_in_use, require_free, watch
 
 
 def test_the_defaults_are_the_ports_of_the_contract() -> None:
@@ -35,3 +37,17 @@ def test_a_taken_port_is_named_with_what_to_do() -> None:
         ):
             require_free({"--port": port})
     assert not port_in_use(port)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("sys.exit(3)", r"^onebox ended by itself with exit code 3; its last lines above say why$"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", r"^onebox was killed by SIGKILL; start it again$"),
+    ],
+)
+def test_a_part_that_was_killed_is_not_said_to_have_ended_by_itself(ending: str, said: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", f"import os, signal, sys; {ending}"])
+    process.wait()
+    with pytest.raises(CannotRunError, match=said):
+        watch({"onebox": process})

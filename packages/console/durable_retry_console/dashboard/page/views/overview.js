@@ -138,7 +138,7 @@ function waitingLinks(counts) {
   return kinds.map(([state, what], index) => [index ? ", " : kinds.length > 1 ? ": " : " ", h("a", { href: link("operations", { status: state }) }, kinds.length > 1 ? `${number(counts[state])} ${what}` : what)]);
 }
 
-const FOR_WHAT = { waiting_retry: "for a retry", waiting_throttle: "for the end of a pause", waiting_circuit: "for a circuit", waiting_order: "for their turn" };
+const FOR_WHAT = { waiting_retry: "for a retry", waiting_throttle: "for the end of a pause", waiting_circuit: "for a circuit", waiting_order: "for a turn" };
 
 function operations({ counted, old }, minutes) {
   const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
