@@ -367,27 +367,30 @@ def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequ
     operation = record.operation or {}
     is_handler = operation.get("handler") is not None
     refused = edits.edits - ({"input"} if is_handler else {"request"})
-    if refused:
-        detail = "cannot be edited: this dead letter has " + ("an input" if is_handler else "a request")
-        raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(refused))
+    detail = "cannot be edited: this dead letter has " + ("an input" if is_handler else "a request")
+    problems = [Problem(f"/{name}", detail) for name in sorted(refused)]
     parts = ("handler", "input") if is_handler else ("dependency", "request")
     document = {name: operation.get(name) for name in parts}
-    if "input" in edits.edits:
+    if is_handler and "input" in edits.edits:
         document["input"] = edits.input
-    if edits.request is not None:
+    if not is_handler and edits.request is not None:
         kept = operation["request"] if edits.patch is None else {}
         # A body of either form replaces a body of the other.
         replaced = edits.request.keys() | (_BODIES if _BODIES & edits.request.keys() else set())
         changed = {name: kept[name] for name in kept.keys() - replaced} | edits.request
         document["request"] = _typed_as_json(operation["request"], changed)
     # Credentials were masked when the dead letter was stored, so the person must supply them again.
-    missing = list(missing_credentials(document.get("request")))
-    if missing:
-        raise InvalidInputError(missing)
+    problems += missing_credentials(document.get("request"))
     document["correlation_id"] = operation.get("correlation_id")
     if kept_parts := operation.get("parts"):
         document |= members_of_replay(kept_parts)
-    return parse_operation(document)
+    try:
+        request = parse_operation(document)
+    except InvalidInputError as error:
+        raise InvalidInputError([*problems, *error.problems]) from None
+    if problems:
+        raise InvalidInputError(problems)
+    return request
 
 
 def _typed_as_json(before: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -470,7 +473,8 @@ def not_replayed(record: KeptDeadLetter) -> KeptDeadLetter:
 
 def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
     """List the headers of a stored request whose masked values cannot be sent again."""
-    for name, value in ({} if request is None else request.get("headers", {})).items():
+    headers = None if request is None else request.get("headers")
+    for name, value in headers.items() if isinstance(headers, dict) else ():
         if name.lower() in CREDENTIAL_HEADERS and value == MASK:
             detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
             yield Problem(pointer_of("request", "headers", name), detail)

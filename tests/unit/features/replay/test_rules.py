@@ -130,6 +130,23 @@ def test_a_request_takes_neither_input_nor_message() -> None:
     assert pointers(edits(input=1, message="x")) == ["/input", "/message"]
 
 
+def test_every_mistake_of_an_edit_is_told_at_once() -> None:
+    stored = {"method": "POST", "path": "/", "query": {}, "headers": {"x-api-key": "***"}}
+    both = edits(request={"path": "..", "metod": "GET"}, input=1)
+    assert sorted(pointers(both, request=stored)) == [
+        "/input",
+        "/request/headers/x-api-key",
+        "/request/metod",
+        "/request/path",
+    ]
+
+
+@pytest.mark.parametrize("headers", [5, None, ["a"], {"a": 5}])
+def test_edited_headers_of_another_form_are_a_mistake(headers: Any) -> None:
+    (pointer,) = pointers(edits(request={"headers": headers}))
+    assert pointer.startswith("/request/headers")
+
+
 def test_a_credential_that_was_not_kept_has_to_be_given_again() -> None:
     request = {"method": "GET", "path": "/", "query": {}, "headers": {"x-api-key": "a", "x-trace": "1"}}
     # What is kept has the mask in its place, which must not be sent.
