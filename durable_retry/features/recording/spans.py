@@ -81,7 +81,7 @@ def _attached_to(parent: TraceContext | None) -> Iterator[None]:
 
 def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str, Any]]]:
     for wait in waits_of(document):
-        seconds = (wait.until - wait.began_at).total_seconds()
+        seconds = ((wait.until or wait.began_at) - wait.began_at).total_seconds()
         reasons = list(wait.delay_reasons)
         yield wait.began_at, {WAIT_KIND: wait.kind.value, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field
 
 from durable_retry.base.json_forms import JsonShape, from_rfc3339, instant_in
-from durable_retry.base.names import RESUME_EVENT, Priority, PriorityName
+from durable_retry.base.names import PAUSE_EVENT, RESUME_EVENT, OperationState, Priority, PriorityName
 from durable_retry.base.text import cut_text, failing_text, outcome_text, time_text
 from durable_retry.base.validation import (
     InvalidInputError,
@@ -202,9 +202,42 @@ def _brief(value: Any) -> Any:
 
 
 def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:
-    """Return every wait of a stored status document, oldest first; the first reason of each says why."""
+    """Return every wait of a stored status document, oldest first; the first reason of each says why.
+
+    The last is the present one. So a pause that is over is left to `actions`: it ends within another wait.
+    """
     stored = (PastWait.from_json(wait) for wait in document.get("waits", ()))
-    return tuple(sorted((*stored, *_pauses_of(document)), key=lambda wait: wait.began_at))
+    before = (*_start_of(document), *stored, *_pauses_of(document))
+    return (*sorted(before, key=lambda wait: wait.began_at), *_present_pause(document))
+
+
+def _start_of(document: Mapping[str, Any]) -> Iterator[PastWait]:
+    name = "next_attempt_at" if document["status"] == OperationState.SCHEDULED else "start_at"
+    until, began_at = instant_in(document, name), from_rfc3339(document["created_at"])
+    if until is None or until <= began_at:
+        return
+    why = f"it begins at {time_text(until)}, as submitted"
+    if document.get("debounce_key") is not None:
+        why = f"a later one of its debounce key may replace it until {time_text(until)}"
+    reasons = (why,)
+    yield PastWait(
+        before_attempt=1, kind=WaitKind.START, began_at=began_at, until=until, delay_reasons=reasons
+    )
+
+
+def _present_pause(document: Mapping[str, Any]) -> Iterator[PastWait]:
+    actions = map(PastAction.from_json, reversed(document.get("actions", ())))
+    pause = next((action for action in actions if action.action == PAUSE_EVENT), None)
+    if pause is None or document["status"] != OperationState.PAUSED:
+        return
+    why = "paused" if pause.by is None else f"paused by {pause.by}"
+    yield PastWait(
+        before_attempt=document["attempt_count"] + 1,
+        kind=WaitKind.PAUSE,
+        began_at=pause.at,
+        until=instant_in(document, "next_attempt_at"),
+        delay_reasons=(why if pause.reason is None else f"{why}: {pause.reason}",),
+    )
 
 
 def _pauses_of(document: Mapping[str, Any]) -> Iterator[PastWait]:

@@ -31,6 +31,8 @@ class WaitKind(StrEnum):
     ACCEPTED = "accepted"  # the dependency works on the request, and is asked how it goes
     LOOKUP = "lookup"  # the dependency is asked whether an attempt happened
     FALLBACK = "fallback"  # no wait: another dependency is asked in place of one
+    START = "start"  # it is to begin later
+    PAUSE = "pause"  # somebody, or the policy, paused it
 
     @property
     def state(self) -> OperationState:
@@ -43,6 +45,8 @@ _STATES: Final = {
     WaitKind.FREEZE: OperationState.WAITING_CIRCUIT,
     WaitKind.ORDER: OperationState.WAITING_ORDER,
     WaitKind.ACCEPTED: OperationState.RUNNING,
+    WaitKind.START: OperationState.SCHEDULED,
+    WaitKind.PAUSE: OperationState.PAUSED,
 }
 
 
@@ -58,7 +62,7 @@ class PastWait(JsonShape):
         before_attempt: The number of the attempt that had to wait, from 1.
         kind: What blocked it.
         began_at: When the first of them began.
-        until: When the last of them was to end.
+        until: When the last of them was to end; None for a pause until somebody resumes the operation.
         times: How many there were, at least 1.
         delay_reasons: Why the last of them was that long, each a few words.
     """
@@ -66,7 +70,7 @@ class PastWait(JsonShape):
     before_attempt: int
     kind: WaitKind
     began_at: datetime
-    until: datetime
+    until: datetime | None = None
     times: int = 1
     delay_reasons: tuple[str, ...] = ()
 

@@ -65,12 +65,15 @@ class Attempt(Document):
 
 
 class Wait(Document):
-    """The waits of one kind in a row before an attempt: what blocked it, and until when."""
+    """The waits of one kind in a row before an attempt: what blocked it, and until when.
+
+    `until` is None for a pause until somebody resumes the operation.
+    """
 
     before_attempt: int
     kind: str
     began_at: datetime
-    until: datetime
+    until: datetime | None = None
     times: int = 1
     delay_reasons: tuple[str, ...] = ()
 

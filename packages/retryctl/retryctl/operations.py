@@ -51,6 +51,8 @@ _WAITS: Final = {
     "retry_budget": " for the retry budget",
     "limit": " for a slot",
     "order": " for its turn",
+    "start": " to begin",
+    "pause": " for somebody to resume it",
 }
 
 
@@ -66,7 +68,9 @@ def _wait_line(document: Mapping[str, Any], wait: Mapping[str, Any]) -> Text:
     return fill(f"  waited {{seconds}}{what}: {{delay_reasons}}", {**wait, "seconds": length.total_seconds()})
 
 
-_WAITING: Final = frozenset({"waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"})
+_WAITING: Final = frozenset(
+    {"waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "scheduled", "paused"}
+)
 
 
 def next_text(found: Mapping[str, Any]) -> str | None:

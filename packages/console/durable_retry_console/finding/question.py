@@ -19,12 +19,11 @@ from pydantic import Field
 from durable_retry.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.base.documents import read_json
 from durable_retry.base.json_forms import JsonRow, from_rfc3339, is_none, optional_from_rfc3339
-from durable_retry.base.names import PAUSE_EVENT, TURN_NAMES, WAITING, OperationState, Priority
+from durable_retry.base.names import TURN_NAMES, WAITING, OperationState, Priority
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.dead_letter_lists.rules.filters import TurnNames
 from durable_retry.features.dead_letter_lists.rules.words import mentions
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.retry.history import PastAction
 from durable_retry_console.index.store import NAMED, OperationEntry
 from durable_retry_console.states import last_error
 
@@ -102,14 +101,7 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
 def why_waiting(document: Mapping[str, Any]) -> str | None:
     """Return why an operation waits now, by its document as it is shown; None while it does not."""
     status = OperationState(document["status"])
-    if status is OperationState.PAUSED:
-        pauses = [action for action in document.get("actions", ()) if action["action"] == PAUSE_EVENT]
-        if not pauses:
-            return None
-        pause = PastAction.from_json(pauses[-1])
-        by = f" by {pause.by}" if pause.by else ""
-        return f"paused{by}: {pause.reason}" if pause.reason else f"paused{by}"
-    waits = document.get("waits") if status in WAITING else None
+    waits = document.get("waits") if status in {*WAITING, OperationState.PAUSED} else None
     return waits[-1]["delay_reasons"][0] if waits else None
 
 

@@ -1,7 +1,7 @@
 """Why an operation waits, in its status document."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from durable_retry.base.names import Category, OperationState, Priority
 from durable_retry.base.validation import InvalidInputError, validated
 from durable_retry.rules.operations.status import OperationStatus
 from durable_retry.rules.operations.waits import Change, Resume, waits_of
-from durable_retry.rules.retry.history import History, PastAttempt, PastWait, WaitKind
+from durable_retry.rules.retry.history import History, PastAction, PastAttempt, PastWait, WaitKind
 from durable_retry.rules.retry.policy import RetryPolicy
 from tests.support.builders import NOON, an_operation
 
@@ -96,6 +96,73 @@ def test_an_operation_waits_because_of_what_failed_last_and_since_that_failed_so
     before = (attempt(1, 0, 500), attempt(2, 120))
     shown = document(OperationState.WAITING_RETRY, *before, last, handler=handler)
     assert shown["waits"][-1]["delay_reasons"][0] == why
+
+
+def paused(*actions: PastAction, until: datetime | None = None, start_at: datetime | None = None) -> Any:
+    history = History(attempts=(attempt(1, 0),), attempt_count=1, actions=actions)
+    operation = an_operation(start_at=start_at)
+    state, at = OperationState.PAUSED, NOON
+    status = OperationStatus(
+        operation=operation, state=state, history=history, updated_at=at, next_attempt_at=until
+    )
+    return [wait.to_json() for wait in waits_of(status.to_json())]
+
+
+PAUSE = PastAction(action="pause", at=NOON + timedelta(seconds=1), by="ada", reason="the supplier moves")
+
+
+def test_the_present_pause_is_the_last_wait_with_who_asked_for_it_and_why() -> None:
+    (_, wait) = paused(PAUSE, until=NOON + timedelta(hours=1))
+    assert wait == {
+        "before_attempt": 2,
+        "kind": "pause",
+        "began_at": "2026-11-21T12:00:01Z",
+        "until": "2026-11-21T13:00:00Z",
+        "times": 1,
+        "delay_reasons": ["paused by ada: the supplier moves"],
+    }
+
+
+def test_a_pause_until_somebody_resumes_has_no_end_and_says_what_is_known() -> None:
+    (_, wait) = paused(PAUSE, replace(PAUSE, action="resume"), replace(PAUSE, by=None, reason=None))
+    assert ("until" in wait, wait["delay_reasons"]) == (False, ["paused"])
+    assert PastWait.from_json(wait).to_answer()["until"] is None
+
+
+def test_a_pause_that_is_over_leaves_the_present_wait_the_last() -> None:
+    actions = (PAUSE, replace(PAUSE, action="resume"))
+    waits = document(OperationState.WAITING_RETRY, attempt(1, 0), actions=actions)["waits"]
+    assert [wait["kind"] for wait in waits] == ["retry"]
+
+
+def test_what_begins_later_waits_from_its_submission_on() -> None:
+    operation = an_operation(start_at=NOON + timedelta(hours=1))
+    for state in (OperationState.PENDING, OperationState.SUCCEEDED):
+        status = OperationStatus(operation=operation, state=state, history=History(), updated_at=NOON)
+        (wait,) = waits_of(status.to_json())
+        assert (wait.before_attempt, wait.kind, wait.began_at, wait.until) == (
+            1,
+            WaitKind.START,
+            operation.created_at,
+            operation.start_at,
+        )
+        assert wait.delay_reasons == ("it begins at 2026-11-21T13:00:00Z, as submitted",)
+    past = replace(operation, start_at=NOON - timedelta(hours=1))
+    status = OperationStatus(operation=past, state=state, history=History(), updated_at=NOON)
+    assert waits_of(status.to_json()) == ()
+
+
+def test_what_may_be_replaced_waits_for_a_later_one_of_its_debounce_key() -> None:
+    status = OperationStatus(
+        operation=an_operation(),
+        state=OperationState.SCHEDULED,
+        history=History(),
+        updated_at=NOON,
+        next_attempt_at=NOON + timedelta(seconds=5),
+    )
+    (wait,) = waits_of(status.to_json() | {"debounce_key": "c-7"})
+    assert (wait.kind, wait.until) == (WaitKind.START, status.next_attempt_at)
+    assert wait.delay_reasons[0].startswith("a later one of its debounce key may replace it until ")
 
 
 def change(body: dict[str, Any], present: RetryPolicy, limits: RetryPolicy | None = None) -> Change:

@@ -76,7 +76,7 @@ function spansOf(document) {
   // Nobody can say when the turn of one comes that waits in a lane.
   const end = next ? Date.parse(next) : status === "waiting_order" ? now() : null;
   const pending = next && { at: next, words: endWords(document) };
-  if (isHeldByPolicy(document)) spans.push({ kind: "held", from: last, to: end, reasons: [], times: 1, pending });
+  if (isHeldByPolicy(document)) spans.push({ kind: "pause", from: last, to: end, reasons: [], times: 1, pending });
   else if (end) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, end, pending));
   return spans;
 }
@@ -155,7 +155,8 @@ export const WAITS = {
   accepted: ["for the work behind a 202", "running"],
   lookup: ["for a lookup", "waiting_retry"],
   fallback: ["before a fallback was asked", "waiting_circuit"],
-  held: ["for somebody to resume it", "paused"],
+  start: ["to begin", "scheduled"],
+  pause: ["for somebody to resume it", "paused"],
   own_failure: ["after a failure of the app itself", "paused"],
 };
 

@@ -7,14 +7,18 @@ import pytest
 
 from durable_retry.base.names import OperationState
 from durable_retry.rules.operations.status import OperationStatus
+from durable_retry.rules.operations.waits import waits_of
 from durable_retry.rules.retry.history import History, PastAction, PastWait, WaitKind
 from durable_retry_console.finding.question import why_waiting
 from tests.support.builders import NOON, an_operation
 
 
 def document(state: OperationState, **history: Any) -> dict[str, Any]:
+    """Return a status document as it is shown."""
     past = History(**history)
-    return OperationStatus(operation=an_operation(), state=state, history=past, updated_at=NOON).to_json()
+    status = OperationStatus(operation=an_operation(), state=state, history=past, updated_at=NOON)
+    stored = status.to_json()
+    return stored | {"waits": [wait.to_json() for wait in waits_of(stored)]}
 
 
 HELD = PastWait(
