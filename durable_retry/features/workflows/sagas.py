@@ -78,6 +78,22 @@ class WrongSagaStateError(Exception):
     """The state of the saga does not allow it; the text is a clause that says so."""
 
 
+async def _read_saga(workflow: WorkflowRequest, document: Any, now: datetime) -> SagaRequest:
+    """Read a saga. If its form is wrong, the steps whose form is right are checked all the same."""
+    try:
+        return validated(SagaRequest, document)
+    except InvalidInputError as error:
+        reader = _StepReader(workflow, now, [*error.problems])
+    steps = document.get("steps") if isinstance(document, dict) else None
+    for index, step in enumerate(steps if isinstance(steps, list) else ()):
+        await asyncio.sleep(0)  # lets other tasks run
+        with suppress(InvalidInputError):
+            sound = validated(StepRequest, step)
+            reader.operation(index, sound)
+            reader.compensation(index, sound)
+    raise InvalidInputError(reader.problems)
+
+
 async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
     """Resolve every operation and every compensation, and what they refer to."""
     references, problems = references_of(request)
@@ -132,9 +148,8 @@ class _StepReader:
 
 async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
     """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
-    request = validated(SagaRequest, document)
     now = clock.now()
-    steps = await saga_steps(workflow, request, now)
+    steps = await saga_steps(workflow, await _read_saga(workflow, document, now), now)
     saga = Saga(
         saga_id=workflow.id,
         steps=steps,

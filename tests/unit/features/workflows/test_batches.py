@@ -22,7 +22,8 @@ from durable_retry.features.workflows.batches import (
 from durable_retry.features.workflows.rules import references
 from durable_retry.features.workflows.rules.references import SagaRequest
 from durable_retry.features.workflows.rules.shapes import BatchRequest
-from durable_retry.features.workflows.sagas import saga_steps
+from durable_retry.features.workflows.sagas import accept_saga, saga_steps
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.intake.intake import MAX_DETAIL_CHARS
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import app_settings, using
@@ -137,6 +138,22 @@ async def refusal_of(saga: SagaRequest) -> InvalidInputError:
     with pytest.raises(InvalidInputError) as caught:
         await saga_steps(SAGA, saga, NOON)
     return caught.value
+
+
+async def test_a_mistake_in_the_form_of_a_saga_hides_none_of_its_operations() -> None:
+    hub = TaskHub(json.dumps({"rpcBaseUrl": "127.0.0.1:1"}))
+    unknown = a_call(1) | {"dependency": "nobody"}
+    reference = a_call({"$result": "zero#/json/id"})
+    steps = [
+        {"name": "", "operation": unknown},
+        {"name": "one", "operation": reference, "compensation": unknown},
+        5,
+    ]
+    checked = ["/steps/0/name", "/steps/1/compensation/dependency", "/steps/2", "/typo"]
+    for document, told in (({"steps": steps, "typo": 1}, checked), ({"steps": 5}, ["/steps"]), (5, [""])):
+        with pytest.raises(InvalidInputError) as caught:
+            await accept_saga(hub, SAGA, document)
+        assert sorted(problem.pointer for problem in caught.value.problems) == told
 
 
 async def test_an_operation_of_a_saga_is_as_large_and_as_deep_as_one_alone() -> None:
