@@ -29,7 +29,7 @@ def test_documents_count_every_state() -> None:
 
 def test_a_filter_of_unfinished_operations_takes_their_states() -> None:
     words, _ = get_args(get_type_hints(BulkFilter)["status"])
-    assert get_args(words) == ("open", *UNFINISHED)
+    assert get_args(words) == ("open", "archived", *UNFINISHED)
 
 
 def test_the_command_line_takes_every_state() -> None:
