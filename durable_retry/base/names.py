@@ -8,8 +8,10 @@ starved: a `low` operation goes before a `normal` one when it has waited four ti
 `high` one when it has waited sixteen times as long, however many come.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
@@ -168,3 +170,23 @@ class Role(StrEnum):
 
 
 TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnNames:
+    """Conditions on these names, a part of a filter; None means any."""
+
+    order_key: str | None = None  # the whole order key
+    priority: Priority | None = None
+    limit_key: str | None = None  # the whole limit key
+    debounce_key: str | None = None  # the whole debounce key
+
+    CONDITIONS: ClassVar[tuple[str, ...]] = TURN_NAMES
+
+    @property
+    def turn_names(self) -> dict[str, str]:
+        return {name: value for name in self.CONDITIONS if (value := getattr(self, name)) is not None}
+
+    def fits_names(self, names: Mapping[str, str]) -> bool:
+        """Return whether what has these names matches."""
+        return all(names.get(name) == value for name, value in self.turn_names.items())

@@ -11,29 +11,9 @@ from typing import Any, ClassVar, Final, Self
 
 from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import TURN_NAMES, Priority
-from durable_retry.features.dead_letter_lists.rules.words import may_mention, mentions
+from durable_retry.base.names import TURN_NAMES, TurnNames
+from durable_retry.base.text import may_mention, mentions
 from durable_retry.rules.dead_letters.record import FACETS, NAME_CHARS, KeptDeadLetter, Status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnNames:
-    """Conditions on these names, a part of a filter; None means any."""
-
-    order_key: str | None = None  # the whole order key
-    priority: Priority | None = None
-    limit_key: str | None = None  # the whole limit key
-    debounce_key: str | None = None  # the whole debounce key
-
-    CONDITIONS: ClassVar[tuple[str, ...]] = TURN_NAMES
-
-    @property
-    def turn_names(self) -> dict[str, str]:
-        return {name: value for name in self.CONDITIONS if (value := getattr(self, name)) is not None}
-
-    def fits_names(self, names: Mapping[str, str]) -> bool:
-        """Return whether what has these names matches."""
-        return all(names.get(name) == value for name, value in self.turn_names.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

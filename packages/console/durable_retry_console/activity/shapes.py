@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from durable_retry.base.answers import Answer, Instant, left_out
-from durable_retry.features.dead_letter_lists.rules.words import mentions
+from durable_retry.base.text import mentions
 from durable_retry.rules.facts import TargetType
 
 

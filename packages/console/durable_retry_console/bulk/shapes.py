@@ -8,8 +8,7 @@ from math import ceil
 from typing import Any, Final, Self
 
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import OperationState
-from durable_retry.features.dead_letter_lists.rules.filters import TurnNames
+from durable_retry.base.names import OperationState, TurnNames
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry_console.bulk.proof import Proof
 

@@ -19,10 +19,9 @@ from pydantic import Field
 from durable_retry.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.base.documents import read_json
 from durable_retry.base.json_forms import JsonRow, from_rfc3339, is_none, optional_from_rfc3339
-from durable_retry.base.names import TURN_NAMES, WAITING, OperationState, Priority
+from durable_retry.base.names import TURN_NAMES, WAITING, OperationState, Priority, TurnNames
+from durable_retry.base.text import mentions
 from durable_retry.base.validation import InvalidInputError, Problem
-from durable_retry.features.dead_letter_lists.rules.filters import TurnNames
-from durable_retry.features.dead_letter_lists.rules.words import mentions
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.index.store import NAMED, OperationEntry
 from durable_retry_console.states import last_error

@@ -39,7 +39,7 @@ from durable_retry.base.json_forms import (
     to_rfc3339,
 )
 from durable_retry.base.names import FINISHED, OperationState, Priority
-from durable_retry.features.dead_letter_lists.rules.words import may_mention
+from durable_retry.base.text import may_mention
 from durable_retry.storage import contents, tables
 from durable_retry.storage.rounds import partitions_after
 
