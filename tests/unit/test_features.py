@@ -197,6 +197,7 @@ ABOUT: Final = {
         "test_an_event_cannot_go_to_a_queue_of_the_platform",
         "test_events_that_nobody_could_get_are_listed_with_their_place",
         "test_who_still_uses_an_earlier_name_starts_the_operation_under_the_present_one",
+        "test_a_mistake_of_the_form_hides_none_of_what_is_configured",
         "test_a_webhook_carries_only_the_apps_own_credential",
         "test_a_webhook_secret_of_24_bytes_can_sign",
     ),
