@@ -12,7 +12,7 @@ import docs.api_reference
 import docs.settings_reference
 import docs.signatures_reference
 from docs.tables import with_tables
-from durable_retry.plugins import FEATURES, features, names_added_by
+from durable_retry.plugins import FEATURES, features, installed, keys_added_by, names_added_by
 
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "settings": docs.settings_reference.reference,
@@ -68,8 +68,12 @@ NAMES: Final = Path(FEATURES.replace(".", "/"), "names.json")
 
 
 def names_of_features() -> str:
-    """Return the app settings, keys of a dependency and members that each feature adds, as JSON."""
+    """Return the app settings, keys of a dependency and members that each feature adds, as JSON.
+
+    Also the keys that other distributions add: some of their settings are Azure's own, and refuse no start.
+    """
     names = {feature.name: sorted(names_added_by(feature)) for feature in features()}
+    names |= {plugin.name: sorted(keys_added_by(plugin)) for plugin in installed()}
     return f"{json.dumps({name: own for name, own in names.items() if own}, indent=2)}\n"
 
 

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from durable_retry.runtime.deferred import imported
 
@@ -304,24 +304,32 @@ def _present() -> frozenset[str]:
 
 def names_added_by(plugin: Plugin) -> set[str]:
     """Return the app settings, keys of a dependency and members that do nothing without a plugin."""
-    models = [imported(plugin.members).model] if plugin.members else []
-    models += [imported(plugin.dependency)] if plugin.dependency else []
+    members = _names_in(imported(plugin.members).model) if plugin.members else set()
     groups = (imported(reference) for reference in plugin.settings)
     settings = {setting.name for group in groups if not group.is_shared for setting in group.described()}
-    fields = (item for model in models for item in model.model_fields.items())
-    added = settings | {info.alias or name for name, info in fields} | set(plugin.of_core)
+    added = settings | members | keys_added_by(plugin) | set(plugin.of_core)
     return added - {key.partition(".")[0] for key in plugin.of_core}
+
+
+def keys_added_by(plugin: Plugin) -> set[str]:
+    """Return the keys of a dependency that do nothing without a plugin."""
+    return _names_in(imported(plugin.dependency)) if plugin.dependency else set()
+
+
+def _names_in(model: Any) -> set[str]:
+    return {info.alias or name for name, info in model.model_fields.items()}
 
 
 @cache
 def names_of_absent() -> dict[str, str]:
     """Return the feature of each app setting, key and member that this app lacks.
 
-    The file that lists them is made from the features: `python -m docs.published`. What a distribution adds
-    is of the feature that it needs.
+    The file that lists them is made from the features, and from the distributions beside this one: `python -m
+    docs.published`. What a distribution adds that is installed is of the feature that it needs.
     """
     listed = json.loads(files(FEATURES).joinpath("names.json").read_text(encoding="utf-8"))
-    absent = {feature: names for feature, names in listed.items() if feature not in _present()}
+    present = _present() | {plugin.name for plugin in installed()}
+    absent = {feature: names for feature, names in listed.items() if feature not in present}
     without = (
         (min(lacks), names_added_by(plugin)) for plugin in installed() if (lacks := plugin.needs - _present())
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from durable_retry.plugins import Plugin, features, plugins
+from durable_retry.plugins import Plugin, features, names_of_absent, plugins, why_absent
 from durable_retry.routing import CORE
 from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
@@ -251,6 +251,14 @@ def names_of(feature: str) -> re.Pattern[str]:
         rf"features\.{feature}\b|(?:orchestrators|activities|entities)(?:\.| import .*\b)"
         rf"(?:{modules})\b{of_parts}"
     )
+
+
+def test_a_key_of_a_distribution_that_is_not_installed_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_absent("recovery") == ""
+    monkeypatch.setattr("durable_retry.plugins.installed", tuple)
+    names_of_absent.cache_clear()
+    assert why_absent("recovery") == "is of the feature console, which this app lacks"
+    names_of_absent.cache_clear()
 
 
 @pytest.mark.long
