@@ -58,6 +58,7 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations import operation as operations
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
+from durable_retry.runtime.deferred import imported
 from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
@@ -501,6 +502,8 @@ _HANDLERS: Final = {
 CONFIG: Final = parse_config(DEPENDENCIES, {})
 # A world that loads what plugs in would not be the same as one that finds it loaded.
 plugins()
+# So would one that imports the modules of handlers first: they keep its `uuid4`.
+imported("durable_retry.features.handlers.attempt:run_operation")
 
 _ORCHESTRATORS: Final = OPERATIONS | AROUND_OPERATIONS | {REGULAR: regular}
 _ACTIVITIES: Final[dict[str, Activity]] = {

@@ -273,6 +273,15 @@ def test_a_world_does_not_depend_on_those_before_it() -> None:
     assert len(digests) == 1
 
 
+def test_a_world_is_the_same_again_in_a_process_that_has_imported_little() -> None:
+    digests = "(simulated(93001, 6).world.digest() for _ in range(2))"
+    code = f"from tests.simulation.story import simulated; print(len({{*{digests}}}))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=APP_ROOT, check=True, capture_output=True, text=True
+    )
+    assert run.stdout == "1\n"
+
+
 def test_every_invariant_is_listed_above() -> None:
     listed = [line.split()[1] for line in (__doc__ or "").splitlines() if line[:2].strip().isdigit()]
     assert listed == [invariant.__name__ for invariant in INVARIANTS]
