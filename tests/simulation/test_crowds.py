@@ -74,6 +74,10 @@ def test_what_the_budget_promised_to_those_that_are_terminated_is_soon_free() ->
     assert_holds(26690, MOST)
 
 
+def test_a_retry_that_a_restart_cuts_off_keeps_its_token() -> None:
+    assert_holds(727401, MOST)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("stretch", range(STRETCHES))

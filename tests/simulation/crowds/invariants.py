@@ -17,7 +17,7 @@ from durable_retry.features.limits.rules.limiter import (
     LONGEST_ASK_SECONDS,
     SOONEST_LONGEST_SECONDS,
 )
-from durable_retry.rules.circuit.retry_budget import CREDIT_SECONDS, PROMISED_SECONDS, Budget, account
+from durable_retry.rules.circuit.retry_budget import PROMISED_SECONDS
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.answers import (
     asked_ones_act_once,
@@ -29,6 +29,7 @@ from tests.simulation.crowds.answers import (
     slow_calls_open_the_circuit,
     words_of_a_refusal_count,
 )
+from tests.simulation.crowds.budget import retries_go_when_paid_for, retries_stay_within_the_budget
 from tests.simulation.crowds.calls import (
     SEEN_WITHIN,
     UNDER_WAY,
@@ -42,7 +43,6 @@ from tests.simulation.crowds.crowd import (
     DEDUPLICATING,
     HEAVY,
     IN_ONE_LINE,
-    MINIMUM_PER_SECOND,
     NEIGHBOUR,
     OF_HANDLER,
     RANKED,
@@ -68,11 +68,6 @@ _POSTED_SECONDS: Final = 0.4
 _LATE_SECONDS: Final = 3.0
 """Until the workers have heard of each other, and what is last has come."""
 _WITHIN: Final = 1.1
-_RETRIED_WITHIN: Final = timedelta(seconds=3)
-"""From the instant at which a budget has a token for a retry until that begins: workers read it each second,
-and who asks again does so within two."""
-_PROMISED_WITHIN: Final = timedelta(seconds=PROMISED_SECONDS + CREDIT_SECONDS)
-"""From a first attempt until the latest instant for which a promise may count on more like it."""
 _RESTARTED_SECONDS: Final = 90.0
 """A restart, and until what a dead worker had begins again."""
 _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
@@ -408,53 +403,6 @@ def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
         if deadline is not None and call.at > deadline + late:
             name, called, latest = call.operation.operation_id, time_of(call.at), time_of(deadline)
             yield f"{name} called at {called}, its deadline was {latest}"
-
-
-def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
-    """Retries take what the budget has, and what workers overdraw who do not see each other's yet.
-
-    A promise counts on first attempts to go on, so a burst of them earns twice.
-    """
-    calls = limited_calls(story, story.shape.limited)
-    first = [call.at for call in calls if call.attempt == 1]
-    for at, level in _budget_levels(story, [(call.at, call.attempt > 1) for call in calls]):
-        expected = story.shape.ratio * sum(at - _PROMISED_WITHIN < each <= at for each in first)
-        if level < -(2 * story.shape.workers + 2 + expected):
-            yield f"the retry budget was {-level:.1f} overdrawn at {time_of(at)}"
-            return
-
-
-def retries_go_when_paid_for(story: CrowdStory) -> Iterator[str]:
-    """No retry waits much longer for its budget than until that has a token for it."""
-    if not story.shape.is_quick or story.shape.trouble is not Trouble.NONE:
-        return
-    calls, wait = limited_calls(story, story.shape.limited), timedelta(seconds=story.shape.retry_seconds)
-    first = [call for call in calls if call.attempt == 1]
-    due = [(call.at, False) for call in first] + [(end_of(story, call) + wait, True) for call in first]
-    paid = sorted(
-        at + timedelta(seconds=max(0.0, -level) / MINIMUM_PER_SECOND)
-        for at, level in _budget_levels(story, due)
-    )
-    for paid_at, began_at in zip(paid, (call.at for call in calls if call.attempt > 1), strict=False):
-        if began_at > paid_at + _RETRIED_WITHIN:
-            began, paid_for = time_of(began_at), time_of(paid_at)
-            yield f"a retry began at {began} for which the budget had a token at {paid_for}"
-            return
-
-
-def _budget_levels(
-    story: CrowdStory, attempts: Iterable[tuple[datetime, bool]]
-) -> Iterator[tuple[datetime, float]]:
-    """Give the level of the budget after each retry, if one account has each attempt at once.
-
-    An attempt is given by its begin, and whether it is a retry.
-    """
-    budget = Budget()
-    for at, is_retry in sorted(attempts) if story.shape.ratio else ():
-        first, retries, settings = int(not is_retry), int(is_retry), story.shape.budget
-        budget = account(budget, at=at, first_attempts=first, retries=retries, settings=settings)
-        if is_retry:
-            yield at, budget.tokens
 
 
 def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
