@@ -34,6 +34,7 @@ class Mood(StrEnum):
     STALLING = "stalling"  # 422 without the effect or 200 with it, of which the body never comes
     WORDED = "worded"  # 400, whose body says what 429 says, with or without Retry-After
     FLAPPING = "flapping"  # any of these, from call to call
+    REJECTING = "rejecting"  # 422, without the effect
 
 
 WORDED_STATUS: Final = 400
@@ -310,7 +311,7 @@ class Network(httpx.AsyncBaseTransport):
         is_mended = self.world.seconds > self.world.storm_ends / 2
         refusals = ("/refused",) if is_mended else ("/refused", "/mended")
         is_refusal = request.url.path.endswith(refusals)
-        refused = mood is Mood.WELL and is_refusal
+        refused = mood is Mood.REJECTING or (mood is Mood.WELL and is_refusal)
         # In trouble it does even what it refuses later.
         if takes_effect and not refused:
             target.take_effect(call)

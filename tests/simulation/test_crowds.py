@@ -33,7 +33,9 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 28 words_of_a_refusal_count          what a rule on the body calls throttled is repeated
 29 renamed_ones_go_on                what waits for a dependency that is renamed goes on under its new name
 30 handlers_send_once                a handler is not run again after it has sent what is sent once
-31 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+31 paused_ones_call_nobody           what shows that it is paused begins nothing before it is resumed
+32 bulk_replays_do_what_they_say     a bulk replay starts what it matched at its rate, and says how that ended
+33 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

@@ -73,7 +73,7 @@ class Trouble(StrEnum):
     LIMITED = "limited"  # limits are lowered by a deploy, and raised again
     FREED = "freed"  # limits are taken out of the file by a deploy, and put back
     FROZEN = "frozen"  # everything, by hand, and let go in waves
-    REPLAYED = "replayed"  # many of them, which a bulk action has cancelled, by another one
+    REPLAYED = "replayed"  # what the dependency has refused for good for a while, by a bulk action
     RESTARTED_AGAIN = "restarted again"  # the app, a second time while it recovers
     REVOKED = "revoked"  # the dependency refuses the app's credential for a while
     SLOWED = "slowed"  # each call takes so long for a while that the circuit opens

@@ -52,6 +52,7 @@ from tests.simulation.crowds.crowd import (
     Crowd,
     Trouble,
 )
+from tests.simulation.crowds.steering import bulk_replays_do_what_they_say, paused_ones_call_nobody
 from tests.simulation.crowds.story import CrowdStory, Wave
 from tests.simulation.targets import PAUSING, Call
 from tests.simulation.world import START
@@ -487,6 +488,8 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     words_of_a_refusal_count,
     renamed_ones_go_on,
     handlers_send_once,
+    paused_ones_call_nobody,
+    bulk_replays_do_what_they_say,
     nothing_unexpected,
 )
 

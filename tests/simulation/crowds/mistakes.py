@@ -30,6 +30,7 @@ from durable_retry.rules.retry import decide, loop
 from durable_retry.rules.retry.decide import DeadLetter, record
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.runtime import clock
+from durable_retry_console.bulk.shapes import BatchPace
 from entities import call_limiter
 from orchestrators import operation
 from orchestrators.run import Run
@@ -98,6 +99,18 @@ def _not_noticing_what_is_sent() -> Iterator[None]:
         yield
 
 
+_hold_for: Final = Run._hold_for
+_pace_of: Final = BatchPace.of
+
+
+def _held_for_a_while(run: Run, pause: Pause, request: Any) -> Any:
+    return _hold_for(run, pause.model_copy(update={"for_seconds": 25.0}), request)
+
+
+def _at_any_rate(_rate_per_second: float) -> BatchPace:
+    return _pace_of(100.0)
+
+
 def _plausible(name: str) -> Callable[[], Any]:
     """Return one of the mistakes that worlds have to show, too."""
     return next(mistake.patch for mistake in PLAUSIBLE if mistake.name == name)
@@ -141,5 +154,7 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "words_of_a_refusal_count": lambda: patch.object(http_request, "ruled_answer", lambda *_: None),
     "renamed_ones_go_on": lambda: patch.object(Config, "__post_init__", _without_earlier_names),
     "handlers_send_once": _not_noticing_what_is_sent,
+    "paused_ones_call_nobody": lambda: patch.object(Run, "_hold_for", _held_for_a_while),
+    "bulk_replays_do_what_they_say": lambda: patch.object(BatchPace, "of", _at_any_rate),
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }

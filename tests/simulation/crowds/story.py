@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from durable_retry.attempt.http_client import close_clients
 from durable_retry.base.json_forms import to_ms
-from durable_retry.base.names import FREEZE, Priority
+from durable_retry.base.names import FREEZE, OperationState, Priority
 from durable_retry.circuit.cache import close_circuits
 from durable_retry.features.handlers import registry
 from durable_retry.features.limits.store import read_limiter
@@ -58,6 +58,7 @@ _FLOODED_FIRST: Final = 6
 _FLOOD_SECONDS: Final = 20.0
 """How long a call of the neighbours takes, and the time between two waves of them."""
 _TRIED: Final = 5
+_REPLAYED_PER_SECOND: Final = (1, 5)
 _SOON_MS: Final = 12_000
 _DEBOUNCE_SECONDS: Final = 5.0
 _ACCEPTED: Final = 202
@@ -97,6 +98,9 @@ class CrowdStory:
         thawed_at: When everything was let go; before that nothing was.
         sick: From when until when the dependency was in trouble; None without such a time.
         renamed_at: Since when all workers have its new name; None where it has none.
+        paused: From when until when operations showed that they were paused, while nobody resumed them.
+        replay_id: Of the bulk action that replays what was refused; empty without one.
+        replayed: What that shows when all have ended.
         late_answers: What those were answered with who came while the circuit was held open, and refuses.
         config: The dependencies of workers that come up; `configs` are those that each came up with.
     """
@@ -120,6 +124,9 @@ class CrowdStory:
     thawed_at: datetime = START
     sick: Span | None = None
     renamed_at: datetime | None = None
+    paused: dict[str, Span] = field(default_factory=dict)
+    replay_id: str = ""
+    replayed: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config = self.shape.config()
@@ -166,6 +173,8 @@ class CrowdStory:
         else:
             await self._disturb()
         await self._end()
+        if self.replay_id:
+            _, self.replayed = await self.people.call("show many", action_id=self.replay_id)
         if not self.unfinished:
             if self.shape.trouble is Trouble.DEPLOYED:
                 await self._replace_workers(self.shape.config())
@@ -278,12 +287,10 @@ class CrowdStory:
         self.taken |= names
         await self._for_each(names, lambda name: self.people.call("cancel", operation_id=name))
 
-    async def _cancel_and_replay(self) -> None:
-        self.taken |= (names := self._some())
-        await self.people.call("act on many", {"action": "cancel", "ids": sorted(names)})
-        await asyncio.sleep(self.world.rng.uniform(0, _RECOVERS_SECONDS))
-        body = {"action": "replay", "filter": {}, "rate_per_second": 50, "probe": False}
-        await self.people.call("act on many", body)
+    async def _reject_and_replay(self) -> None:
+        await self._turn(Mood.REJECTING, _SICK_SECONDS)
+        rate, probe = self.world.rng.choice(_REPLAYED_PER_SECOND), self.world.rng.random() < 0.5
+        self.replay_id = await self._act_on_many("replay", filter={}, rate_per_second=rate, probe=probe)
 
     async def _terminate(self) -> None:
         next_ones = set() if self.world.rng.random() < 0.5 else await self._next_ones()
@@ -302,9 +309,29 @@ class CrowdStory:
 
     async def _pause(self) -> None:
         names = self._some()
-        await self._for_each(names, lambda name: self.people.call("pause", {}, operation_id=name))
+        by_many = self.world.rng.random() < 0.5
+        if by_many:
+            await self._act_on_many("pause", ids=sorted(names), rate_per_second=100)
+        else:
+            await self._for_each(names, lambda name: self.people.call("pause", {}, operation_id=name))
         await asyncio.sleep(self.world.rng.uniform(10, 30))
+        await self._for_each(names, self._look)
+        await asyncio.sleep(self.world.rng.uniform(1, 20))
+        self.paused = {name: (since, self.world.now()) for name, (since, _) in self.paused.items()}
+        if by_many:
+            await self._act_on_many("resume", filter={"status": "paused"}, rate_per_second=100)
         await self._for_each(names, self._resume)
+
+    async def _look(self, name: str) -> None:
+        """Note an operation that shows that it is paused; what the policy holds is resumed by others."""
+        _, shown = await self.people.call("show", operation_id=name)
+        if shown["status"] == OperationState.PAUSED and not self.shape.is_held:
+            self.paused[name] = (self.world.now(), self.world.now())
+
+    async def _act_on_many(self, action: str, **more: Any) -> str:
+        _, started = await self.people.call("act on many", {"action": action, **more})
+        action_id: str = started["action_id"]
+        return action_id
 
     async def _resume(self, name: str) -> None:
         """Resume an operation, again and again while its pause waits for the attempt that is under way."""
@@ -426,7 +453,7 @@ _DISTURB: Final[dict[Trouble, Callable[[CrowdStory], Awaitable[None]]]] = {
     Trouble.LIMITED: CrowdStory._limit,
     Trouble.FREED: CrowdStory._free,
     Trouble.FROZEN: CrowdStory._freeze,
-    Trouble.REPLAYED: CrowdStory._cancel_and_replay,
+    Trouble.REPLAYED: CrowdStory._reject_and_replay,
     Trouble.RESTARTED_AGAIN: CrowdStory._restart_again,
     Trouble.REVOKED: CrowdStory._revoke,
     Trouble.SLOWED: CrowdStory._slow_down,
