@@ -15,8 +15,8 @@ from unittest.mock import AsyncMock, patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.attempt import commits, markers, results
 from durable_retry.attempt import http_request as http_attempt
+from durable_retry.attempt import markers, results
 from durable_retry.attempt.markers import Marked
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
@@ -31,7 +31,7 @@ from durable_retry.features.debounce.rules import Debounce, DebounceRequest, Ser
 from durable_retry.features.debounce.rules import begin as begin_debounced
 from durable_retry.features.fallback.stays import Stay
 from durable_retry.features.handlers import call as handler_calls
-from durable_retry.features.handlers import functions, handler
+from durable_retry.features.handlers import functions, handler, writes
 from durable_retry.features.handlers.call import Calls
 from durable_retry.features.handlers.functions import LetOutError
 from durable_retry.features.handlers.rules.steps import (
@@ -271,7 +271,7 @@ PLAUSIBLE: Final = (
         lambda: patch.object(polling, "is_over", _is_over_when_it_fails),
     ),
     Mistake("accepted is done", lambda: patch.object(Poll, "has_succeeded", _is_always)),
-    Mistake("swapped without comparing", lambda: patch.object(commits, "_conflict_of", lambda *_: None)),
+    Mistake("swapped without comparing", lambda: patch.object(writes, "_conflict_of", lambda *_: None)),
     Mistake(
         "a freeze overlooked", lambda: patch.object(messages, "frozen", lambda snapshot, _: snapshot), 100
     ),
