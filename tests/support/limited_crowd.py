@@ -64,6 +64,7 @@ class Crowd:
     seed: int = 1
     backend: Backend = field(default_factory=Backend)
     workers: int = 1
+    deadline_seconds: float | None = None  # for which an attempt waits; None is for ever
     attempts: list[Attempt] = field(default_factory=list)
     limiter: Limiter = field(default_factory=Limiter)
     now: float = 0.0
@@ -209,7 +210,7 @@ class Crowd:
 
     def ask(self, attempt: Attempt) -> None:
         attempt.was_at_door, asked_at = False, self.at
-        latest: float | None = None
+        latest = self.seconds_left(attempt)
 
         def arrive() -> None:
             request = SlotRequest(
@@ -232,7 +233,14 @@ class Crowd:
 
         self.plan(self.now + self.hop(), arrive)
 
+    def seconds_left(self, attempt: Attempt) -> float | None:
+        return None if self.deadline_seconds is None else attempt.due + self.deadline_seconds - self.now
+
     def hear(self, attempt: Attempt, answer: Slot | SlotPostponed) -> None:
+        wait_seconds = (isinstance(answer, SlotPostponed) and answer.seconds) or 0.0
+        left = self.seconds_left(attempt)
+        if left is not None and left < max(wait_seconds, answer.turn_seconds or 0.0):
+            self.cancel([attempt], self.now)
         if answer.turn_seconds is not None:
             attempt.turn_at = self.at + timedelta(seconds=answer.turn_seconds)
         elif not is_valid(attempt.turn_at, self.at):

@@ -56,6 +56,15 @@ def test_slow_messages_cost_a_backlog_a_few_seconds_but_not_the_rate(rate: float
     assert starts[-1] - starts[0] <= 43
 
 
+@BACKENDS
+def test_attempts_whose_deadline_is_near_take_no_turn_from_others(backend: Backend) -> None:
+    """Twice as many come as may start: half of the turns were reserved for attempts that did not use them."""
+    crowd = Crowd(LimitSettings(rate_per_second=2), backend=backend, deadline_seconds=20.0)
+    for number in range(400):
+        crowd.arrive(1, number / 4, holds=0.01)
+    assert len(crowd.run().starts) >= 2 * 105
+
+
 @pytest.mark.parametrize(
     ("most", "seconds", "number"), [(4, 1.0, 20), (4, 1.0, 80), (20, 3.0, 400), (1, 2.0, 20)]
 )

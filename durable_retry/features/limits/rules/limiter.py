@@ -296,9 +296,12 @@ class _Asking:
         may_go = self.is_due or self.limiter.is_unused(None if last is None else last + step, self.now)
         # Where it also needs a slot, it gets that shortly before its turn: a slot must not be lent unused.
         soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS + self.delay_seconds
-        if wait_seconds <= soon and (may_go or not self.ahead(soon)):
+        latest = self.request.latest_seconds
+        # One that is past it by now is owed an attempt.
+        is_too_late = latest is not None and 0 <= latest < wait_seconds
+        if wait_seconds <= soon and not is_too_late and (may_go or not self.ahead(soon)):
             return None
-        lead = soon - LAST_PART * min(soon, RESERVED_SECONDS)
+        lead = 0.0 if is_too_late else soon - LAST_PART * min(soon, RESERVED_SECONDS)
         seconds = self.seconds_behind(lambda ahead: wait_seconds + ahead / rate - lead)
         return Wait(
             max(seconds, LEAST_ASK_SECONDS),

@@ -393,6 +393,16 @@ def test_starts_are_evenly_spaced_and_the_next_ones_are_reserved() -> None:
     assert sixth.seconds == pytest.approx(5 / 1.9 - 2.0, abs=0.001)
 
 
+def test_no_turn_is_reserved_for_one_whose_deadline_is_before_it() -> None:
+    limiter, _ = granted(Limiter(), asking(1, TWO_A_SECOND))
+    late = replace(asking(2, TWO_A_SECOND), latest_seconds=0.2)
+    after_it, answer = postponed(limiter, late)
+    assert (answer.turn_seconds, answer.seconds) == (None, 0.2), "it asks once more"
+    assert after_it.last_start_at == limiter.last_start_at, "the turn is for others"
+    _, owed = granted(limiter, replace(late, latest_seconds=-1.0))
+    assert owed.turn_seconds is not None, "the deadline is over, and it still asks"
+
+
 def test_of_a_fast_rate_few_wait_at_their_workers() -> None:
     limits = LimitSettings(rate_per_second=1_000.0)
     limiter = Limiter(crowded_since=after(-9), crowded_until=after(9), last_start_at=after(0.019))
