@@ -1,5 +1,6 @@
 """The dead letters of an outage, which a dependency's `recovery` replays once its circuit is closed."""
 
+from itertools import count
 from typing import Any
 
 from scripts.processes import eventually
@@ -24,10 +25,16 @@ def test_the_dead_letters_of_an_outage_are_replayed_once(circuits: System, key: 
             document = circuits.until(operation_id, "dead_lettered", within_seconds=60)
             assert document["dead_letter"]["reason"] == "RetriesExhausted"
         eventually(lambda: circuit(circuits, "recovering")["state"] != "closed", "its circuit is open")
-    # As nobody else calls, this one closes the circuit.
-    refused = circuits.accepted(f"{key}-refused", "/status/422", dependency="recovering")
-    circuits.until(refused, "dead_lettered")
-    eventually(lambda: circuit(circuits, "recovering")["state"] == "closed", "its circuit is closed again")
+    refused, numbers = list[str](), count()
+
+    def is_closed() -> bool:
+        # As nobody else calls, these close the circuit; a worker may have read it too long ago for a probe.
+        refused.append(
+            circuits.accepted(f"{key}-{next(numbers)}-refused", "/status/422", dependency="recovering")
+        )
+        return bool(circuit(circuits, "recovering")["state"] == "closed")
+
+    eventually(is_closed, "its circuit is closed again")
 
     (action,) = eventually(lambda: recoveries(circuits) or None, "a recovery has begun", within_seconds=60)
     assert (action["action"], action["matched"]) == ("replay", 2)
@@ -39,5 +46,6 @@ def test_the_dead_letters_of_an_outage_are_replayed_once(circuits: System, key: 
 
         eventually(replayed, f"{name} was replayed")
         assert circuits.target.received(name)["count"] == Calls(2)
-    assert circuits.status(refused)["status"] == "dead_lettered"
+    for operation_id in refused:
+        circuits.until(operation_id, "dead_lettered")
     assert [each["action_id"] for each in recoveries(circuits)] == [action["action_id"]]
