@@ -181,7 +181,7 @@ class Plugin:
         settings: Where its groups of app settings are.
         of_core: Keys in tables of the core that only it carries out, such as `circuit.by`.
         own_sources: Sources of operations that it starts, whose keys are unique in the whole app.
-        executor: Where its `hub.executor_guard.OrchestratorGuard` is.
+        executor: The function that guards the app's own orchestrators in the SDK, called once in a process.
         sources: Where its mapping of `Source` by their names is.
         blueprints: Returns durable functions that are in no such folder.
         tables: Where the names of its tables are.

@@ -10,7 +10,7 @@ cannot catch it. These events cause such an error, or worse; on the right is wha
 
 The last kind and how it comes about: docs/decisions/entity-messages.md.
 
-What the app's own orchestrators need, a feature adds (`OrchestratorGuard`).
+What the app's own orchestrators need, a feature puts in front of it.
 
 A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every
 status before it, and its answer must carry the last one, or Azure Storage keeps none.
@@ -19,7 +19,6 @@ status before it, and its answer must carry the last one, or Azure Storage keeps
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -36,42 +35,21 @@ from durable_retry.runtime.deferred import imported
 _UNREADABLE: Final = "UnreadableAnswer"
 
 
-@dataclass(frozen=True, slots=True)
-class OrchestratorGuard:
-    """What a feature adds to the guard for the orchestrators of the app itself.
-
-    Attributes:
-        install: Guards the SDK's contexts; called once in a process.
-        begun: Takes the context of an execution, and the event that begins it.
-        explained: Returns the error to raise in place of a TypeError of the SDK; takes the context, and that.
-    """
-
-    install: Callable[[], None] = lambda: None
-    begun: Callable[[Any, pb.HistoryEvent], None] = lambda _ctx, _event: None
-    explained: Callable[[Any, TypeError], TypeError] = lambda _ctx, error: error
-
-
 def guard_executor() -> None:
     """Put the guards in front of the executor; once in a process."""
     process = _OrchestrationExecutor.process_event
     if hasattr(process, "__wrapped__"):
         return
-    reference = hook("executor")
-    own: OrchestratorGuard = imported(reference) if reference else OrchestratorGuard()
 
     @functools.wraps(process)
     def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
         kind = event.WhichOneof("eventType")
-        if kind == "executionStarted":
-            own.begun(ctx, event)
         if kind in _GUARDED:
             if _is_of_lost_turn(executor, ctx, event, kind):
                 return
             event = _readable_event(ctx, event, kind)
         try:
             process(executor, ctx, event)
-        except TypeError as error:
-            raise own.explained(ctx, error) from None
         except (ValueError, RecursionError):
             # The input is checked only after an error: checked before, it would always be parsed twice.
             if kind != "executionStarted" or _is_json(event.executionStarted.input.value):
@@ -89,7 +67,8 @@ def guard_executor() -> None:
     executors.process_event = process_event
     contexts: Any = _RuntimeOrchestrationContext
     contexts.get_actions = get_actions_and_status
-    own.install()
+    if guard := hook("executor"):
+        imported(guard)()
 
 
 # What makes the custom status of each context when its turn ends.

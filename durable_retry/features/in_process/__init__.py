@@ -11,5 +11,5 @@ PLUGIN: Final = Plugin(
     orchestrators=("call",),
     activities=(Activities(module="calls", with_hub=(START_CALL, LOOK_AT_CALL)),),
     own_sources=(CALL_SOURCE,),
-    executor="durable_retry.features.in_process.executions:GUARD",
+    executor="durable_retry.features.in_process.executions:guard_orchestrators",
 )

@@ -14,65 +14,7 @@ from weakref import WeakKeyDictionary
 
 from durabletask import task
 from durabletask.internal import orchestrator_service_pb2 as pb
-from durabletask.worker import _RuntimeOrchestrationContext
-
-from durable_retry.hub.executor_guard import OrchestratorGuard
-
-
-def _guard_contexts() -> None:
-    run, complete = _RuntimeOrchestrationContext.run, _RuntimeOrchestrationContext.set_complete
-
-    @functools.wraps(run)
-    def run_generator(ctx: Any, generator: Any) -> None:
-        run(ctx, generator)
-        # The SDK does not check what is yielded first, and would wait for it for ever.
-        if not isinstance(ctx._previous_task, task.Task):
-            raise no_task_error(generator)
-
-    @functools.wraps(complete)
-    def set_complete(ctx: Any, result: Any, *args: Any, **kwargs: Any) -> None:
-        refuse_async(result)
-        complete(ctx, result, *args, **kwargs)
-
-    contexts: Any = _RuntimeOrchestrationContext
-    contexts.run, contexts.set_complete = run_generator, set_complete
-
-
-_NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
-"""The SDK's error text."""
-
-
-def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
-    """Return the error for an orchestrator that yielded something else than a task, with the line."""
-    while inspect.isgenerator(inner := getattr(generator, "gi_yieldfrom", None)):
-        generator = inner
-    frame = getattr(generator, "gi_frame", None)
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame is not None else ""
-    return TypeError(
-        f"{place}the orchestrator yielded something that is no task: write "
-        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
-    )
-
-
-def _explained(ctx: Any, error: TypeError) -> TypeError:
-    return no_task_error(ctx._generator) if str(error) == _NO_TASK else error
-
-
-def refuse_async(result: object) -> None:
-    """Refuse what an orchestrator returned that is an `async def`, with a `yield` in it or without.
-
-    Raises:
-        TypeError: It is one; the message says what to write.
-    """
-    code = getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
-    if code is None:
-        return
-    if inspect.iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"{code.co_filename}:{code.co_firstlineno}: the orchestrator is an `async def`: write `def`, "
-        "`yield` for `await`, and `yield from durable_retry.call(...)`"
-    )
+from durabletask.worker import _OrchestrationExecutor, _RuntimeOrchestrationContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +36,78 @@ class InstanceExecution:
 _executions: WeakKeyDictionary[Any, InstanceExecution] = WeakKeyDictionary()
 
 
+def guard_orchestrators() -> None:
+    """Put the guards in front of those of `hub.executor_guard`; once in a process."""
+    process = _OrchestrationExecutor.process_event
+    run, complete = _RuntimeOrchestrationContext.run, _RuntimeOrchestrationContext.set_complete
+
+    @functools.wraps(process)
+    def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
+        if event.HasField("executionStarted"):
+            began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
+            started = event.executionStarted
+            # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
+            execution_id = started.orchestrationInstance.executionId.value or began_at.isoformat()
+            _executions[ctx] = InstanceExecution(execution_id, began_at, started.name)
+        try:
+            process(executor, ctx, event)
+        except TypeError as error:
+            raise no_task_error(ctx._generator) if str(error) == _NO_TASK else error from None
+
+    @functools.wraps(run)
+    def run_generator(ctx: Any, generator: Any) -> None:
+        run(ctx, generator)
+        # The SDK does not check what is yielded first, and would wait for it for ever.
+        if not isinstance(ctx._previous_task, task.Task):
+            raise no_task_error(generator)
+
+    @functools.wraps(complete)
+    def set_complete(ctx: Any, result: Any, *args: Any, **kwargs: Any) -> None:
+        refuse_async(result)
+        complete(ctx, result, *args, **kwargs)
+
+    executors: Any = _OrchestrationExecutor
+    executors.process_event = process_event
+    contexts: Any = _RuntimeOrchestrationContext
+    contexts.run, contexts.set_complete = run_generator, set_complete
+
+
+_NO_TASK: Final = "The orchestrator generator yielded a non-Task object"
+"""The SDK's error text."""
+
+
+def no_task_error(generator: Generator[Any, Any, Any]) -> TypeError:
+    """Return the error for an orchestrator that yielded something else than a task, with the line."""
+    while inspect.isgenerator(inner := getattr(generator, "gi_yieldfrom", None)):
+        generator = inner
+    frame = getattr(generator, "gi_frame", None)
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame is not None else ""
+    return TypeError(
+        f"{place}the orchestrator yielded something that is no task: write "
+        "`yield from durable_retry.call(...)`, and a plain `yield` for the tasks of its context"
+    )
+
+
+def refuse_async(result: object) -> None:
+    """Refuse what an orchestrator returned that is an `async def`, with a `yield` in it or without.
+
+    Raises:
+        TypeError: It is one; the message says what to write.
+    """
+    code = getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
+    if code is None:
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"{code.co_filename}:{code.co_firstlineno}: the orchestrator is an `async def`: write `def`, "
+        "`yield` for `await`, and `yield from durable_retry.call(...)`"
+    )
+
+
 def begin_execution(context: Any, execution: InstanceExecution) -> None:
     """Note the execution that a context is made for."""
     _executions[context] = execution
-
-
-def _begun(ctx: Any, event: pb.HistoryEvent) -> None:
-    began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
-    # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
-    execution_id = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
-    begin_execution(ctx, InstanceExecution(str(execution_id), began_at, event.executionStarted.name))
 
 
 def execution_of(context: Any) -> InstanceExecution:
@@ -113,6 +117,3 @@ def execution_of(context: Any) -> InstanceExecution:
         LookupError: The context is not one of the guarded executor.
     """
     return _executions[getattr(context, "_ctx", context)]
-
-
-GUARD: Final = OrchestratorGuard(_guard_contexts, _begun, _explained)
