@@ -18,7 +18,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry.attempt.admission import AttemptFunction, StepBlockedError, attempt_if_admitted
 from durable_retry.attempt.http_request import AttemptClock, Plan, attempt_request, needs_marker, start_clock
-from durable_retry.attempt.markers import Marked, insert_marker, remove_marker, write_outcome
+from durable_retry.attempt.markers import Marker, insert_marker, remove_marker, write_outcome
 from durable_retry.attempt.results import store_apart
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.base.json_forms import to_rfc3339
@@ -278,7 +278,7 @@ async def at_most_once(
 SENT_BEFORE: Final = "an earlier execution of this attempt may have taken effect; its outcome is not known"
 
 
-def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
+def outcome_of_marked(plan: Plan, marked: Marker) -> AttemptOutcome:
     """Return the outcome of an attempt that an earlier execution made, as far as that is known.
 
     It reports nothing to the circuit: the earlier execution did that.

@@ -51,21 +51,14 @@ _COMMIT: Final = "commit"
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """An earlier execution of the same attempt."""
+class Marker:
+    """What an execution of an attempt or of a commit wrote."""
 
     run: int  # its run
-    outcome: dict[str, Any] | None  # its outcome; None when it was never written
-    ends_at: datetime | None = None  # until when it may write it; None when that is not known
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    run: int
     owner: str  # of a commit; else that of all in its partition
     execution: str = ""
-    outcome: str = ""
-    ends_at: datetime | None = None
+    outcome: dict[str, Any] | None = None  # its outcome; None when it was never written
+    ends_at: datetime | None = None  # until when it may write it; None when that is not known
 
 
 def kept_or(own: Marker, life: Life, stored: Marker | None) -> Marker:
@@ -89,8 +82,10 @@ async def insert_marker(
     execution: str = "",
     unsent: Collection[str] = (),
     part: str = "",
-) -> Marked | None:
+) -> Marker | None:
     """Insert the marker of one attempt, or of a part of it; None when this execution may send it.
+
+    Else return the marker of the earlier execution that made it.
 
     Markers of `unsent` executions, which sent nothing, are taken over.
 
@@ -112,19 +107,16 @@ async def insert_marker(
                 return None
     read = partial(read_marker, life.owner)
     marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
-    return None if marker.execution == execution else marked(marker)
-
-
-def marked(marker: Marker) -> Marked:
-    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None, marker.ends_at)
+    return None if marker.execution == execution else marker
 
 
 def read_marker(owner: str, row: tables.Row) -> Marker:
+    outcome = contents.unpacked("outcome", row)
     return Marker(
         run=int(row.get("run", 0)),
         owner=str(row.get("owner", owner)),
         execution=str(row.get("execution")),
-        outcome=contents.unpacked("outcome", row),
+        outcome=json.loads(outcome) if outcome else None,
         ends_at=instant_in(row, "ends_at"),
     )
 

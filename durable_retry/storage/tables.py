@@ -410,12 +410,3 @@ def with_table[T](table: str, action: Callable[["TableClient"], T]) -> T:
 
 def client_of(table: str) -> "TableClient":
     return storage_clients.table_service().get_table_client(table)
-
-
-def replace_each(table: str, rows: Iterable[Row]) -> None:
-    """Write rows one by one, on the caller's thread.
-
-    Also at the end of a process: the client's transactions start threads, which the interpreter refuses then.
-    """
-    for row in rows:
-        with_table(table, methodcaller("upsert_entity", row, mode=REPLACE))

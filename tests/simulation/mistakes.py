@@ -17,7 +17,7 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry.attempt import http_request as http_attempt
 from durable_retry.attempt import markers, results
-from durable_retry.attempt.markers import Marked
+from durable_retry.attempt.markers import Marker
 from durable_retry.base.json_forms import to_ms, to_rfc3339
 from durable_retry.base.names import (
     CANCEL_EVENT,
@@ -108,7 +108,7 @@ class Mistake:
     losing: bool = False
 
 
-async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
+async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marker | None:
     keys = markers.keys_of_marker(life.owner, attempt)
     row = {**keys, "marked_at": to_rfc3339(now), "run": str(life.run)}
     try:
@@ -119,7 +119,7 @@ async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_m
         return None
     known = await tables.read(markers.TABLE, keys["PartitionKey"], keys["RowKey"])
     text = "" if known is None else contents.unpacked("outcome", known)
-    return Marked(life.run, json.loads(text) if text else None)
+    return Marker(life.run, life.owner, outcome=json.loads(text) if text else None)
 
 
 def _reported_but_unanswered(fact: Fact) -> None:

@@ -6,9 +6,9 @@ from typing import get_args, get_type_hints
 
 import durable_retry_console.dashboard
 from durable_retry.base.names import FINISHED, WAITING, OperationState
-from durable_retry.rules.operations.status import StatusCounts, UnfinishedCounts
 from durable_retry.rules.retry.history import WaitKind
 from durable_retry_console.bulk.bodies import BulkFilter
+from durable_retry_console.overview.summary import StatusCounts, UnfinishedCounts
 from retryctl.options import OPTIONS, Option
 
 _PAGE = Path(durable_retry_console.dashboard.__file__).parent / "page"

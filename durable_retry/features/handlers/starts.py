@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.attempt import markers
-from durable_retry.attempt.markers import Marked, Marker, kept_or, keys_of_marker, marked, read_marker
+from durable_retry.attempt.markers import Marker, kept_or, keys_of_marker, read_marker
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.rules.operations.keys import Life, Met
 from durable_retry.storage import tables
@@ -21,8 +21,8 @@ SENT: Final = ".sent"
 """Behind the number of an attempt: the marker of what its handler sends once only."""
 
 
-async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marked | None:
-    """Return the earlier execution that inserted a marker in this life; None where none did.
+async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marker | None:
+    """Return the marker that an earlier execution inserted in this life; None where none did.
 
     Raises:
         OvertakenError: A later life has begun.
@@ -32,7 +32,7 @@ async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[st
         return None
     mine, marker = Marker(life.run, life.owner), read_marker(life.owner, row)
     is_over = marker.execution in unsent or kept_or(mine, life, marker) is mine
-    return None if is_over else marked(marker)
+    return None if is_over else marker
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,27 +198,6 @@ class SteeredOperation(Answer):
     dependency: str | None = None
 
 
-class UnfinishedCounts(Answer):
-    """Operations that have not ended, by status."""
-
-    pending: int
-    running: int
-    waiting_retry: int
-    waiting_throttle: int
-    waiting_circuit: int
-    scheduled: int
-    paused: int
-    waiting_order: int
-
-
-class StatusCounts(UnfinishedCounts):
-    """Operations by status."""
-
-    succeeded: int
-    dead_lettered: int
-    cancelled: int
-
-
 MAX_BYTES: Final = 16_000
 """Counted in UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
 

@@ -99,7 +99,9 @@ class BackgroundWriter[K, V](ABC):
         for _, of_partition in groupby(ordered, itemgetter("PartitionKey")):
             for some in batched(of_partition, tables.MOST_CHANGES, strict=False):
                 if len(some) == 1 or self._ending.is_set():
-                    tables.replace_each(table, some)
+                    # A transaction starts threads, which the interpreter refuses at the end of a process.
+                    for row in some:
+                        tables.with_table(table, methodcaller("upsert_entity", row, mode=tables.REPLACE))
                     continue
                 changes = [("upsert", row, {"mode": tables.REPLACE}) for row in some]
                 tables.with_table(table, methodcaller("submit_transaction", changes))

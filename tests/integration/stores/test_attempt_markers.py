@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.attempt.markers import Marked, insert_marker, take_commit, write_outcome
+from durable_retry.attempt.markers import insert_marker, take_commit, write_outcome
 from durable_retry.features.handlers.starts import Starts, count_start
 from durable_retry.rules.operations.keys import Life, OvertakenError, apart_ms
 from durable_retry.storage import tables
@@ -17,7 +17,13 @@ pytestmark = pytest.mark.usefixtures("storage")
 
 INSERT = tables.insert_if_absent
 RUN = a_life().run
-UNKNOWN = Marked(RUN, None)
+UNKNOWN = (RUN, None)
+
+
+async def met(life: Life, attempt: int, **more: Any) -> tuple[int, Any] | None:
+    """Insert a marker; return the run and the outcome of the earlier execution that it meets."""
+    marker = await insert_marker(life, attempt, **more)
+    return None if marker is None else (marker.run, marker.outcome)
 
 
 async def test_the_first_execution_of_an_attempt_may_make_it() -> None:
@@ -26,13 +32,13 @@ async def test_the_first_execution_of_an_attempt_may_make_it() -> None:
 
 async def test_a_second_execution_finds_that_nobody_knows_how_it_ended() -> None:
     await insert_marker(a_life("op-second"), 1, now=NOON)
-    assert await insert_marker(a_life("op-second"), 1, now=NOON) == UNKNOWN
+    assert await met(a_life("op-second"), 1, now=NOON) == UNKNOWN
 
 
 async def test_a_second_execution_finds_the_outcome_that_was_noted() -> None:
     await insert_marker(a_life("op-noted"), 1, now=NOON)
     await write_outcome("op-noted", 1, {"status_code": 201})
-    assert await insert_marker(a_life("op-noted"), 1, now=NOON) == Marked(RUN, {"status_code": 201})
+    assert await met(a_life("op-noted"), 1, now=NOON) == (RUN, {"status_code": 201})
 
 
 async def test_attempts_and_operations_have_markers_of_their_own() -> None:
@@ -62,7 +68,7 @@ async def test_an_insert_whose_answer_was_lost_still_allows_this_execution(
     with monkeypatch.context() as fault:
         fault.setattr(tables, "insert_if_absent", insert_and_lose_the_answer)
         assert await insert_marker(a_life(f"op-lost-{answer}"), 1, now=NOON) is None
-    assert await insert_marker(a_life(f"op-lost-{answer}"), 1, now=NOON) == UNKNOWN
+    assert await met(a_life(f"op-lost-{answer}"), 1, now=NOON) == UNKNOWN
 
 
 UNAVAILABLE = HttpResponseError("ServerBusy", response=Mock(status_code=503))
@@ -83,7 +89,7 @@ async def test_an_insert_that_is_answered_503_in_every_try_still_allows_this_exe
     with monkeypatch.context() as fault:
         fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
         assert await insert_marker(a_life("op-503"), 1, now=NOON) is None
-    assert await insert_marker(a_life("op-503"), 1, now=NOON) == UNKNOWN
+    assert await met(a_life("op-503"), 1, now=NOON) == UNKNOWN
 
 
 async def unread_marker(name: str, execution: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +105,7 @@ async def test_of_later_executions_one_takes_over_the_marker_of_one_that_sent_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await unread_marker("op-unread", "first", monkeypatch)
-    again = partial(insert_marker, a_life("op-unread"), 1, now=NOON, unsent=["first"])
+    again = partial(met, a_life("op-unread"), 1, now=NOON, unsent=["first"])
     marked = await asyncio.gather(*(again() for _ in range(3)))
     assert marked.count(None) == 1
     assert await again() == UNKNOWN
@@ -107,7 +113,7 @@ async def test_of_later_executions_one_takes_over_the_marker_of_one_that_sent_no
 
 async def test_a_marker_that_may_stand_for_a_call_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     await unread_marker("op-kept", "first", monkeypatch)
-    assert await insert_marker(a_life("op-kept"), 1, now=NOON, unsent=["second"]) == UNKNOWN
+    assert await met(a_life("op-kept"), 1, now=NOON, unsent=["second"]) == UNKNOWN
 
 
 async def test_a_takeover_that_is_answered_503_in_every_try_still_allows_this_execution(
@@ -123,7 +129,7 @@ async def test_a_takeover_that_is_answered_503_in_every_try_still_allows_this_ex
     with monkeypatch.context() as fault:
         fault.setattr(tables, "replace_version", replace_and_answer_503)
         assert await insert_marker(a_life("op-over"), 1, now=NOON, unsent=["first"]) is None
-    assert await insert_marker(a_life("op-over"), 1, now=NOON, unsent=["first"]) == UNKNOWN
+    assert await met(a_life("op-over"), 1, now=NOON, unsent=["first"]) == UNKNOWN
 
 
 async def test_an_insert_that_never_arrived_fails_and_leaves_no_marker(
@@ -151,7 +157,7 @@ async def test_another_start_of_the_same_life_meets_the_marker_and_its_outcome()
     first, second = a_life("op-same"), a_life("op-same", 9 * MINUTES)
     await insert_marker(first, 1, now=NOON)
     await write_outcome("op-same", 1, {"status_code": 201})
-    assert await insert_marker(second, 1, now=NOON) == Marked(first.run, {"status_code": 201})
+    assert await met(second, 1, now=NOON) == (first.run, {"status_code": 201})
 
 
 async def test_a_later_life_replaces_the_marker_of_an_earlier_one_which_is_over_then() -> None:
@@ -159,7 +165,7 @@ async def test_a_later_life_replaces_the_marker_of_an_earlier_one_which_is_over_
     await write_outcome("op-over-again", 1, {"status_code": 201})
     later = of("op-over-again", LATER)
     assert await insert_marker(later, 1, now=NOON) is None
-    assert await insert_marker(later, 1, now=NOON) == Marked(LATER.run, None)
+    assert await met(later, 1, now=NOON) == (LATER.run, None)
     with pytest.raises(OvertakenError, match=f"run {LATER.run} of this key has begun; run {EARLIER.run} is"):
         await insert_marker(of("op-over-again", EARLIER), 1, now=NOON)
 

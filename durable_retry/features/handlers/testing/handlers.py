@@ -14,7 +14,7 @@ import httpx
 from durable_retry.attempt.attempt import outcome_of_marked
 from durable_retry.attempt.http_client import close_clients, sending_over
 from durable_retry.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
-from durable_retry.attempt.markers import Marked
+from durable_retry.attempt.markers import Marker
 from durable_retry.base.foreign import plain_json
 from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError
@@ -235,7 +235,7 @@ class Play:
 
     async def _attempt(self, plan: Plan) -> AttemptOutcome:
         if plan.number in self.marked:
-            return outcome_of_marked(plan, Marked(plan.operation.run, None))
+            return outcome_of_marked(plan, Marker(plan.operation.run, plan.operation.owner))
         mark = partial(self._mark, plan.number)
         if self.operation.handler is None:
             if needs_marker(plan):

@@ -23,7 +23,7 @@ from durable_retry.base.json_forms import optional_from_rfc3339
 from durable_retry.base.names import FINISHED, OperationState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import document_of
-from durable_retry.rules.operations.status import StatusCounts, UnfinishedCounts, is_finished
+from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
@@ -36,6 +36,27 @@ from durable_retry_console.limit_keys import LimitKeyCounts
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
+
+
+class UnfinishedCounts(Answer):
+    """Operations that have not ended, by status."""
+
+    pending: int
+    running: int
+    waiting_retry: int
+    waiting_throttle: int
+    waiting_circuit: int
+    scheduled: int
+    paused: int
+    waiting_order: int
+
+
+class StatusCounts(UnfinishedCounts):
+    """Operations by status."""
+
+    succeeded: int
+    dead_lettered: int
+    cancelled: int
 
 
 class OperationShare(Answer):
