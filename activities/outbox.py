@@ -31,8 +31,8 @@ async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Returns:
         The JSON form of an `AttemptOutcome`; a success also when another execution ended the event, or when
-        its row is gone. Or `{"stopped": ...}` with what blocks the attempt. With `renamed_to` where its
-        dependency has another name by now.
+        its row is gone. Or `{"stopped": ...}` with what blocks the attempt. With the `event_id`, and with
+        `renamed_to` where its dependency has another name by now.
     """
     delivery = Delivery.from_json(request["delivery"])
     name = present_name(delivery.lane)
@@ -40,7 +40,7 @@ async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     delivery = delivery.renamed(name) if renamed else delivery
     answer = await deliver_once(hub, delivery, request["place"], request["attempt"])
     document = answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
-    return document | renamed
+    return document | renamed | {"event_id": delivery.event_id}
 
 
 async def outbox_give_up(request: dict[str, Any]) -> str:

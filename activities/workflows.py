@@ -3,6 +3,7 @@
 from typing import Any
 
 from durable_retry.features.workflows.batches import advance_batch, end_batch, refuse_item, start_item
+from durable_retry.features.workflows.rules.shapes import step_sizes
 from durable_retry.features.workflows.sagas import begin_run, end_run
 from durable_retry.hub.binding import TaskHub
 from durable_retry.rules.operations.operation import OperationInput
@@ -34,10 +35,11 @@ async def batch_step(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
             items to start, or to look at again.
 
     Returns:
-        `running`: pairs of index and operation id of those that were started and have not ended.
+        `running`: pairs of index and operation id of those that were started and have not ended. `sizes`:
+        those of the request, by which the batch knows to which of its steps this is the answer.
     """
     running = await advance_batch(hub, request["batch_id"], request["ended"], request["start"])
-    return {"running": [list(pair) for pair in running]}
+    return {"running": [list(pair) for pair in running], "sizes": step_sizes(request)}
 
 
 async def batch_close(request: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
-from durable_retry.features.workflows.rules.shapes import BatchProgress
+from durable_retry.features.workflows.rules.shapes import BatchProgress, step_sizes
 from durable_retry.hub.turns import Signals, Turns, call_until_success
 from durable_retry.rules.operations.completion import Completion
 
@@ -57,18 +57,26 @@ def _store_and_start(
     start = remaining.startable
     if not ends and not start:
         return remaining
-    request = {"batch_id": batch_id, "ended": ends, "start": start}
-    answer = yield from call_until_success(signals, BATCH_STEP, request)
-    return remaining.with_started(start, dict(answer["running"]))
+    running = yield from _call_step(signals, {"batch_id": batch_id, "ended": ends, "start": start})
+    return remaining.with_started(start, running)
 
 
 def _look_at_items(signals: Signals, batch_id: str, progress: BatchProgress) -> Turns[BatchProgress]:
     # The activity stores the ends of those that ended without a report.
     indices = sorted(index for items in progress.running.values() for index in items)
-    request = {"batch_id": batch_id, "ended": [], "start": indices}
-    answer = yield from call_until_success(signals, BATCH_STEP, request)
-    none_running = progress.without(progress.running)
-    return none_running.with_started([], dict(answer["running"]))
+    running = yield from _call_step(signals, {"batch_id": batch_id, "ended": [], "start": indices})
+    return progress.without(progress.running).with_started([], running)
+
+
+def _call_step(signals: Signals, request: dict[str, Any]) -> Turns[dict[int, str]]:
+    """Return the index and operation id of those that run after a step."""
+
+    def is_answer(answer: Any) -> bool:
+        # More items may have ended when a lost turn runs again, so that it asks for more than it did before.
+        return bool(answer["sizes"] == step_sizes(request))
+
+    answer = yield from call_until_success(signals, BATCH_STEP, request, is_answer=is_answer)
+    return dict(answer["running"])
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=BATCH)(batch)

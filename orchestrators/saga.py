@@ -76,7 +76,12 @@ def _look_at_step(state: Saga, action: Do | Undo, reports: CompletionReports) ->
     except MissingResultError as error:
         call = {"missing": str(error)}
     call["operation"] = replace(operation, reports_to=reports.ctx.instance_id).to_json()
-    answer = yield from call_until_success(reports.signals, SUBMIT, call)
+
+    def is_answer(answer: Any) -> bool:
+        # The step before may have been looked at in a lost turn, and have ended when that runs again.
+        return answer["ending"] is None or answer["ending"]["operation_id"] == operation.operation_id
+
+    answer = yield from call_until_success(reports.signals, SUBMIT, call, is_answer=is_answer)
     if answer["ending"] is not None:
         return Completion.from_json(answer["ending"])
     while completions := (yield from reports.wait()):

@@ -31,7 +31,7 @@ from durable_retry.features.standstill.names import QUEUE_CHECK
 from durable_retry.features.workflows import names as workflow_names
 from durable_retry.features.workflows.names import BATCH, SAGA, SUBMIT
 from durable_retry.features.workflows.rules.restart import RestartBody, restarted
-from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga, SagaStep
+from durable_retry.features.workflows.rules.shapes import BatchProgress, Saga, SagaStep, step_sizes
 from durable_retry.rules.circuit.breaker import ManualControl
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
@@ -171,10 +171,11 @@ def _outbox(targets: Iterable[str], *first_answers: dict[str, Any]) -> Shape:
             left = [event.to_delivery(_target_of(event)) for event in pending.values()]
             return {"place": {}, "deliveries": [delivery.to_json() for delivery in left]}
         operation = given["delivery"]["operation"]
+        event_id = operation["operation_id"]
         if name == PUBLISH and operation["dependency"] == TARGET.name and answers:
-            return answers.pop(0)
-        del pending[operation["operation_id"]]
-        return outcome(given["attempt"]) if name == PUBLISH else "dl-1"
+            return answers.pop(0) | {"event_id": event_id}
+        del pending[event_id]
+        return outcome(given["attempt"]) | {"event_id": event_id} if name == PUBLISH else "dl-1"
 
     return Shape("outbox-op-1", {"operation_id": "op-1"}, answer)
 
@@ -208,7 +209,8 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name != workflow_names.BATCH_STEP:
             return None
-        return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
+        running = [[index, f"op-{index}"] for index in given["start"] if index not in silent]
+        return {"running": running, "sizes": step_sizes(given)}
 
     given = {"batch_id": "batch-1", "progress": BatchProgress(total=total, max_concurrency=2).to_json()}
     return Shape(

@@ -133,12 +133,13 @@ async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
             return {"place": {}, "deliveries": [each.to_delivery(None).to_json() for each in pending]}
         if name != PUBLISH:
             return failing(0)(name, given)
-        lane = given["delivery"]["operation"]["dependency"]
+        operation = given["delivery"]["operation"]
+        lane, named = operation["dependency"], {"event_id": operation["operation_id"]}
         if not given["delivery"]["state"]["admission"]["waiting"]:
             base = datetime.now(UTC) + timedelta(minutes=10)
-            return {"stopped": Refused(base, 0, base, "the circuit is open").to_json()}
+            return named | {"stopped": Refused(base, 0, base, "the circuit is open").to_json()}
         sent.append(lane)
-        return failing(0)("attempt", given)
+        return named | failing(0)("attempt", given)
 
     with task_hub_stage(parts=True) as stage:
         stage.answer = answer

@@ -42,6 +42,7 @@ from durable_retry.features.standstill.rules import QueueChecks
 from durable_retry.features.standstill.store import change_checks, read_stuck
 from durable_retry.features.standstill.stuck import Standstill, stuck_instances
 from durable_retry.features.workflows.names import BATCH, BATCH_CLOSE, BATCH_STEP
+from durable_retry.features.workflows.rules.shapes import step_sizes
 from durable_retry.hub.instances import Instance
 from durable_retry.hub.orchestrations import orchestrations, watched_names
 from durable_retry.hub.task_hub import TaskHub, close_clients
@@ -352,7 +353,11 @@ async def test_a_batch_that_neither_hears_of_an_end_nor_looks_is_nudged_to_look(
 ) -> None:
     monkeypatch.setattr(completion_reports, "_FIRST_LOOK", timedelta(seconds=0.2))
     running = [[[0, "op-test"]], []]
-    hub.answer = lambda name, _given: {"running": running.pop(0)} if name == BATCH_STEP else None
+
+    def step(name: str, given: dict[str, Any]) -> Any:
+        return {"running": running.pop(0), "sizes": step_sizes(given)} if name == BATCH_STEP else None
+
+    hub.answer = step
     lose_timers(hub)
     given = {"batch_id": "batch-1", "progress": {"total": 1, "max_concurrency": 1}}
     await hub.binding.start_instance(BATCH, "batch-1", given, again=False)
@@ -376,7 +381,7 @@ def an_outbox(_name: str) -> dict[str, Any]:
 
 
 NO_EVENT: Final[dict[str, Any]] = {"place": {}, "deliveries": []}
-SENT: Final = outcome(1)
+SENT: Final = outcome(1) | {"event_id": event_id_for("op-1", 1)}
 UNDER_WAY: Final = {"succeeded": 0, "under_way": 1, "cursor": None}
 ENDED: Final = {"succeeded": 1, "under_way": 0, "cursor": None}
 CALLED: Final = {"document": {}, "since": "2026-11-28T12:00:00Z", "keys": ["key-1"]}

@@ -49,7 +49,8 @@ class World:
             self.given_up[event_id] = given["detail"]
             self.pending.pop(event_id)
             return "dl-1"
-        return self.attempt(event_id, given)
+        answer = self.attempt(event_id, given)
+        return {"event_id": event_id} | answer if isinstance(answer, dict) else answer
 
     def attempt(self, event_id: str, given: dict[str, Any]) -> Any:
         self.attempts.append((event_id.rpartition(".")[2], given["attempt"]))
@@ -183,3 +184,12 @@ def test_a_long_wait_keeps_a_short_history() -> None:
     assert stage.executions > 1
     assert stage.longest_history < 400
     assert world.pending == {}
+
+
+def test_a_refusal_of_another_event_gives_none_up() -> None:
+    """A turn that was lost may have asked for fewer events, so that its answers come for others."""
+    world = World(an_event(1, queue="a"), an_event(2, queue="b"))
+    world.answers["op-1.1"] = [failing(1, Category.MALFORMED) | {"event_id": "op-1.2"}]
+    played(world)
+    assert world.attempts == [("1", 1), ("2", 1), ("1", 1)]
+    assert world.given_up == {}

@@ -116,6 +116,11 @@ class BatchProgress(JsonShape):
         return replace(self, running=running)
 
 
+def step_sizes(request: Mapping[str, Any]) -> list[int]:
+    """Return how many ends and starts the request of a `batch_step` has; the answer has them, too."""
+    return [len(request["ended"]), len(request["start"])]
+
+
 class SagaState(StrEnum):
     """The state of a saga."""
 

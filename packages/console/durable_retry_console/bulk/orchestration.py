@@ -37,6 +37,9 @@ for may take days, and is looked at every few seconds."""
 RESUMABLE_FOR: Final = timedelta(days=30)
 """How long a stopped one can be resumed."""
 
+_MEMBERS: Final = ((names.BULK_PAGE, "ids"), (names.BULK_ENDS, "under_way"))
+"""A member that each answer of an activity has, and none of another; those of `BULK_BATCH` may have none."""
+
 _FIRST_COUNT: Final = timedelta(seconds=2)
 _LONGEST_COUNT: Final = timedelta(minutes=15)
 # Ends are counted each time the bulk action is an eighth older: what it shows is late by a part of its age,
@@ -98,8 +101,15 @@ class _Execution:
 
     def call(self, activity: str, request: dict[str, Any]) -> Turns[Any]:
         """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels."""
+
+        def is_answer(answer: Any) -> bool:
+            # Something else may be due, or a cancel have come, when a lost turn runs again.
+            return next((name for name, member in _MEMBERS if member in answer), names.BULK_BATCH) == activity
+
         wait = partial(self._wait_out, activity)
-        return (yield from call_until_success(self.signals, activity, request, wait=wait))
+        return (
+            yield from call_until_success(self.signals, activity, request, wait=wait, is_answer=is_answer)
+        )
 
     def _wait_out(self, activity: str, failures: int, error: str) -> Turns[None]:
         ends = self.ends

@@ -552,3 +552,19 @@ def test_a_stopped_one_can_be_resumed_however_long_what_it_sent_takes() -> None:
     assert stage.longest_history < 250
     resume(stage)
     assert counts(stage.run()) == ("completed", 9, 8, 1, 0)
+
+
+def test_the_answer_to_what_a_lost_turn_asked_for_is_taken_for_nothing_else() -> None:
+    """It may have asked for a page, a batch or a count under the number of what is asked for now."""
+    letters, answers = Letters(6), dict[str, Any]()
+    stage = staged(letters, stop_at_failed=0.5)
+    wrong = {BULK_PAGE: "bulk_ends", "bulk_batch": BULK_PAGE, "bulk_ends": "bulk_batch"}
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        answers[name] = letters(name, given)
+        return answers.pop(wrong[name], None) or answers[name]
+
+    stage.answer = answer
+    document = stage.run()
+    assert (document["status"], document["started"]) == ("completed", 6)
+    assert sorted(set(letters.all_replayed)) == letters.ids
