@@ -172,14 +172,15 @@ class SlotWatch:
         """See that nobody passes those who wait, go before it and are about to ask, by its clock."""
         key, name, answer = operated.key, request.lease_id, union_from_json(SlotAnswer, operated.answer)
         seen = self._seen[key]
-        now = _state_of(operated.after).clock
+        after = _state_of(operated.after)
+        now, late = after.clock, LATE + after.delay
         assert now is not None
         lent, _ = _state_of(operated.before).at(now)
         came_again = (name, request.asked_at) in seen.asked
         seen.asked.add((name, request.asked_at))
         if came_again or lent.leases.find(name_of(name), now) is not None:
             return  # Also a request that came again when its slot was given back: who asks keeps its place.
-        waiters = {each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + LATE >= now}
+        waiters = {each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + late >= now}
         own = waiters.pop(name, None)
         due_at = min([request.due_at, *([] if own is None else [own.due_at])])
         if isinstance(answer, SlotPostponed) and answer.ahead is not None:

@@ -1,5 +1,6 @@
 """The output of an orchestration that failed, in each way of failing: plain text, as on Azure Storage."""
 
+import inspect
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -97,7 +98,7 @@ CALL_FAILED = f"{TASK_FAILED}: i: Activity task #1 failed"
 def sdk_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what an app that was loaded in this process may have put in front of the SDK's executor."""
     process = _OrchestrationExecutor.process_event
-    monkeypatch.setattr(_OrchestrationExecutor, "process_event", getattr(process, "__wrapped__", process))
+    monkeypatch.setattr(_OrchestrationExecutor, "process_event", inspect.unwrap(process))
 
 
 @pytest.mark.parametrize(
