@@ -263,6 +263,7 @@ def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None
 OF_THE_WHOLE_TREE: Final = {
     "client_contract",
     "cold_start",
+    "cursors",
     "documents",
     "durable_names",
     "layering",
