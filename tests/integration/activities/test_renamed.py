@@ -96,7 +96,7 @@ async def test_a_webhook_goes_under_the_present_name(
         given = {**delivery.to_json(), "operation": operation.to_json(), "state": reached.to_json()}
         with using(parse_config(CONFIG, {})):
             answered = await publish({"delivery": given, "place": {}, "attempt": 1}, HUB)
-        assert answered == {"stopped": OPEN.to_json(), **answer}
+        assert answered == {"stopped": OPEN.to_json(), "event_id": operation.operation_id, **answer}
     assert seen == [
         ("pay", AdmissionState()),
         ("pay", reached.admission),
