@@ -238,10 +238,10 @@ class _Asking:
         if reached := [wait for wait in waits if wait is not None]:
             return self.waiting(replace(reached[0], seconds=max(wait.seconds for wait in reached)))
         limiter, turn_seconds = self.started()
-        if turn_seconds is not None and (seconds := turn_seconds - self.door_seconds) > 0:
-            return limiter.crowded(seconds, self.now), SlotPostponed(
-                round(seconds, 3), self.rate_text, turn_seconds
-            )
+        if turn_seconds is not None and (ahead_seconds := turn_seconds - self.usual_door_seconds) > 0:
+            limiter = limiter.crowded(ahead_seconds, self.now)
+            if (seconds := turn_seconds - self.door_seconds) > 0:
+                return limiter, SlotPostponed(round(seconds, 3), self.rate_text, turn_seconds)
         per_key, key = self.settings.per_key, self.own.limit_key
         is_bound = key is not None and per_key is not None and per_key.max_concurrency > 0
         if self.limiter.pool <= 0 and not is_bound:
@@ -377,8 +377,12 @@ class _Asking:
     @property
     def door_seconds(self) -> float:
         """How long before its turn an attempt is sent to its worker, where it waits for it."""
-        most = MOST_AT_DOOR / self.settings.rate_per_second
-        return min(DOOR_SECONDS, most) + min(self.delay_seconds, most)
+        return self.usual_door_seconds + min(self.delay_seconds, MOST_AT_DOOR / self.settings.rate_per_second)
+
+    @property
+    def usual_door_seconds(self) -> float:
+        """The same where messages are not slow."""
+        return min(DOOR_SECONDS, MOST_AT_DOOR / self.settings.rate_per_second)
 
     @property
     def delay_seconds(self) -> float:

@@ -430,8 +430,12 @@ def test_nobody_passes_one_that_is_about_to_ask_for_a_turn_until_the_turn_is_not
     granted(limiter, asking(2, slow, at=2 + UNUSED.total_seconds()))
 
 
-def test_the_whole_rate_is_granted_while_attempts_wait_and_half_is_the_workers_otherwise() -> None:
-    limits, limiter, turns = LimitSettings(rate_per_second=10), Limiter(), list[float]()
+@pytest.mark.parametrize("lag_seconds", [None, 2.0])
+def test_the_whole_rate_is_granted_while_attempts_wait_and_half_is_the_workers_otherwise(
+    lag_seconds: float | None,
+) -> None:
+    limits, turns = LimitSettings(rate_per_second=10), list[float]()
+    limiter = Limiter(lag_seconds=lag_seconds)
     for number in range(18):
         limiter, answer = acquire(limiter, asking(number, limits), NOON)
         turns.append(answer.turn_seconds or 0.0)
