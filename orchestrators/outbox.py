@@ -216,7 +216,7 @@ def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any] | None) -> t
     if attempt is None or attempt.is_failed:
         return WorkerFailed("the answer was lost" if attempt is None else "the worker failed"), None
     answered = attempt.get_result()
-    if answered["event_id"] != delivery.event_id:
+    if isinstance(answered, Mapping) and answered.get("event_id") != delivery.event_id:
         # More events may be due when a lost turn runs again: see `call_until_success`.
         return WorkerFailed("the worker answered for another event"), None
     return answer_of(answered, delivery.state.history.next_attempt), renamed_in(answered)

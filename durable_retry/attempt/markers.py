@@ -83,9 +83,7 @@ async def insert_marker(
     unsent: Collection[str] = (),
     part: str = "",
 ) -> Marker | None:
-    """Insert the marker of one attempt, or of a part of it; None when this execution may send it.
-
-    Else return the marker of the earlier execution that made it.
+    """Insert the marker of one attempt, or of a part of it; return an earlier one, None if it may be sent.
 
     Markers of `unsent` executions, which sent nothing, are taken over.
 

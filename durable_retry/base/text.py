@@ -21,6 +21,16 @@ def kept_text(content: bytes) -> str:
         return DATA_PREFIX + base64.b64encode(content).decode()
 
 
+def kept_bytes(text: str) -> bytes:
+    """Undo `kept_text`; characters without a UTF-8 form, which a person may have written, are replaced."""
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration to the millisecond, without trailing zeros: `2 s`, `1.37 s`, `86400 s`."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"

@@ -261,18 +261,12 @@ def did_you_mean(name: str, names: list[str]) -> str:
     # The cost of a comparison grows with the square of the lengths; a longer text is no misspelt key.
     if len(name) > _MOST_GUESSED_CHARS:
         return ""
-    near = get_close_matches(name, names, n=1)
-    if not near:
-        near = [
-            each
-            for each in names
-            if len(min(name, each, key=len)) >= _LEAST_PART_CHARS and _share(name, each)
-        ]
+    near = get_close_matches(name, names, n=1) or [
+        each
+        for each in names
+        if min(len(name), len(each)) >= _LEAST_PART_CHARS and (name in each or each in name)
+    ]
     return f'; did you mean "{near[0]}"?' if len(near) == 1 else ""
-
-
-def _share(name: str, other: str) -> bool:
-    return name in other or other in name
 
 
 def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:

@@ -10,10 +10,10 @@ cannot catch it. These events cause such an error, or worse; on the right is wha
 
 The last kind and how it comes about: docs/decisions/entity-messages.md.
 
-What the app's own orchestrators need, a feature puts in front of it.
+A feature puts the guards that only the app's own orchestrators need in front of it.
 
-A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every
-status before it, and its answer must carry the last one, or Azure Storage keeps none.
+A custom status of `show_at_end` is made once, at the end of a turn: a turn replays every status before it,
+and its answer must carry the last one, or Azure Storage keeps none.
 """
 
 import functools

@@ -250,10 +250,10 @@ def call_until_success(
     Args:
         activity: One of `base.names` that is idempotent and raises for passing trouble only.
         wait: Waits after a failure, shows it, and gives up at last; None is `wait_out`, which shows nothing.
-        is_answer: Whether a result is of this activity; results name none. Azure Storage sends the messages
-            of a turn before it stores the turn's history. When storing fails, the turn runs again and may
-            call another activity under the same number: a dead letter in place of an attempt, when the
-            deadline passed. Then the attempt's result comes for the dead letter.
+        is_answer: Whether a result is of this call; results name none. Azure Storage sends the messages of a
+            turn before it stores the turn's history. When storing fails, the turn runs again and may make
+            another call under the same number: a dead letter in place of an attempt, when the deadline
+            passed. Then the attempt's result comes for the dead letter.
 
     Raises:
         OwnFailureError: It failed too often.

@@ -9,12 +9,16 @@ Kind                by steps of its own
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from durable_retry.attempt.commits import CommitLocation
 from durable_retry.base.json_forms import instant_in
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.settings.retention import Retention
 from durable_retry.storage.tables import Row
+
+REMOVED_AT_ONCE: Final = 16
+"""Requests to storage take their time on the way, and the account serves many at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

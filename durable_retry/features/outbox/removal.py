@@ -14,9 +14,7 @@ from durable_retry.features.outbox.index_store import remove_location
 from durable_retry.features.outbox.names import outbox_instance
 from durable_retry.features.outbox.rules.outbox import outbox_id_of
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.upkeep.removal import CommitEntries, OldEntry, Past
-
-_RUNS_AT_ONCE: Final = 16
+from durable_retry.upkeep.removal import REMOVED_AT_ONCE, CommitEntries, OldEntry, Past
 
 
 async def remove_sent_events(past: Past, entries: Sequence[OldEntry]) -> int:
@@ -35,7 +33,7 @@ async def remove_sent_events(past: Past, entries: Sequence[OldEntry]) -> int:
 
     # Events of one run have one instant, so their entries are neighbours.
     by_run = groupby(entries, lambda entry: _outbox_id_of(entry.id))
-    await map_bounded(remove, [(outbox_id, list(group)) for outbox_id, group in by_run], _RUNS_AT_ONCE)
+    await map_bounded(remove, [(outbox_id, list(group)) for outbox_id, group in by_run], REMOVED_AT_ONCE)
     return len(entries)
 
 

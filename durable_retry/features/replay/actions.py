@@ -10,7 +10,6 @@ The operation runs again under its own id and key.
 """
 
 import asyncio
-import base64
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ from durable_retry.base.errors import (
     TaskHubUnavailableError,
 )
 from durable_retry.base.names import OperationState
-from durable_retry.base.text import DATA_PREFIX
+from durable_retry.base.text import kept_bytes
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.dead_letters.records import (
     Purpose,
@@ -128,16 +127,6 @@ class _OperationCase(Case):
             raise StillRunningError(operation.operation_id)
 
 
-def _kept_bytes(text: str) -> bytes:
-    """Undo `base.text.kept_text`; characters without a UTF-8 form, which a person wrote, are replaced."""
-    if not text.startswith(DATA_PREFIX):
-        return text.encode("utf-8", "replace")
-    try:
-        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
-    except ValueError:
-        return text.encode()
-
-
 class _MessageCase(Case):
     """A message that became no operation is read again."""
 
@@ -151,7 +140,7 @@ class _MessageCase(Case):
             raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
         arrival = Arrival(
             source=record.source,
-            body=_kept_bytes(after),
+            body=kept_bytes(after),
             # As at its first delivery, so that the key is the same.
             place=places().get(record.source, ""),
             native_id=record.key,

@@ -17,12 +17,19 @@ from durable_retry.attempt.commits import COMMITTED, remove_commit
 from durable_retry.attempt.results import remove_results
 from durable_retry.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.dead_letters.records import remove_archived
-from durable_retry.features.retention.walks import REMOVED_AT_ONCE, drained
+from durable_retry.features.retention.walks import drained
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import has_ended
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.storage import tables
-from durable_retry.upkeep.removal import CommitEntries, ListByTime, OldEntry, Past, RowsOfOperations
+from durable_retry.upkeep.removal import (
+    REMOVED_AT_ONCE,
+    CommitEntries,
+    ListByTime,
+    OldEntry,
+    Past,
+    RowsOfOperations,
+)
 
 
 async def remove_attempt_markers(past: Past, owner: str, rows: list[tables.Row]) -> int:

@@ -12,7 +12,15 @@ from durable_retry.base.json_forms import from_rfc3339, newest_first, to_rfc3339
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.runtime.deferred import imported
 from durable_retry.storage import lists, rounds, tables
-from durable_retry.upkeep.removal import CommitEntries, Kind, ListByTime, OldEntry, Past, RowsOfOperations
+from durable_retry.upkeep.removal import (
+    REMOVED_AT_ONCE,
+    CommitEntries,
+    Kind,
+    ListByTime,
+    OldEntry,
+    Past,
+    RowsOfOperations,
+)
 
 type Removal = Callable[[Past], Awaitable[tuple[int, str]]]
 """A step; it returns how many it handled, and where the next one goes on: "" where nothing is left."""
@@ -20,9 +28,6 @@ type Removal = Callable[[Past], Awaitable[tuple[int, str]]]
 type Declared = Kind | RowsOfOperations | ListByTime | CommitEntries
 
 ROUND_EVERY: Final = timedelta(hours=1)
-
-REMOVED_AT_ONCE: Final = 16
-"""Requests to storage take their time on the way, and the account serves many at once."""
 
 ROWS_PER_STEP: Final = 1_000
 ENTRIES_PER_STEP: Final = 400

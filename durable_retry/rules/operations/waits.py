@@ -219,9 +219,8 @@ def _start_of(document: Mapping[str, Any]) -> Iterator[PastWait]:
     why = f"it begins at {time_text(until)}, as submitted"
     if document.get("debounce_key") is not None:
         why = f"a later one of its debounce key may replace it until {time_text(until)}"
-    reasons = (why,)
     yield PastWait(
-        before_attempt=1, kind=WaitKind.START, began_at=began_at, until=until, delay_reasons=reasons
+        before_attempt=1, kind=WaitKind.START, began_at=began_at, until=until, delay_reasons=(why,)
     )
 
 

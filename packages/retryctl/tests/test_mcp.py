@@ -107,9 +107,9 @@ async def test_it_lists_what_only_reads_and_what_changes_where_that_is_allowed(a
 async def test_a_tool_says_what_the_command_says_and_a_refusal_in_words(api: Fake) -> None:
     async with api.assistant() as client:
         shown = await said(client, "operation", id="op-1")
-        refusal, is_error = await said(client, "operation", id="op-2")
-        assert refusal.startswith("404 Not Found: no operation op-2\n")
-        assert is_error
+        look = "A key or another id? Look everywhere: retryctl find op-2"
+        refusal = f"404 Not Found: no operation op-2\n{look}"
+        assert await said(client, "operation", id="op-2") == (refusal, True)
         unknown = await said(client, "find", words="order", url="http://elsewhere.test")
         assert not (await said(client, "find", words=["order", "42"], limit=2))[1]
     assert "payments answers 503, since 09:00 UTC, exponential 2 s" in shown[0]

@@ -193,3 +193,15 @@ def test_a_refusal_of_another_event_gives_none_up() -> None:
     played(world)
     assert world.attempts == [("1", 1), ("2", 1), ("1", 1)]
     assert world.given_up == {}
+
+
+@pytest.mark.parametrize("answer", ["dl-1", None, {"place": {}, "deliveries": [], "event_id": None}])
+def test_the_answer_of_another_activity_is_no_result(answer: Any) -> None:
+    world = World(an_event(1, queue="a"))
+    stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
+    answers = [answer]
+    stage.answer = lambda name, given: (
+        answers.pop() if name == "publish" and answers else world.answer(name, given)
+    )
+    stage.run()
+    assert (stage.failure, world.attempts) == (None, [("1", 1)])

@@ -5,6 +5,7 @@ under way.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,9 +37,6 @@ for may take days, and is looked at every few seconds."""
 
 RESUMABLE_FOR: Final = timedelta(days=30)
 """How long a stopped one can be resumed."""
-
-_MEMBERS: Final = ((names.BULK_PAGE, "ids"), (names.BULK_ENDS, "under_way"))
-"""A member that each answer of an activity has, and none of another; those of `BULK_BATCH` may have none."""
 
 _FIRST_COUNT: Final = timedelta(seconds=2)
 _LONGEST_COUNT: Final = timedelta(minutes=15)
@@ -99,13 +97,11 @@ class _Execution:
         """The events that end a wait: a cancel, unless the action is cancelled already."""
         return () if self.progress.status is BulkState.CANCELLED else (names.CANCEL_BULK_EVENT,)
 
-    def call(self, activity: str, request: dict[str, Any]) -> Turns[Any]:
-        """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels."""
+    def call(self, activity: str, request: dict[str, Any], is_answer: Callable[[Any], bool]) -> Turns[Any]:
+        """Call an activity until it answers; `_CancelledError` where it fails and somebody cancels.
 
-        def is_answer(answer: Any) -> bool:
-            # Something else may be due, or a cancel have come, when a lost turn runs again.
-            return next((name for name, member in _MEMBERS if member in answer), names.BULK_BATCH) == activity
-
+        `is_answer` as in `call_until_success`: when a lost turn runs again, another activity may be due.
+        """
         wait = partial(self._wait_out, activity)
         return (
             yield from call_until_success(self.signals, activity, request, wait=wait, is_answer=is_answer)
@@ -168,7 +164,8 @@ def _act_on_page(run: _Execution) -> Turns[dict[str, Any] | None]:
     # What is held must not keep back what is not; beyond a page it does.
     if not ids and (not held or (cursor is not None and len(held) < run.pace.page)):
         request = {"action": run.given.action.value, "filter": run.given.filter, "cursor": cursor}
-        page = yield from run.call(names.BULK_PAGE, request | {"limit": run.pace.page})
+        wanted = request | {"limit": run.pace.page}
+        page = yield from run.call(names.BULK_PAGE, wanted, lambda answer: "ids" in answer)
         ids, cursor = tuple(page["ids"]), page["cursor"]
     if ids:
         ids, held_now = yield from _act_on_all(run, ids)
@@ -229,7 +226,9 @@ def _act_on_batch(run: _Execution, batch: tuple[str, ...]) -> Turns[BatchResult]
         now=run.now,
         resumes=None if proof is None else proof.resumes,
     )
-    answer = yield from run.call(names.BULK_BATCH, request.to_json())
+    answer = yield from run.call(
+        names.BULK_BATCH, request.to_json(), lambda answer: not {"ids", "under_way"} & answer.keys()
+    )
     result = BatchResult.from_json(answer)
     run.show(run.progress.plus(result))
     return result
@@ -292,7 +291,7 @@ def _count_ends(run: _Execution, *, is_whole: bool = True) -> Turns[tuple[End, .
             "cursor": cursor,
             **({} if proof is None else {"resumes": proof.resumes}),
         }
-        part = yield from run.call(names.BULK_ENDS, request)
+        part = yield from run.call(names.BULK_ENDS, request, lambda answer: "under_way" in answer)
         cursor = part.pop("cursor")
         latest = latest_of([*latest, *map(End.from_json, part.pop("latest", ()))])
         sums.update(part)

@@ -58,9 +58,8 @@ def test_a_connection_is_found_with_and_without_its_prefix(name: str | None) -> 
 
 
 def test_a_missing_connection_is_named() -> None:
-    with pytest.raises(
-        MissingSettingError, match=r"Other holds no connection string: set one in local\.settings\.json, "
-    ):
+    named = r"function f: app setting Other holds no connection string: set one in local\.settings\.json, "
+    with pytest.raises(MissingSettingError, match=named):
         AppSettings({"Other": ""}).connection("Other", where="function f")
 
 

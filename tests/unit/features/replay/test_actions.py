@@ -2,9 +2,8 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.base.text import DATA_PREFIX, kept_text
 from durable_retry.base.validation import InvalidInputError
-from durable_retry.features.replay.actions import _kept_bytes, prepare
+from durable_retry.features.replay.actions import prepare
 from durable_retry.features.replay.rules import ReplayBody
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import of_operation
@@ -37,13 +36,3 @@ def test_a_saga_step_that_waits_for_a_result_is_not_sent_with_the_reference_to_i
 def test_what_was_sent_as_it_is_written_is_sent_so_again() -> None:
     assert replayed_json("saga", an_entry("op-1")["attempts"]) == REFERRING["json"]
     assert replayed_json("http", []) == REFERRING["json"]
-
-
-@pytest.mark.parametrize("content", [b"", b"order-42", "\u00fc".encode(), b"\xff\x00", b"\x80" * 50])
-def test_bytes_are_kept_as_a_text_and_come_back(content: bytes) -> None:
-    assert _kept_bytes(kept_text(content)) == content
-
-
-def test_what_a_person_wrote_into_a_kept_text_is_taken_as_it_stands() -> None:
-    assert _kept_bytes("a\ud800b") == b"a?b"
-    assert _kept_bytes(f"{DATA_PREFIX}no base64!") == f"{DATA_PREFIX}no base64!".encode()
