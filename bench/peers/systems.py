@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 BACKOFF_SECONDS = 0.2
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 FUNCTIONS = "functions"
-APART = {"azurite": "store", "onebox.worker.child": FUNCTIONS}
+APART = {"azurite": "store", "onebox.worker": FUNCTIONS}
 """Groups of processes that another one has started, by a word of their commands."""
 
 DEPENDENCIES = """[dependencies.flaky]

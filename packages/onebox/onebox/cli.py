@@ -21,6 +21,7 @@ from onebox.http.keys import KeyRole, Keys
 from onebox.hub.database import find_damage
 from onebox.hub.export import export
 from onebox.logs import set_up_logs
+from onebox.signals import stop_signals
 from onebox.storage.account import open_account, storage_lines
 from onebox.storage.azurite import PortChoice
 
@@ -188,7 +189,7 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
         CannotStartError: The folder is in use, or the emulator cannot be started.
     """
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     data = DataFolder(folder)
     data.take()
@@ -289,7 +290,7 @@ async def serve_and_reload(command: list[str], app: Path) -> int:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     while True:
         server = await asyncio.create_subprocess_exec(
@@ -300,7 +301,7 @@ async def serve_and_reload(command: list[str], app: Path) -> int:
             server.terminate()
         code = await server.wait()
         if changed is None:
-            return code
+            return 0 if abs(code) == signal.SIGTERM else code  # it may not have got as far as to take one
         _LOG.info("%s changed: starting again", changed.relative_to(app))
 
 

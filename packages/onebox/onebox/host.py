@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from onebox.http.access import Browsers
 from onebox.http.keys import Keys
 from onebox.http.server import BACKLOG, WebServer, base_url, bind
 from onebox.hub import HubInUseError, StoreUnusableError
+from onebox.signals import stop_signals
 from onebox.storage.account import StorageAccount, open_account
 from onebox.storage.azurite import PortChoice
 from onebox.worker.functions import Catalogue
@@ -123,7 +124,7 @@ class Host:
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in _stop_signals():
+        for number in stop_signals():
             loop.add_signal_handler(number, self._ask_to_stop)
 
     async def _unless_stopped[T](self, work: Coroutine[Any, Any, T]) -> T:
@@ -159,7 +160,7 @@ class Host:
             asked = True
             raise _StopAskedError
 
-        for number in _stop_signals():
+        for number in stop_signals():
             signal.signal(number, interrupt)
         try:
             return load_app(self._options.app)
@@ -272,14 +273,6 @@ class Host:
 
 class _StopAskedError(BaseException):
     """A signal has asked to stop during the start; not an Exception, for the app's code must not catch it."""
-
-
-def _stop_signals() -> Iterator[signal.Signals]:
-    """Yield what asks to stop; SIGHUP, a terminal that is closed, unless `nohup` has it ignored."""
-    yield signal.SIGINT
-    yield signal.SIGTERM
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        yield signal.SIGHUP
 
 
 async def _first_of(asked: asyncio.Event, serving: asyncio.Future[Any]) -> None:

@@ -417,3 +417,18 @@ def test_ids_cannot_steer_the_terminal_and_reach_a_pipe_as_they_are() -> None:
     lanes = answers({"items": [{"order_key": "a\x1b[31m"}], "next_cursor": None})
     assert Run(lanes, "lanes", "list", "--ids", out=Terminal()).out == "a [31m\n"
     assert Run(lanes, "lanes", "list", "--ids").out == "a\x1b[31m\n"
+
+
+def test_ctrl_c_shows_no_stack_trace_while_the_command_is_imported() -> None:
+    code = (
+        "import signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'retryctl.cli': signal.raise_signal(signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from retryctl.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stderr) == (130, b"")

@@ -1,8 +1,8 @@
 """A worker process: loads the app and runs its functions for the host that started it.
 
-`python -m onebox.worker.child FD CONFIGURATION`, where FD is its end of a socket pair. It ends when the host
-asks it to or ends, even while a function runs. It ignores SIGINT and SIGTERM: a Ctrl-C reaches all processes
-of the terminal, and the host decides what follows.
+`python -m onebox.worker FD CONFIGURATION`, where FD is its end of a socket pair. It ends when the host
+asks it to or ends, even while a function runs. It ignores signals that ask to stop: a Ctrl-C reaches all
+processes of the terminal, and the host decides what follows.
 """
 
 import asyncio
@@ -265,11 +265,9 @@ def _leave() -> NoReturn:
     raise SystemExit(0)
 
 
-def main() -> None:
+def serve_host() -> None:
     """Serve the host until it asks to stop."""
     descriptor, configuration = int(sys.argv[1]), Configuration(**json.loads(sys.argv[2]))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
     _end_with(configuration.host)
     set_up_logs(verbose=configuration.verbose)
     watch_runtime_logger()
@@ -304,7 +302,3 @@ async def _serve(
 
 def _functions_of(loaded: Catalogue | CannotStartError) -> Catalogue:
     return Catalogue(()) if isinstance(loaded, CannotStartError) else loaded
-
-
-if __name__ == "__main__":
-    main()

@@ -261,7 +261,7 @@ class WorkerProcesses:
     async def _spawn(self, dump: int) -> tuple[asyncio.subprocess.Process, Link]:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, *_same_path(), "-m", "onebox.worker.child", str(theirs.fileno())]
+            command = [sys.executable, *_same_path(), "-m", "onebox.worker", str(theirs.fileno())]
             configuration = replace(self._configuration, dump=dump)
             process = await asyncio.create_subprocess_exec(
                 *command, configuration.as_text(), pass_fds=[theirs.fileno(), dump]

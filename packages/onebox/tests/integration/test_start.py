@@ -279,6 +279,34 @@ def test_a_signal_ends_the_start_of_an_app_that_hangs(
         onebox.server.kill()
 
 
+ENDS_AT_IMPORT = """
+import os, signal, sys
+
+number = int(sys.argv.pop(1))
+signal.signal(number, signal.SIG_DFL)  # a child ignores what `nohup` has us ignore
+
+class Asks:
+    def find_spec(self, name, *_):
+        if name == "onebox.cli":
+            os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Asks())
+from onebox.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_start_in_order_while_onebox_itself_is_imported(number: signal.Signals) -> None:
+    def ended(command: str) -> tuple[int, str]:
+        code = [sys.executable, "-c", ENDS_AT_IMPORT, str(int(number)), command]
+        ran = subprocess.run(code, capture_output=True, text=True, check=False, timeout=60)
+        return ran.returncode, ran.stderr
+
+    assert ended("start") == ended("storage") == (0, "")
+    assert ended("keys") == (-number, ""), "who makes a key must not take this for success"
+
+
 def test_it_serves_also_where_the_caller_has_closed_the_standard_streams(tmp_path: Path) -> None:
     app = tmp_path / "app"
     write_app(app, level="ANONYMOUS")

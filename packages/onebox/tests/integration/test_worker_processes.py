@@ -290,6 +290,33 @@ def test_a_process_with_an_activity_that_hangs_is_replaced_and_the_activity_fail
     assert pids_of(hasty_workers) != [int(ran.name)]
 
 
+def test_a_signal_to_all_processes_ends_no_worker_that_only_begins(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ASKED_AT_ONCE)
+    onebox = OneboxProcess(
+        tmp_path,
+        APP,
+        FUNCTIONS_WORKER_PROCESS_COUNT="1",
+        PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+    )
+    onebox.server.start()
+    try:
+        assert len(pids_of(onebox)) == 1
+    finally:
+        assert onebox.close() == 0
+
+
+ASKED_AT_ONCE = """
+import os, signal, sys
+class Asks:
+    def find_spec(self, name, *_):
+        if name == "onebox.worker.child":
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+if "onebox.worker" in sys.orig_argv:
+    sys.meta_path.insert(0, Asks())
+"""
+
+
 def test_a_stop_ends_all_processes(own_workers: OneboxProcess) -> None:
     pids = pids_of(own_workers)
     assert own_workers.server.stop() == 0
