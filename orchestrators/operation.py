@@ -297,7 +297,7 @@ def _settled(
     run: Run, answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
 ) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep | None]:
     """Let the features of the operation find out what an outcome means; None while one needs another lap."""
-    for feature in features_of(run.operation.parts):
+    for feature in reversed(features_of(run.operation.parts)):  # lookup after polling: its end may be unknown
         if feature.settle and isinstance(answer, AttemptOutcome):
             run.unsettled = answer
             settled: AttemptOutcome | None = yield from _feature_module(feature.settle).settle(run, answer)

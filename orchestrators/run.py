@@ -83,7 +83,7 @@ class Run:
 
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
-        has_begun: Whether an earlier execution waited for the start, so that this one does not.
+        has_begun: Whether it has waited for the start, or an earlier execution has: it does not wait again.
         input_id: The id of the instance's input, from which attempts read a large operation; None when the
             call of an attempt carries the operation.
         signals: The external events, by their names in `base.names`.
@@ -321,7 +321,7 @@ class Run:
         """Wait until the operation begins, unless someone cancels it or starts it now."""
         if start_at <= self.now:
             return
-        self.state = replace(self.state, due_at=start_at)
+        self.has_begun, self.state = True, replace(self.state, due_at=start_at)
         yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
 
     def wait_for(self, kind: WaitKind, until: datetime, reasons: tuple[str, ...]) -> Turns[None]:

@@ -9,6 +9,7 @@ import pytest
 
 from durable_retry.base.names import Category
 from durable_retry.features.lookup.rules import Answer, Unclear
+from durable_retry.features.polling.rules import Poll
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.operations.operation import OperationInput
@@ -16,7 +17,8 @@ from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.run import LAPS_PER_HISTORY
-from tests.support.builders import Activities, after, an_operation, failing
+from tests.support.builders import Activities, after, an_operation, failing, outcome
+from tests.support.feature_parts import in_order
 from tests.support.stage import LATE, Stage
 
 RESULT = {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
@@ -275,3 +277,19 @@ def test_an_operation_that_begins_later_asks_nothing_before() -> None:
     world = World(asking(start_at=after(60)), found, unknown=0)
     assert world.stage.run_until_waiting()["status"] == "scheduled"
     assert (world.stage.run()["status"], world.asked, world.stage.now) == ("succeeded", [], after(60))
+
+
+def test_one_that_was_begun_early_waits_for_its_start_at_no_other_gate() -> None:
+    parts = {"lookup": {}, **in_order("a")}
+    world = World(an_operation(start_at=after(60), parts=parts), found, unknown=0)
+    world.stage.run_until_waiting()
+    world.stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
+    assert (world.stage.run()["status"], world.stage.now) == ("succeeded", after(0))
+
+
+def test_accepted_work_whose_end_is_unknown_is_asked_about() -> None:
+    parts = {"lookup": {}, "polling": Poll().model_dump(exclude_none=True)}
+    world = World(an_operation(parts=parts), found)
+    world.attempts = lambda _name, _call: outcome(1, status_code=202, result={"headers": {}})
+    document = world.stage.run()
+    assert (document["status"], document["result"]) == ("succeeded", RESULT)
