@@ -92,6 +92,9 @@ AT_MOST: Final = "at_most"
 RECOVERY: Final = "the recovery"
 """Who replays the dead letters of an outage."""
 
+_SAGA: Final = "saga"
+"""The source of sagas: a step that succeeds after the others were undone leaves half of the work."""
+
 _MOST_REPLAYS: Final = 100
 """So many replays of one operation are looked at."""
 
@@ -156,8 +159,8 @@ async def replay_some(
             return BulkItem.skipped(dead_letter_id, GONE)
         if record.unreadable is not None:
             return BulkItem.failed(record.id, record.detail)
-        if at_most is not None and await _times_recovered(record, at_most) >= at_most:
-            return BulkItem.skipped(record.id, f"{RECOVERY} has replayed it {counted(at_most, 'time')}")
+        if at_most is not None and (why := await _why_not_recovered(record, at_most)):
+            return BulkItem.skipped(record.id, why)
         return await _replay_record(hub, record, body, given)
 
     pairs = zip(given.ids, records, strict=True)
@@ -175,6 +178,14 @@ async def _held_until_by_id(hub: TaskHub, records: Iterable[KeptDeadLetter | Non
     each = set(circuits.values())
     ends = dict(zip(each, await map_bounded(lambda one: held_until(hub, *one), each, _AT_ONCE), strict=True))
     return {name: end for name, circuit in circuits.items() if (end := ends[circuit]) is not None}
+
+
+async def _why_not_recovered(record: KeptDeadLetter, at_most: int) -> str:
+    """Return why a recovery leaves a dead letter to a person; "" where it does not."""
+    if record.source == _SAGA:
+        return "its saga was compensated: restart that"
+    replayed = await _times_recovered(record, at_most) >= at_most
+    return f"{RECOVERY} has replayed it {counted(at_most, 'time')}" if replayed else ""
 
 
 async def _times_recovered(record: KeptDeadLetter, at_most: int) -> int:

@@ -243,3 +243,17 @@ async def test_what_recoveries_replayed_often_enough_stays(hub: Hub, monkeypatch
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
     assert record.replays == ()
+
+
+async def test_a_step_whose_saga_was_compensated_stays(hub: Hub) -> None:
+    hub.breaker = CLOSED
+    dead_letter_id = await kept("op-1", 20, source="saga")
+    given = BatchInput(
+        action_id="bulk-1", action=BulkAction.REPLAY, ids=(dead_letter_id,), options={"at_most": 2}, now=NOON
+    )
+    with using(parse_config(CONFIG, {})):
+        (item,), _, _ = await replay.replay_some(HUB, given)
+    assert (item.outcome, item.detail) == (
+        ItemOutcome.SKIPPED,
+        "its saga was compensated: restart that",
+    )
