@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -169,7 +170,10 @@ ABOUT: Final = {
         "test_what_a_later_operation_replaced_is_counted_with_its_priority",
     ),
     "fail_fast": ("test_fail_fast", "test_a_call_that_fails_fast_goes_to_its_fallback_all_the_same"),
-    "fallback": ("test_a_fallback_that_cannot_be_is_refused_with_its_place",),
+    "fallback": (
+        "test_a_fallback_that_cannot_be_is_refused_with_its_place",
+        "test_no_mistake_hides_what_the_app_finds_where_it_runs",
+    ),
     "limits": (
         "test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back",
         "test_a_question_waits_for_the_circuit_and_asks_its_entities",
@@ -201,6 +205,7 @@ ABOUT: Final = {
         "test_a_webhook_carries_only_the_apps_own_credential",
         "test_a_webhook_secret_of_24_bytes_can_sign",
     ),
+    "schemas": ("test_no_mistake_hides_what_the_app_finds_where_it_runs",),
     "workflows": ("test_a_saga_step_that_waits_for_a_result_is_not_sent_with_the_reference_to_it",),
 }
 """Tests of the core that name what a feature adds."""
@@ -227,20 +232,29 @@ def files_of(feature: str) -> set[str]:
     return {f"durable_retry/features/{feature}", *modules}
 
 
-def tree_without(feature: str, folder: Path) -> None:
-    """Copy this tree without a feature, and without the console, which shows some of them."""
-    gone = {ROOT / name for name in files_of(feature)}
-
-    def left_out(parent: str, names: list[str]) -> set[str]:
-        return {name for name in names if name == "__pycache__" or Path(parent, name) in gone}
-
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this tree without the console, which shows some features; what stays is compiled once."""
+    folder = tmp_path_factory.mktemp("tree")
     for top in ("durable_retry", "orchestrators", "activities", "entities", "tests", "scripts", "docs"):
-        shutil.copytree(ROOT / top, folder / top, ignore=left_out)
+        shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ROOT.glob("*.*"):
         if file.is_file():
             shutil.copy2(file, folder)
     alone = "from importlib import metadata\nmetadata.entry_points = lambda **_: ()\n"
     (folder / "sitecustomize.py").write_text(alone)
+    return folder
+
+
+@pytest.fixture
+def remaining(feature: str, tree: Path, tmp_path: Path) -> Iterator[Path]:
+    """The same without a feature, which comes back after the test."""
+    gone = [(tree / name, tmp_path / str(number)) for number, name in enumerate(files_of(feature))]
+    for place, aside in gone:
+        place.rename(aside)
+    yield tree
+    for place, aside in gone:
+        aside.rename(place)
 
 
 def names_of(feature: str) -> re.Pattern[str]:
@@ -264,11 +278,10 @@ def test_a_key_of_a_distribution_that_is_not_installed_names_it(monkeypatch: pyt
 @pytest.mark.long
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_tests_of_the_core_pass_where_the_files_of_a_feature_are_gone(
-    feature: str, tmp_path: Path
+    feature: str, remaining: Path
 ) -> None:
     """All but those that name it, or the console."""
-    tree_without(feature, tmp_path)
-    rooms = (tmp_path / "tests" / "unit" / room for room in ROOMS)
+    rooms = (remaining / "tests" / "unit" / room for room in ROOMS)
     tests = (file for room in rooms for file in room.rglob("test_*.py"))
     files = [file for file in tests if "durable_retry_console" not in file.read_text()]
     about = [file for file in files if names_of(feature).search(file.read_text())]
@@ -276,8 +289,9 @@ def test_the_tests_of_the_core_pass_where_the_files_of_a_feature_are_gone(
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider"]
     command += ["-k", " and ".join(f"not {name}" for name in ABOUT.get(feature, ()))]
     command += [str(file) for file in files if file not in about and file.name not in OF_THE_WHOLE]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": str(remaining)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+        command, cwd=remaining, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
