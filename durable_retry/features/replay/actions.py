@@ -71,6 +71,7 @@ from durable_retry.telemetry.spans import OUTCOME
 
 # A dead letter is written before its operation ends, so a quick replay can meet the end of the last run.
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
+_KEY_TAKEN: Final = "its key belongs to another request by now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class _OperationCase(Case):
             span.set_attribute(OUTCOME, outcome.value)
             report(Submitted(operation, outcome))
         if not is_ours:
-            raise StillRunningError(operation.operation_id)
+            raise StillRunningError("its operation is running")
 
 
 class _MessageCase(Case):
@@ -150,7 +151,7 @@ class _MessageCase(Case):
 
     async def start(self, hub: TaskHub) -> None:
         if isinstance(await submit(hub, self.operation), KeyReused):
-            raise KeyTakenError(self.operation.operation_id)
+            raise KeyTakenError(_KEY_TAKEN)
 
 
 class _PluginCase(Case):
@@ -227,7 +228,7 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
             return False
         ended, is_same = record.document, record.stands_for(fingerprint_of(operation.to_json()))
     if not is_same:
-        raise KeyTakenError(operation.operation_id)
+        raise KeyTakenError(_KEY_TAKEN)
     return ended.get("status") in _ENDED_OTHERWISE
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -25,6 +26,7 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.features.lookup import actions as lookups
 from durable_retry.features.replay.actions import replay_dead_letter
 from durable_retry.features.replay.rules import ReplayBody
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import submit
 from durable_retry.operations.status import find_status
 from durable_retry.rules.circuit.breaker import ManualControl
@@ -179,6 +181,15 @@ async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHub
         bad: ("failed", step.failures[0].detail),
         unknown: ("skipped", "there is no such dead letter"),
     }
+
+
+async def test_what_cannot_be_replayed_now_says_why(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durable_retry.features.replay.actions._WAITS_SECONDS", (0.0,))
+    monkeypatch.setattr(TaskHub, "start_operation", AsyncMock(return_value=False))
+    step = await batch(hub, await kept(1))
+    assert [failure.detail for failure in step.failures] == ["its operation is running"]
 
 
 async def items(

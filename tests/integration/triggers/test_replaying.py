@@ -188,7 +188,7 @@ async def test_a_key_that_stands_for_another_request_is_left_alone(hub: TaskHubS
     stranger = await found(
         await keep_operation(an_entry("op-one") | {"operation": other.to_json()}, clock.now())
     )
-    with pytest.raises(KeyTakenError):
+    with pytest.raises(KeyTakenError, match="its key belongs to another request by now"):
         await replay(hub, stranger)
     assert (await found(stranger.id)).status is Status.OPEN
 
