@@ -12,7 +12,7 @@ from durable_retry.rules.circuit.retry_budget import (
     account,
     is_kept,
 )
-from tests.simulation.crowds.calls import end_of, limited_calls, time_of
+from tests.simulation.crowds.calls import UNDER_WAY, end_of, limited_calls, time_of
 from tests.simulation.crowds.crowd import MINIMUM_PER_SECOND, Trouble
 from tests.simulation.crowds.story import CrowdStory
 from tests.simulation.targets import operation_in
@@ -21,7 +21,7 @@ _RETRIED_WITHIN: Final = timedelta(seconds=3)
 """From the instant at which a budget has a token for a retry until that begins: workers read it each second,
 and who asks again does so within two."""
 _PROMISED_WITHIN: Final = timedelta(seconds=PROMISED_SECONDS + CREDIT_SECONDS)
-"""From a first attempt until the latest instant for which a promise may count on more like it."""
+"""From when a first attempt is heard of until the latest instant for which a promise may count on more."""
 
 
 def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
@@ -33,8 +33,9 @@ def retries_stay_within_the_budget(story: CrowdStory) -> Iterator[str]:
     first = [call.at for call in calls if call.attempt == 1]
     taken_at = _when_taken(story) if story.shape.ratio else {}
     attempts = [(call.at, taken_at.get(id(call.execution), call.at), call.attempt > 1) for call in calls]
+    within = _PROMISED_WITHIN + UNDER_WAY * (not story.shape.is_quick)
     for at, level in _budget_levels(story, attempts):
-        expected = story.shape.ratio * sum(at - _PROMISED_WITHIN < each <= at for each in first)
+        expected = story.shape.ratio * sum(at - within < each <= at for each in first)
         if level < -(2 * story.shape.workers + 2 + expected):
             yield f"the retry budget was {-level:.1f} overdrawn at {time_of(at)}"
             return

@@ -12,7 +12,7 @@ from tests.simulation.world import START
 SEEN_WITHIN: Final = timedelta(seconds=3)
 """By then every worker acts on what a circuit has, and what it let through before has called."""
 UNDER_WAY: Final = timedelta(seconds=5)
-"""How long the message of a pause is on its way to the circuit where a hub is not quick."""
+"""How long a message is on its way to the circuit where a hub is not quick."""
 
 
 def limited_calls(story: CrowdStory, dependency: str) -> list[Call]:

@@ -282,10 +282,11 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     is_one_line = not (shape.has_flood or shape.per_key or shape.lanes or shape.is_held)
     if not shape.is_quick or not is_one_line or shape.trouble not in _LEFT_TO_THEMSELVES:
         return
-    ends = [(_slot_ends_at(story, call), -1) for call in crowd]
+    changes = [(call.at, 1) for call in crowd] + [(_slot_ends_at(story, call), -1) for call in crowd]
+    changes += _unused_slots(story, {call.operation.operation_id for call in crowd})
     lent, free_since = 0, story.crowd.due_at
     most = _FREE_FOR_BY_BUDGET if shape.ratio else _FREE_FOR_BY_RATE if shape.rate_per_second else _FREE_FOR
-    for at, change in sorted([*ends, *((call.at, 1) for call in crowd)]):
+    for at, change in sorted(changes):
         if change > 0 and at > free_since + most and lent < shape.at_once:
             yield f"a slot was free from {time_of(free_since)} to {time_of(at)}"
             return
@@ -297,8 +298,19 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
 def _slot_ends_at(story: CrowdStory, call: Call) -> datetime:
     """Return when the slot of a call is free; one that was terminated does not give it back."""
     if story.shape.trouble is Trouble.TERMINATED and call.operation.operation_id in story.taken:
-        return call.at + timedelta(seconds=story.shape.attempt_seconds + LEASE_MARGIN_SECONDS)
+        return call.at + _lease_lasts(story)
     return end_of(story, call)
+
+
+def _lease_lasts(story: CrowdStory) -> timedelta:
+    return timedelta(seconds=story.shape.attempt_seconds + LEASE_MARGIN_SECONDS)
+
+
+def _unused_slots(story: CrowdStory, called: set[str]) -> Iterator[tuple[datetime, int]]:
+    """Give when slots were lent to what was terminated before it called, and when they are free again."""
+    if story.shape.trouble is Trouble.TERMINATED:
+        for name in story.taken & story.lent.keys() - called:
+            yield from ((story.lent[name], 1), (story.lent[name] + _lease_lasts(story), -1))
 
 
 def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:

@@ -31,9 +31,11 @@ def bulk_replays_do_what_they_say(story: CrowdStory) -> Iterator[str]:
         return
     starts = sorted(each.created_at for each in story.app.hub.instances.values() if each.runs > 1)
     is_over = shown["status"] == BulkState.COMPLETED and not (shown["remaining"] or shown["under_way"])
+    # A dead letter is there before its operation has ended, for seconds where a hub is not quick.
+    running = 0 if story.shape.is_quick else sum("is running" in each["detail"] for each in shown["failures"])
     # A replay has its deadline again, and may miss it.
     ended = shown["succeeded"] + shown["failed_again"] * (story.shape.deadline_part > 0)
-    if not is_over or {shown["matched"], shown["started"], ended} != {len(starts)}:
+    if not is_over or {shown["matched"] - running, shown["started"], ended} != {len(starts)}:
         yield f"{len(starts)} were replayed, and the bulk action says {shown}"
     rate = shown["rate_per_second"]
     most = int(rate * _SECONDS) + BatchPace.of(rate).batch

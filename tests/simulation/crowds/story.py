@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from durable_retry.attempt.http_client import close_clients
 from durable_retry.base.json_forms import to_ms
-from durable_retry.base.names import FREEZE, OperationState, Priority
+from durable_retry.base.names import ACQUIRE, FREEZE, OperationState, Priority
 from durable_retry.circuit.cache import close_circuits
 from durable_retry.features.handlers import registry
 from durable_retry.features.limits.store import read_limiter
@@ -94,6 +94,7 @@ class CrowdStory:
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
         unlimited: From when until when the dependency had no limits; None without such a time.
+        lent: To which operations the limiter has lent a slot, and when it did so last.
         held_at: When the circuit of each dependency had that everything is held; empty without such a time.
         thawed_at: When everything was let go; before that nothing was.
         sick: From when until when the dependency was in trouble; None without such a time.
@@ -120,6 +121,7 @@ class CrowdStory:
     config: Config = field(init=False)
     configs: dict[str, Config] = field(default_factory=dict)
     unlimited: Span | None = None
+    lent: dict[str, datetime] = field(default_factory=dict)
     held_at: dict[str, datetime] = field(default_factory=dict)
     thawed_at: datetime = START
     sick: Span | None = None
@@ -132,11 +134,13 @@ class CrowdStory:
         self.config = self.shape.config()
         self.newcomers = Wave((), self.world.now())
         self.world.on_birth.append(self._introduce)
-        self.app.hub.on_entity = self._note_hold
+        self.app.hub.on_entity = self._note
 
-    def _note_hold(self, operated: Operated) -> None:
+    def _note(self, operated: Operated) -> None:
         if operated.operation == FREEZE:
             self.held_at.setdefault(operated.key, self.world.now())
+        if operated.operation == ACQUIRE and (lease_id := operated.answer.get("lease_id")):
+            self.lent[lease_id.partition(".")[0]] = self.world.now()
 
     def _introduce(self, worker: Worker) -> None:
         self.configs[worker.name] = self.config
