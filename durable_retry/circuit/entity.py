@@ -236,11 +236,11 @@ BETWEEN_PASSES: Final = timedelta(seconds=1)
 
 
 async def calling_page(hub: TaskHub, position: str | None) -> tuple[list[OrchestrationState], str | None]:
-    """Read one page of running instances: operations, then others that call dependencies.
+    """Read a page of what runs and calls dependencies, operations first, and the position of the next one.
 
-    Return it with the position of the next page; None after the last one.
+    On Azure Storage an instance stays pending where the answer to the write of its first turn was lost.
     """
-    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
+    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING))
     others = (declared.prefix for declared in orchestrations().values() if declared.calls_dependencies)
     return await hub.page_of_prefixes(running, (ID_PREFIX, *others), position)
 

@@ -92,7 +92,9 @@ def expected_turn(name: str, state: pb.OrchestrationState) -> Expected | None:
 
 
 def _has_not_begun(state: pb.OrchestrationState) -> bool:
-    return OrchestrationStatus(state.orchestrationStatus) is OrchestrationStatus.PENDING
+    # On Azure Storage one that runs stays pending where the answer to the write of its first turn was lost.
+    is_pending = OrchestrationStatus(state.orchestrationStatus) is OrchestrationStatus.PENDING
+    return is_pending and not state.customStatus.value
 
 
 _REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")

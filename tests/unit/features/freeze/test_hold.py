@@ -27,6 +27,7 @@ from durable_retry.features.freeze.hold import (
 from durable_retry.features.freeze.rules import Crowd, FreezeBody, HoldState, Seen, Thaw, ThawBody, Wave
 from durable_retry.hub.entity_ids import circuit_id
 from durable_retry.hub.instances import Instance
+from durable_retry.hub.task_hub import Selection
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.config.dependencies_file import Config
@@ -78,10 +79,12 @@ class Hub:
         self.events.append((instance_id, name, data))
 
     async def page_of_prefixes(
-        self, _selection: Any, _prefixes: Any, cursor: str | None
+        self, selection: Selection, _prefixes: Any, cursor: str | None
     ) -> tuple[list[pb.OrchestrationState], str | None]:
         number = int(cursor or 0)
-        return self.pages[number], str(number + 1) if number + 1 < len(self.pages) else None
+        statuses = {status.value for status in selection.runtime_statuses}
+        page = [each for each in self.pages[number] if each.orchestrationStatus in statuses]
+        return page, str(number + 1) if number + 1 < len(self.pages) else None
 
     def shares(self) -> dict[str, float | None]:
         return {name: each.freeze.share for name, each in self.circuits.items() if each.freeze}
@@ -194,6 +197,9 @@ async def test_the_document_shows_that_nothing_is_held(hub: Any) -> None:
 
 async def test_the_preview_has_what_is_due_within_the_hour() -> None:
     retry = {"status": "waiting_retry", "next_attempt_at": to_rfc3339(after(30))}
+    # It runs, and its hub has not noted that it has begun.
+    pending = a_state(10)
+    pending.orchestrationStatus = pb.ORCHESTRATION_STATUS_PENDING
     hub: Any = Hub(
         pages=[
             [a_state(1), a_state(2, **retry), a_state(3, status="paused"), a_state(4, status="running")],
@@ -203,13 +209,14 @@ async def test_the_preview_has_what_is_due_within_the_hour() -> None:
                 a_state(7, next_attempt_at="soon"),
                 a_state(8, "outbox-1"),
                 pb.OrchestrationState(instanceId="op-9"),
+                pending,
             ],
         ]
     )
     preview = (await hold_document(hub)).preview
-    assert (preview.operations, preview.complete) == (3, True)
+    assert (preview.operations, preview.complete) == (4, True)
     payments, mail = preview.by_dependency
-    assert (payments.operations, payments.held, payments.first_at) == (2, 1, after(30))
+    assert (payments.operations, payments.held, payments.first_at) == (3, 2, after(30))
     assert (mail.operations, mail.held, mail.first_at) == (1, 0, None)
     hub.pages = [[]] * (PAGES_PER_STEP + 1)
     assert not (await hold_document(hub)).preview.complete

@@ -65,8 +65,12 @@ def test_an_operation_that_shows_nothing_or_runs_waits_for_an_answer(shown: dict
 
 
 @pytest.mark.parametrize("status", ["running", "waiting_retry", "waiting_circuit", "scheduled", "paused"])
-def test_a_wait_is_due_at_its_end(status: str) -> None:
-    assert expected({"status": status, "next_attempt_at": to_rfc3339(LATER)}) == Expected(LATER)
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_wait_is_due_at_its_end_also_where_the_hub_has_not_noted_its_begin(
+    status: str, *, pending: bool
+) -> None:
+    shown = {"status": status, "next_attempt_at": to_rfc3339(LATER)}
+    assert expected(shown, pending=pending) == Expected(LATER)
 
 
 def test_a_wait_that_had_a_turn_after_its_end_is_due_since_that() -> None:
