@@ -186,9 +186,9 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
         run.laps += 1
         if run.signals.has_come(PAUSE_EVENT) and not (yield from run.hold()):
             break
-        finished = yield from _make_one_lap(run)
-        if finished is not None:
+        if (finished := (yield from _make_one_lap(run))) is not None:
             return finished
+    yield from run.hold()  # A pause that came in a lap without a wait would be lost with this history.
     if run.signals.has_come(CANCEL_EVENT):
         if run.unsettled is not None and not run.gates:
             run.follow(run.unsettled)  # The attempt was made, so the history must show it.

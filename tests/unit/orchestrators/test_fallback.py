@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category
+from durable_retry.base.names import PAUSE_EVENT, Category
 from durable_retry.features.fallback.rules import Departure, Terms, route_of
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.operations.operation import OperationInput
@@ -94,6 +94,16 @@ def test_the_attempt_goes_to_the_fallback_and_the_document_says_which_answered()
     assert wait["delay_reasons"][0] == "the circuit is open: it failed"
     assert wait["delay_reasons"][-1] == "spare is asked in place of payments"
     assert world.stage.now == after(0)
+
+
+def test_a_pause_that_comes_while_it_leaves_is_kept() -> None:
+    def asks_for_a_pause(_number: int, _operation: OperationInput) -> dict[str, Any]:
+        world.stage.raise_event(PAUSE_EVENT, {"by": "ada"})
+        return refused()
+
+    world = World(GOES, first=asks_for_a_pause)
+    assert world.stage.run_until_waiting()["status"] == "paused"
+    assert world.called == [("payments", 1)]
 
 
 def test_it_goes_with_the_policy_the_time_and_a_key_of_the_fallback() -> None:

@@ -133,6 +133,15 @@ def test_a_thaw_lets_each_wave_go_and_ends_the_freeze() -> None:
     assert waited <= stage.now - NOON <= waited + timedelta(seconds=4)
 
 
+def test_a_thaw_begins_that_comes_in_the_turn_in_which_the_circuits_are_checked_again() -> None:
+    stage = a_stage(Play())
+    stage.run_until_waiting()
+    stage._fire_next_timer()
+    stage.raise_event(THAW_EVENT, THAW.to_json())
+    stage.run_until_waiting()
+    assert stage.made(COUNT_FROZEN) == 1
+
+
 def test_a_wave_begins_when_all_workers_see_it() -> None:
     stage = a_stage(Play(crowds=[CROWDS, {"mail": Crowd(1, 0.5)}]))
     ask_for(THAW.to_json(), stage)
