@@ -43,11 +43,8 @@ from typing import (
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, ValidationError, core_schema
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
 _MICROSECOND: Final = timedelta(microseconds=1)
-
 _OFFSET_CHARS: Final = len("+00:00")
 
 _RFC3339: Final = re.compile(

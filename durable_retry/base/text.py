@@ -31,6 +31,13 @@ def kept_bytes(text: str) -> bytes:
         return text.encode()
 
 
+def plain_number(text: str) -> int:
+    """Read digits from 0 to 9 alone: `int` takes those of every script, and signs, spaces and underscores."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not digits from 0 to 9")
+    return int(text)
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration to the millisecond, without trailing zeros: `2 s`, `1.37 s`, `86400 s`."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"

@@ -8,16 +8,13 @@ from typing import Any, Final, Self
 from durable_retry.base.json_forms import JsonShape
 
 TRACEPARENT: Final = "traceparent"
-
 TRACESTATE: Final = "tracestate"
-
 _DIAGNOSTIC_ID: Final = "Diagnostic-Id"
 
 MAX_TRACESTATE_CHARS: Final = 512
 """The length that everyone must pass on; a longer tracestate is dropped, as the recommendation allows."""
 
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]+")
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from durable_retry.base.json_forms import from_rfc3339
+from durable_retry.base.text import plain_number
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50
@@ -50,33 +51,23 @@ def instant(name: str, description: str) -> Parameter[datetime | None]:
 
 def one_of[E: StrEnum](name: str, choices: type[E], description: str) -> Parameter[E | None]:
     """Declare a parameter that takes one of a few words."""
-    words = [choice.value for choice in choices]
-    return Parameter(
-        name=name,
-        schema={"type": "string", "enum": words},
-        description=description,
-        read=choices,
-        default=None,
-        mistake=f"must be one of {', '.join(sorted(words))}",
-    )
+    return _words(name, [choice.value for choice in choices], description, choices)
 
 
 def flag(name: str, description: str) -> Parameter[bool | None]:
     """Declare a parameter that takes `true` or `false`."""
-    values = {"true": True, "false": False}
+    words = ["true", "false"]
+    return _words(name, words, description, lambda word: words.index(word) == 0)
 
-    def read(value: str) -> bool:
-        if value not in values:
-            raise ValueError(value)
-        return values[value]
 
+def _words[T](name: str, words: list[str], description: str, read: Callable[[str], T]) -> Parameter[T | None]:
     return Parameter(
         name=name,
-        schema={"type": "string", "enum": [*values]},
+        schema={"type": "string", "enum": words},
         description=description,
         read=read,
         default=None,
-        mistake="must be one of false, true",
+        mistake=f"must be one of {', '.join(sorted(words))}",
     )
 
 
@@ -84,7 +75,7 @@ def whole_number(name: str, least: int, most: int, default: int, description: st
     """Declare a parameter that takes a whole number in a range."""
 
     def read(value: str) -> int:
-        number = int(value)
+        number = plain_number(value)
         if not least <= number <= most:
             raise ValueError(value)
         return number

@@ -46,16 +46,11 @@ from durable_retry.settings.configuration import targets
 routes = Routes("operations")
 
 SOURCE: Final = "http"
-
 _POLL_SECONDS: Final = 1
-
-
 MAX_WAIT_SECONDS: Final = 30
-
-_WAIT_PREFERENCE: Final = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?(\d{1,6})\"?", re.IGNORECASE)
-
-
-_ASKS_TO_WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\b", re.IGNORECASE)
+_WAIT_PREFERENCE: Final = re.compile(
+    r"(?:^|[,;])\s*wait\b(?:\s*=\s*(\"?)(?P<seconds>[0-9]{1,9})\1\s*(?=[,;]|$))?", re.IGNORECASE
+)
 _WAIT_IGNORED: Final = {
     "Warning": '299 - "Prefer: wait takes whole seconds, such as wait=10; this one was ignored"'
 }
@@ -64,13 +59,12 @@ _WAIT_IGNORED: Final = {
 def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
     """Return how many seconds the caller would wait for the end, and headers for an answer before the end.
 
-    RFC 7240 has a wait that cannot be read ignored, not refused: a warning says so.
+    RFC 7240 has the first of several waits count, and one that cannot be read ignored: a warning says so.
     """
-    preference = header(request, "Prefer") or ""
-    wait = _WAIT_PREFERENCE.search(preference)
-    if wait is None:
-        return 0.0, _WAIT_IGNORED if _ASKS_TO_WAIT.search(preference) else {}
-    return float(min(int(wait[1]), MAX_WAIT_SECONDS)), {}
+    wait = _WAIT_PREFERENCE.search(header(request, "Prefer") or "")
+    if wait is None or wait["seconds"] is None:
+        return 0.0, {} if wait is None else _WAIT_IGNORED
+    return float(min(int(wait["seconds"]), MAX_WAIT_SECONDS)), {}
 
 
 @routes.post(

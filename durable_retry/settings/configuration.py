@@ -44,7 +44,7 @@ def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> P
 
 APP_ROOT: Final = find_app_root(os.environ, Path(__file__).parents[1], Path.cwd())
 
-_TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
+_TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})", re.ASCII)
 """A .NET TimeSpan, `[days.]hours:minutes:seconds`."""
 
 _REFERENCE: Final = re.compile(r"%([^%]+)%")

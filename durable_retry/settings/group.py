@@ -3,6 +3,7 @@
 The class reads the environment, reports every mistake at once, and describes itself for docs/settings.md.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,6 +54,10 @@ def seconds(meaning: str, default: float) -> Any:
 
 _DAYS_OF_A_CENTURY: Final = 36_500
 """Far beyond any need, and far below the largest timedelta."""
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]*\.?[0-9]+")
+"""What pydantic takes besides is rarely meant: `1_000`, `1e3`, ` 5`."""
 
 
 def days(meaning: str, default: float) -> Any:
@@ -134,18 +139,18 @@ class SettingsGroup(BaseModel):
         names = (described.name for described in cls.described())
         return {name: environ[name] for name in names if environ.get(name)}
 
-    @field_validator("*")
+    @field_validator("*", mode="before")
     @classmethod
-    def _check_choice(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return a word as its setting spells it: people write words in any case."""
-        choices = _setting_of_field(cls.model_fields[str(info.field_name)]).choices
-        if not choices:
-            return value
-        word = next((word for word in choices if word.lower() == value.lower()), None)
-        if word is None:
-            allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    def _check_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return a word as its setting spells it, since people write words in any case; check other texts."""
+        described = _setting_of_field(cls.model_fields[str(info.field_name)])
+        if described.is_number and isinstance(value, str) and not _NUMBER.fullmatch(value):
+            raise ValueError(f"must be {described.form}, not {value!r}")
+        choices = {word.lower(): word for word in described.choices}
+        if choices and value.lower() not in choices:
+            allowed = f"one of {', '.join(described.choices)}" if len(choices) > 1 else described.choices[0]
             raise ValueError(f"must be {allowed}, not {value!r}")
-        return word
+        return choices[value.lower()] if choices else value
 
     @classmethod
     def mistakes_across(cls, environ: Mapping[str, str]) -> Iterator[Problem]:  # noqa: ARG003 - groups override it

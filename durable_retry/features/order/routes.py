@@ -3,6 +3,7 @@
 from typing import Final
 
 from durable_retry.base.answers import Page
+from durable_retry.base.text import plain_number
 from durable_retry.features.order.lanes import find_lane, list_lanes
 from durable_retry.features.order.rules.document import ListedOrderLane, OrderLane
 from durable_retry.http.parameters import LIMIT, cursor, flag, text
@@ -13,7 +14,7 @@ routes = Routes("order lanes")
 
 
 def _place(value: str) -> int:
-    number = int(value)
+    number = plain_number(value)
     if number < 1:
         raise ValueError(value)
     return number

@@ -5,6 +5,7 @@ from typing import Final
 
 from durable_retry.base.answers import Page
 from durable_retry.base.names import EventState
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.outbox.rules.outbox import (
     EventFilter,
     NoSuchEventError,
@@ -31,8 +32,6 @@ routes = Routes(
 )
 
 STATUS: Final = one_of("status", EventState, "Only events that are: `pending` unless it is said.")
-
-
 DEPENDENCY: Final = text("dependency", "Only webhooks to this dependency.")
 KEY: Final = text("key", "Only events of operations that have this key.")
 CURSOR: Final = row_cursor(r"([0-9]{17}-)?op-.+")
@@ -55,8 +54,11 @@ async def list_outbox(query: Query) -> Page[OutboxEvent]:
     key = query[KEY]
     ids = None if key is None else frozenset(named_ids(key))
     filter_ = query.into(EventFilter, operation_ids=ids)
-    status = query[STATUS] or EventState.PENDING
-    return await list_events(status, query[LIMIT], query[CURSOR], filter_)
+    status, cursor = query[STATUS] or EventState.PENDING, query[CURSOR]
+    # Pending events are in the order of their ids, the others in that of their creation.
+    if cursor is not None and cursor.startswith("op-") != (status is EventState.PENDING):
+        raise InvalidInputError([Problem("/cursor", CURSOR.mistake)])
+    return await list_events(status, query[LIMIT], cursor, filter_)
 
 
 @routes.get("outbox/{event_id}")

@@ -131,9 +131,9 @@ class SubmissionHeaders:
         """Read a request's headers, by names in any case.
 
         Raises:
-            InvalidInputError: Idempotency-Key cannot be read.
+            InvalidInputError: Idempotency-Key cannot be read, or a header came twice.
         """
-        key, traceparent = headers.get("Idempotency-Key"), headers.get(TRACEPARENT)
+        key, traceparent = _once(headers, "Idempotency-Key"), headers.get(TRACEPARENT)
         return cls(
             key=None if key is None else parse_key(key),
             limit_key=_text_in(headers, "Limit-Key"),
@@ -162,9 +162,18 @@ class SubmissionHeaders:
         return replace(envelope, payload=payload)
 
 
+def _once(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header; InvalidInputError where its value came twice: hosts join the two by a comma."""
+    text = headers.get(name)
+    first, *more = map(str.strip, (text or "").split(","))
+    if first and set(more) == {first}:
+        raise InvalidInputError([Problem("", f"{name} was sent {1 + len(more)} times: send it once")])
+    return text
+
+
 def _text_in(headers: Mapping[str, str], name: str) -> str | None:
     """Return a header whose value is UTF-8: some hosts give its bytes as Latin-1, others decode them."""
-    text = headers.get(name)
+    text = _once(headers, name)
     try:
         return None if text is None else text.encode("latin-1").decode()
     except UnicodeError:  # it was decoded before, or is not UTF-8

@@ -21,6 +21,7 @@ from onebox.http.keys import KeyRole, Keys
 from onebox.hub.database import find_damage
 from onebox.hub.export import export
 from onebox.logs import set_up_logs
+from onebox.numbers import plain_number
 from onebox.signals import stop_signals
 from onebox.storage.account import open_account, storage_lines
 from onebox.storage.azurite import PortChoice
@@ -93,9 +94,10 @@ def _add_start(start: argparse.ArgumentParser) -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+    number = plain_number(text)
+    if number is None or number > HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to {HIGHEST_PORT}, not {text!r}")
-    return int(text)
+    return number
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onebox import CannotStartError
+from onebox.numbers import plain_number
 
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 HIGHEST_PORT: Final = 65_535
@@ -164,9 +165,10 @@ def process_count(environ: Mapping[str, str]) -> int:
         CannotStartError: The app setting is not a whole number from 0 to 10.
     """
     text = PROCESSES.get(environ)
-    if not text.isdecimal() or int(text) > _MOST_PROCESSES:
+    number = plain_number(text)
+    if number is None or number > _MOST_PROCESSES:
         raise CannotStartError(f"app setting {PROCESSES.name} must be a number from 0 to 10, not {text!r}")
-    return int(text)
+    return number
 
 
 def queue_names(environ: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,8 @@ _SEEDS: Final = 1_000_000
 _SHARE: Final = r"0?\.\d+|0|1"
 _SEMANTICS: Final = re.compile(
     rf"azure(?::(?P<seed>\d+))?(?:,died=(?P<died>{_SHARE}))?"
-    rf"(?:,unanswered=(?P<unanswered>{_SHARE}))?(?:,hidden=(?P<hidden>\d*\.?\d+))?"
+    rf"(?:,unanswered=(?P<unanswered>{_SHARE}))?(?:,hidden=(?P<hidden>\d*\.?\d+))?",
+    re.ASCII,
 )
 
 

@@ -1,6 +1,7 @@
 """The options of all commands, each under the API's name for its value; JSON from options and files."""
 
 import json
+import re
 import sys
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
@@ -82,9 +83,19 @@ def _look(text: str) -> tuple[str, str]:
     return step, look
 
 
+def plain_number[N: (int, float)](type_: type[N], text: str) -> N:
+    """Read a number in digits from 0 to 9; Python takes more, such as `1_000`, `nan` and other scripts."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return type_(text)
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]*\.?[0-9]+")
+
+
 def _shares(text: str) -> list[float]:
     try:
-        return [float(share) for share in text.split(",")]
+        return [plain_number(float, share) for share in text.split(",")]
     except ValueError:
         raise ArgumentTypeError("must be shares, such as 0.01,0.1,1") from None
 

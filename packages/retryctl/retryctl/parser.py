@@ -5,6 +5,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, _ActionsContainer
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final, NoReturn, override
 
 from retryctl import (
@@ -26,7 +27,7 @@ from retryctl import (
 )
 from retryctl.api import Api
 from retryctl.commands import Command, Given
-from retryctl.options import EVERYWHERE, OneOf, Option, options_of
+from retryctl.options import EVERYWHERE, OneOf, Option, options_of, plain_number
 from retryctl.output import Screen
 
 _FILE: Final = {
@@ -78,6 +79,8 @@ class _Parser(ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(argument_default=SUPPRESS, **more)
+        for type_ in (int, float):
+            self.register("type", type_, partial(plain_number, type_))
 
     @override
     def error(self, message: str) -> NoReturn:

@@ -432,3 +432,25 @@ def test_ctrl_c_shows_no_stack_trace_while_the_command_is_imported() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr) == (130, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "type_"),
+    [
+        (("list", "--limit"), "int"),
+        (("circuits", "open", "payments", "--reason", "r", "--for-seconds"), "float"),
+    ],
+)
+@pytest.mark.parametrize("text", ["٣", "1_0", " 1", "nan", "inf", "1e3"])
+def test_a_number_is_written_in_plain_digits(
+    arguments: tuple[str, ...], type_: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*arguments, text])
+    assert f"invalid {type_} value: {text!r}" in capsys.readouterr().err
+
+
+def test_shares_are_written_in_plain_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["thaw", "--waves", "0.1,nan"])
+    assert "must be shares, such as 0.01,0.1,1" in capsys.readouterr().err

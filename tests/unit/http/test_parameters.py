@@ -48,7 +48,7 @@ def test_the_keys_of_the_host_are_no_unknown_parameters() -> None:
     read_query((), {"code": "key", "clientId": "default"})
 
 
-@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "1.5"])
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "1.5", "٣", "1_0", "+1", " 1", "9" * 5_000])
 def test_a_limit_out_of_range_is_refused(limit: str) -> None:
     with pytest.raises(InvalidInputError, match="from 1 to 200"):
         read_query((LIMIT,), {"limit": limit})

@@ -1,5 +1,6 @@
 """App settings, host.json's limits, and the file of dependencies."""
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -141,8 +142,9 @@ def test_the_function_timeout_is_read_as_the_host_reads_it(
     assert function_timeout_seconds(tmp_path / "host.json") == seconds
 
 
-def test_a_function_timeout_that_is_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "host.json").write_text('{"functionTimeout": "5 minutes"}')
+@pytest.mark.parametrize("text", ["5 minutes", "00:0٣:00"])
+def test_a_function_timeout_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "host.json").write_text(json.dumps({"functionTimeout": text}))
     with pytest.raises(SettingsError, match="functionTimeout"):
         function_timeout_seconds(tmp_path / "host.json")
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from onebox.hub.listing import EntityState, InstanceState
 from onebox.hub.model import Status, to_datetime
+from onebox.numbers import decimal_number, plain_number
 from onebox.worker.durable import DurableUrls
 
 CONTINUATION_HEADER = "x-ms-continuation-token"
@@ -65,16 +66,12 @@ def flag(request: Request, name: str, *, default: bool) -> bool:
 
 def number(request: Request, name: str) -> int | None:
     """Read a whole number; None when it is absent or none."""
-    text = _parameter(request, name)
-    return int(text) if text.isascii() and text.isdigit() else None
+    return plain_number(_parameter(request, name))
 
 
 def seconds(request: Request, name: str) -> float | None:
     """Read a number of seconds; None when it is absent or none."""
-    try:
-        return float(_parameter(request, name))
-    except ValueError:
-        return None
+    return decimal_number(_parameter(request, name))
 
 
 def _parameter(request: Request, name: str) -> str:

@@ -13,6 +13,7 @@ from starlette.types import Message, Receive
 
 from onebox import CannotStartError
 from onebox.environment import BODY_LIMIT, AppSettings
+from onebox.numbers import plain_number
 from onebox.worker.runner import Result, Trace, text_datum
 
 _BODILESS = {204, 304}
@@ -39,9 +40,9 @@ def body_limit_bytes(settings: AppSettings) -> int:
         CannotStartError: The app setting is not a positive whole number.
     """
     text = settings.get(BODY_LIMIT.name) or BODY_LIMIT.default
-    if not text.isdecimal() or int(text) == 0:
+    if not (limit_bytes := plain_number(text)):
         raise CannotStartError(f"app setting {BODY_LIMIT.name} must be a number of bytes, not {text!r}")
-    return int(text)
+    return limit_bytes
 
 
 def raw_path(request: Request) -> str:
@@ -59,8 +60,7 @@ def url_of(request: Request) -> str:
 
 def declares_more(request: Request, limit_bytes: int) -> bool:
     """Return whether the declared Content-Length is over the limit."""
-    declared = request.headers.get("content-length", "")
-    return declared.isdigit() and int(declared) > limit_bytes
+    return (plain_number(request.headers.get("content-length", "")) or 0) > limit_bytes
 
 
 def bounded(receive: Receive, limit_bytes: int) -> Receive:

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from urllib.parse import unquote
 from uuid import UUID
 
 from onebox import CannotStartError
+from onebox.numbers import decimal_number
 
 Check = Callable[[str], bool]
 
@@ -29,7 +30,7 @@ _CONSTRAINT = re.compile(r":(?P<name>[a-zA-Z]+)(?:\((?P<argument>.*?)\))?(?=:[a-
 
 _FIRST = 2  # segments that are looked up: as a rule the prefix of all routes, and the first word behind it
 
-_INTEGER = re.compile(r"[+-]?\d{1,19}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INT_LIMIT, _LONG_LIMIT = 2**31, 2**63
 
 
@@ -106,9 +107,7 @@ _SIMPLE_CHECKS: Mapping[str, Check] = {
     "long": _integer_within(_LONG_LIMIT),
     "bool": lambda value: value.lower() in {"true", "false"},
     "datetime": _converts(datetime.fromisoformat),
-    "decimal": _converts(Decimal),
-    "double": _converts(float),
-    "float": _converts(float),
+    **dict.fromkeys(("decimal", "double", "float"), lambda value: decimal_number(value) is not None),
     "guid": _converts(UUID),
     "alpha": lambda value: value.isascii() and value.isalpha(),
     "required": bool,

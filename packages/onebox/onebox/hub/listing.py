@@ -11,11 +11,11 @@ from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.database import QUERIES
 from onebox.hub.events import unpacked
 from onebox.hub.model import TERMINAL, InvalidRequestError, Status, tags_from
+from onebox.numbers import plain_number
 
 _NO_LIMIT = -1
 _LARGEST_PAGE: Final = 1_000  # as of Azure's tables, which do not look at the bytes of a page either
 _SEPARATOR: Final = "|"
-_LONGEST_INSTANT: Final = 18  # digits that SQLite's integers hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +206,11 @@ class _Conditions:
         """
         if token is not None:
             instant, _, last_id = token.partition(_SEPARATOR)
-            if not instant.isdecimal() or len(instant) > _LONGEST_INSTANT:
+            instant_us = plain_number(instant)
+            if instant_us is None:
                 raise InvalidRequestError("the continuation token is not one of this list")
-            self.add(f"({column}, id) > (?, ?)", int(instant), last_id)
-            from_us = None if from_us is None or from_us <= int(instant) else from_us
+            self.add(f"({column}, id) > (?, ?)", instant_us, last_id)
+            from_us = None if from_us is None or from_us <= instant_us else from_us
         if from_us is not None:
             self.add(f"{column} >= ?", from_us)
         if to_us is not None:

@@ -11,7 +11,7 @@ from typing import Self
 
 from onebox.hub.model import TERMINAL, Status
 
-_NUMBERS = re.compile(r"\d+(\.\d+){0,3}")
+_NUMBERS = re.compile(r"\d+(\.\d+){0,3}", re.ASCII)
 
 
 class _AnyCase(StrEnum):

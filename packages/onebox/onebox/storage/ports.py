@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onebox import CannotStartError
 from onebox.environment import ACCOUNTS, BLOB_PORT, HIGHEST_PORT, QUEUE_PORT, TABLE_PORT, Variable
+from onebox.numbers import plain_number
 
 LOOPBACK = "127.0.0.1"
 ACCOUNT = "devstoreaccount1"
@@ -74,9 +75,10 @@ def ports_from(settings: Mapping[str, str]) -> StoragePorts:
 
 def _port_from(variable: Variable, settings: Mapping[str, str]) -> int:
     text = variable.get(settings)
-    if not text.isdecimal() or not 0 < int(text) <= HIGHEST_PORT:
+    number = plain_number(text)
+    if number is None or not 0 < number <= HIGHEST_PORT:
         raise CannotStartError(f"{variable.name} must be a number from 1 to {HIGHEST_PORT}, not {text!r}")
-    return int(text)
+    return number
 
 
 def key_from(settings: Mapping[str, str]) -> str | None:

@@ -106,7 +106,7 @@ def test_data_of_a_later_version_are_left_alone(app: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("port", ["abc", "-1", "65536"])
+@pytest.mark.parametrize("port", ["abc", "-1", "65536", "٣"])
 def test_what_is_no_port_is_named(app: Path, port: str) -> None:
     ended = run_to_end("--app", str(app), f"--port={port}")
     assert ended.returncode == 2

@@ -320,6 +320,18 @@ def test_the_attributes_of_an_event_are_text_in_utf_8(source: str) -> None:
     assert envelope.name == EnvelopeName("/käufe", "e-1")
 
 
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Limit-Key", "ce-id", "ce-source"])
+@pytest.mark.parametrize("text", ["a,a", "a, a", "a,a,a", '"a","a"'])
+def test_a_header_that_was_sent_twice_is_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name} was sent {text.count('a')} times"):
+        SubmissionHeaders.read(BINARY | {name: text})
+
+
+@pytest.mark.parametrize("key", ["a,b", "a,a,b", ",", '"a,a"'])
+def test_a_key_may_have_commas_of_its_own(key: str) -> None:
+    assert SubmissionHeaders.read({"Idempotency-Key": key}).key == key.strip('"')
+
+
 def test_two_different_limit_keys_in_header_and_body_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="differs from the header") as caught:
         limit_key_of({**EVENT, "data": CALL | {"limit_key": "c"}}, {"Limit-Key": "d"})
