@@ -187,3 +187,12 @@ def test_the_last_document_says_what_became_of_it(document: dict[str, Any], outc
 
 def test_members_that_are_null_make_no_part() -> None:
     assert MEMBERS.part_of(DebounceMembers(), "handler ship", PAYMENTS, NOON) is None
+
+
+def test_a_renamed_dependency_goes_on_with_the_series_of_its_earlier_name() -> None:
+    members, renamed = DebounceMembers(debounce_key="k", debounce_seconds=5), replace(PAYMENTS, was=("old",))
+    said = [("old", PAYMENTS), ("old", renamed), ("payments", renamed)]
+    parts = [MEMBERS.part_of(members, f"dependency {name}", dependency, NOON) for name, dependency in said]
+    assert parts[0] == parts[1] == parts[2]
+    of_handler = [MEMBERS.part_of(members, "handler ship", each, NOON) for each in (PAYMENTS, renamed)]
+    assert of_handler[0] == of_handler[1] != parts[0]
