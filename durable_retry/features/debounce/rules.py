@@ -148,10 +148,8 @@ def _problems(document: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"/{name}", f"cannot stand beside {present[0]}: one of them says when it begins")
     if present and document.get("order_key") is not None:
         yield Problem(f"/{present[0]}", _IN_ORDER)
-    if present == ["debounce_key"]:
-        yield Problem("/debounce_seconds", "is required beside debounce_key")
-    if present == ["debounce_seconds"]:
-        yield Problem("/debounce_key", "is required beside debounce_seconds")
+    if len(present) == 1:  # the pointer names what is there: without it the rest is checked all the same
+        yield Problem(f"/{present[0]}", "needs debounce_key and debounce_seconds")
     most, seconds = document.get("debounce_max_seconds"), document.get("debounce_seconds")
     if most is not None and seconds is None:
         yield Problem("/debounce_max_seconds", "needs debounce_key and debounce_seconds")

@@ -79,7 +79,7 @@ class WrongSagaStateError(Exception):
 
 
 async def _read_saga(workflow: WorkflowRequest, document: Any, now: datetime) -> SagaRequest:
-    """Read a saga. If its form is wrong, the steps whose form is right are checked all the same."""
+    """Read a saga. If its form is wrong, the operations in it are checked all the same."""
     try:
         return validated(SagaRequest, document)
     except InvalidInputError as error:
@@ -87,10 +87,10 @@ async def _read_saga(workflow: WorkflowRequest, document: Any, now: datetime) ->
     steps = document.get("steps") if isinstance(document, dict) else None
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
         await asyncio.sleep(0)  # lets other tasks run
-        with suppress(InvalidInputError):
-            sound = validated(StepRequest, step)
-            reader.operation(index, sound)
-            reader.compensation(index, sound)
+        operations = step if isinstance(step, dict) else {}
+        for part in ("operation", "compensation"):
+            if isinstance(operation := operations.get(part), dict):
+                reader.read(operation, pointer_of("steps", index, part), f"{part}.{index}")
     raise InvalidInputError(reader.problems)
 
 
@@ -122,19 +122,18 @@ class _StepReader:
 
     def operation(self, index: int, step: StepRequest) -> OperationInput | None:
         """Read the operation of a step; None when it has mistakes."""
-        return self._read_operation(
-            step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}"
-        )
+        return self.read(step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}")
 
     def compensation(self, index: int, step: StepRequest) -> OperationInput | None:
         """Read the compensation of a step; None when it has none, or one with mistakes."""
         if step.compensation is None:
             return None
         pointer = pointer_of("steps", index, "compensation")
-        operation = self._read_operation(step.compensation, pointer, f"undo.{step.name}")
+        operation = self.read(step.compensation, pointer, f"undo.{step.name}")
         return None if operation is None else replace(operation, undoes=self._workflow.id)
 
-    def _read_operation(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
+    def read(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
+        """Read the operation at a pointer; None when it has mistakes."""
         try:
             operation = self._workflow.resolve(document, place, self._now, partial(is_in_reference, document))
         except InvalidInputError as error:

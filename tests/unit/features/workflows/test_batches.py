@@ -148,8 +148,18 @@ async def test_a_mistake_in_the_form_of_a_saga_hides_none_of_its_operations() ->
         {"name": "", "operation": unknown},
         {"name": "one", "operation": reference, "compensation": unknown},
         5,
+        {"name": "three", "operation": unknown, "compensation": 5, "colour": "red"},
     ]
-    checked = ["/steps/0/name", "/steps/1/compensation/dependency", "/steps/2", "/typo"]
+    checked = [
+        "/steps/0/name",
+        "/steps/0/operation/dependency",
+        "/steps/1/compensation/dependency",
+        "/steps/2",
+        "/steps/3/colour",
+        "/steps/3/compensation",
+        "/steps/3/operation/dependency",
+        "/typo",
+    ]
     for document, told in (({"steps": steps, "typo": 1}, checked), ({"steps": 5}, ["/steps"]), (5, [""])):
         with pytest.raises(InvalidInputError) as caught:
             await accept_saga(hub, SAGA, document)

@@ -287,8 +287,8 @@ def test_a_maximum_below_the_wait_is_refused_with_both() -> None:
 @pytest.mark.parametrize(
     ("fields", "pointers"),
     [
-        ({"debounce_key": "k"}, ["/debounce_seconds"]),
-        ({"debounce_seconds": 5}, ["/debounce_key"]),
+        ({"debounce_key": "k"}, ["/debounce_key"]),
+        ({"debounce_seconds": 5}, ["/debounce_seconds"]),
         ({"debounce_key": "k", "debounce_seconds": 0}, ["/debounce_seconds"]),
         ({"debounce_key": "k", "debounce_seconds": 86_401}, ["/debounce_seconds"]),
         ({"debounce_key": "", "debounce_seconds": 5}, ["/debounce_key"]),
@@ -306,7 +306,7 @@ def test_a_maximum_below_the_wait_is_refused_with_both() -> None:
         ({"debounce_key": "k", "debounce_seconds": 5, "order_key": "o"}, ["/debounce_key"]),
         (
             {"debounce_key": "k", "start_at": "2026-11-21T13:00:00Z"},
-            ["/start_at", "/debounce_seconds"],
+            ["/start_at", "/debounce_key"],
         ),
     ],
 )

@@ -214,6 +214,8 @@ EVENT_TO_NOBODY = {"type": "t", "dependency": "nobody", "path": "/hook"}
         ({"request": None, "on_success": [EVENT_TO_NOBODY]}, ["/request", "/on_success/0/dependency"]),
         ({"dependency": 1, "on_success": [EVENT_TO_NOBODY]}, ["/dependency", "/on_success/0/dependency"]),
         ({"handler": "store", "input": 1}, ["/dependency", "/request", "/input"]),
+        ({"debounce_key": "k", "retry": {"max_attempts": 99}}, ["/debounce_key", "/retry/max_attempts"]),
+        ({"debounce_seconds": 5, "dependency": "nobody"}, ["/debounce_seconds", "/dependency"]),
         (
             {"order_key": "", "order_on_failure": "skip", "retry": {"max_attempts": 99}},
             ["/order_key", "/retry/max_attempts"],
