@@ -6,6 +6,7 @@ entry that comes within a second of a write waits for the next one; meanwhile th
 has written, its row stays, and upkeep adds what it lost from the task hub (`index.reconcile`).
 """
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -107,11 +108,16 @@ WRITER: Final = IndexWriter()
 """The writer of this process."""
 
 
-async def write_noted() -> None:
-    """Write what this process has noted, so that a list that is read next shows it; never raises."""
+async def write_noted(seconds: float | None = 2.0) -> None:
+    """Write what this process has noted, so that a list that is read next shows it; never raises.
+
+    Args:
+        seconds: How long to wait while storage hangs; the thread goes on writing. None waits for the end.
+    """
     if WRITER.has_unwritten:
-        with suppress(ServiceRequestTimeoutError):  # Storage is busy: the thread writes it.
-            await run_in_pool(WRITER.flush)
+        with suppress(ServiceRequestTimeoutError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await run_in_pool(WRITER.flush)
 
 
 def unwritten() -> tuple[int, datetime] | None:

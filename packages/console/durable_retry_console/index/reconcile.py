@@ -130,7 +130,7 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float = STEP_SECONDS) -
             return 0
         comparison = comparison.following(now, left)
     added, comparison = await _compare_pages(hub, comparison, seconds)
-    await write_noted()
+    await write_noted(seconds=None)
     if unwritten() is not None:
         return added  # This process may lose it: the next run compares the same once more.
     if comparison.is_over:

@@ -1,6 +1,7 @@
 """Notes of operations on their way into the index, with storage in memory that may be away."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -105,6 +106,21 @@ async def test_many_notes_are_one_row(storage: Storage) -> None:
     await write_noted()
     assert len(storage.rows("all-")) == 1
     assert len(await listed()) == 100
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_list_does_not_wait_for_storage_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, is_over = threading.Event(), threading.Event()
+
+    def flush() -> None:
+        goes_on.wait(5)
+        is_over.set()
+
+    monkeypatch.setattr(operation_notes.WRITER, "flush", flush)
+    note_accepted(an_operation())
+    await write_noted(seconds=0.01)
+    assert not is_over.is_set()
+    goes_on.set()
 
 
 @pytest.mark.usefixtures("storage")
