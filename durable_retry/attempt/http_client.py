@@ -41,8 +41,6 @@ _LAST_LOOK_SECONDS: Final = 0.01
 
 # Methods of requests with a Content-Length also when their body is empty (RFC 9110, section 8.6).
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-
-
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
 
 

@@ -174,7 +174,6 @@ _PART: Final = re.compile(
 """A field of a `multipart/form-data` body."""
 
 _XML: Final = re.compile(r"\s*(?:<|&lt;)")
-
 _MOST_OPEN: Final = 16
 """Elements without an end: each costs a search to the end of the text. After so many the rest is masked."""
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Self, override
 
@@ -29,6 +30,7 @@ from durable_retry.base.names import STARTED_OPERATION
 from durable_retry.hub.instances import ENDED_BADLY, Instance
 from durable_retry.rules.operations.operation import OperationInput, start_input
 from durable_retry.rules.retry.slots import NeedsSlot
+from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_name
 
@@ -61,6 +63,11 @@ _REPLACE_PENDING: Final = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.OR
 
 _ENDED_OR_UNKNOWN: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
 """What backends answer to an external event for an ended or unknown instance; others drop it in silence."""
+
+_FOR_ITS_INPUT: Final = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT})
+_REFUSED_SECONDS: Final = 15.0
+_refused_at: Final[dict[str, float]] = {}
+"""When this process was refused a start, in monotonic seconds; until one succeeds."""
 
 _ANSWER_SECONDS: Final = 20.0
 """Longest wait for an answer. While its storage hangs, a host gives none for minutes; a busy one gives a page
@@ -172,7 +179,10 @@ class TaskHub:
             raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
 
     async def check(self) -> None:
+        """Ask it something, and see whether it has just refused a start: with a full disk it still reads."""
         await self.read_instance(ID_PREFIX + "health")
+        if clock.monotonic_seconds() < _refused_at.get(self.configuration, -inf) + _REFUSED_SECONDS:
+            raise TaskHubUnavailableError("the task hub has just refused a start")
 
     async def start_operation(
         self,
@@ -200,9 +210,7 @@ class TaskHub:
         Returns False when the id is taken: by any instance, or with `again` by a running one. Where starts
         are not atomic, True only says that it was free a moment ago.
         """
-        policy = _REPLACE_ENDED if again else _NEVER_REPLACE
-        if was_lost:
-            policy = _REPLACE_PENDING
+        policy = _REPLACE_PENDING if was_lost else _REPLACE_ENDED if again else _NEVER_REPLACE
         async with self as client:
             try:
                 await client.schedule_new_orchestration(
@@ -211,7 +219,10 @@ class TaskHub:
             except grpc.aio.AioRpcError as error:
                 if error.code() == grpc.StatusCode.ALREADY_EXISTS:
                     return False
+                if error.code() not in _FOR_ITS_INPUT:
+                    _refused_at[self.configuration] = clock.monotonic_seconds()
                 raise
+        _refused_at.pop(self.configuration, None)
         return True
 
     async def read_instance(self, instance_id: str) -> Instance | None:

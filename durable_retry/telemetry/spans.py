@@ -51,7 +51,6 @@ ERROR_TYPE: Final = "error.type"
 """On a failed span, as in the semantic conventions. Application Insights drops it, so the category has a name
 of its own."""
 HTTP_STATUS: Final = "http.response.status_code"
-
 OPERATION_ID: Final = "durable_retry.operation.id"
 KEY: Final = "durable_retry.operation.key"
 CORRELATION_ID: Final = "durable_retry.correlation_id"
@@ -92,7 +91,6 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-
 _PROCESS_TRACER: Final = trace.get_tracer(SCOPE)
 
 _tracer: Tracer = _PROCESS_TRACER

@@ -109,14 +109,12 @@ RUN_SECONDS: Final = 20.0
 
 # An orchestration that is not started anew stays in the task hub for days. By then it has its dead letter.
 _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
-
 _AT_ONCE: Final = 16
 
 _MOST_MOVED: Final = 500
 """A run ends after the page with which it has nudged so many that stand still; the next run goes on there."""
 
 _SEEN: Final = ENDED_BADLY | {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
-
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
 
 _log = logging.getLogger(__name__)

@@ -73,14 +73,11 @@ async def _look_at_health(hub: TaskHub) -> Health:
 
 async def _credentials_part(hub: TaskHub) -> HealthPart:
     # Only the app's own credential counts: that of a customer is seen by the circuit of its limit key.
-    refusing: tuple[str, ...] = ()
-    refusing = await seen_lately(hub, partial(refusing_dependencies, hub), refusing)
+    refusing = await seen_lately(hub, partial(refusing_dependencies, hub), tuple[str, ...]())
     if not refusing:
         return HealthPart(healthy=True)
-    detail = (
-        f"the app's credential is refused by {len(refusing)} of its dependencies; `retryctl circuits list`"
-    )
-    return HealthPart(healthy=False, detail=detail)
+    refused = f"the app's credential is refused by {len(refusing)} of its dependencies"
+    return HealthPart(healthy=False, detail=f"{refused}; `retryctl circuits list`")
 
 
 async def _checked_part(check: Awaitable[object]) -> HealthPart:

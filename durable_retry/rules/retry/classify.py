@@ -45,14 +45,12 @@ _CALLER_LEFT: Final = frozenset({460, 499})
 """The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the connection to its caller."""
 
 _LOWEST_ERROR: Final = 400
-
 _UNAVAILABLE: Final = 503
 
 _PAUSING: Final = frozenset({403, _UNAVAILABLE})
 """`throttled` where they say for how long; 429 always is."""
 
 _CONFLICT: Final = 409
-
 _UNKNOWN_CALLER: Final = frozenset({401, 407})
 
 

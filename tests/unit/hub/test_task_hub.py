@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self
 from unittest.mock import AsyncMock
@@ -22,6 +23,7 @@ from durable_retry.operations import actions as services
 from durable_retry.operations import routes as operations
 from durable_retry.operations.status import document_of, is_started_anew
 from durable_retry.rules.operations.operation import start_input
+from durable_retry.runtime import clock
 from tests.support.builders import an_operation
 
 HUB = TaskHub("hub")
@@ -174,3 +176,46 @@ async def test_an_instance_that_was_started_again_is_not_purged(
     assert instance is not None
     assert await HUB.purge_instance(instance) is is_purged
     assert purge.await_count == is_purged
+
+
+class FullDisk:
+    """A durable client whose reads are answered, and whose starts fail with a status; None lets one begin."""
+
+    failure: grpc.StatusCode | None = None
+
+    async def get_orchestration_state(self, _instance_id: str) -> None:
+        return None
+
+    async def schedule_new_orchestration(self, *_: Any, **__: Any) -> None:
+        if self.failure is not None:
+            raise AioRpcError(self.failure, Metadata(), Metadata())
+
+
+async def test_a_refused_start_makes_the_task_hub_unhealthy_for_a_while_or_until_one_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, hub, seconds = FullDisk(), TaskHub("of a full disk"), 100.0
+    monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=client))
+
+    async def is_well_after(failure: grpc.StatusCode | None) -> bool:
+        client.failure = failure
+        with suppress(TaskHubUnavailableError):
+            await hub.start_instance("operation", "op-1", {}, again=False)
+        return await is_well()
+
+    async def is_well() -> bool:
+        try:
+            await hub.check()
+        except TaskHubUnavailableError:
+            return False
+        return True
+
+    with clock.reading(lambda: AT, lambda: seconds):
+        assert await is_well()
+        assert await is_well_after(grpc.StatusCode.ALREADY_EXISTS)
+        assert await is_well_after(grpc.StatusCode.RESOURCE_EXHAUSTED), "the input was too large"
+        assert not await is_well_after(grpc.StatusCode.UNAVAILABLE)
+        assert await is_well_after(None)
+        assert not await is_well_after(grpc.StatusCode.UNKNOWN)
+        seconds += 15
+        assert await is_well()
