@@ -10,7 +10,11 @@ async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:
     """Remove operations that are over from the front of the lane `order_key`; return how many. Idempotent.
 
     With `unseen`, an operation that the lane has not seen, it returns the join of that; None when it is over.
+    With `held`, the dependency of `operation_id`, it returns the `HeldTurn`; None where nothing is held.
     """
+    if "held" in request:
+        held = await lanes.hold_of(hub, request["held"], request["operation_id"])
+        return None if held is None else held.to_json()
     unseen: str | None = request.get("unseen")
     if unseen is None:
         return await lanes.look_at_lane(hub, request["order_key"])

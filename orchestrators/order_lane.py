@@ -4,7 +4,7 @@ When the lane is free, one awaited call of the entity `order_lane` is all. If th
 operation before this one, an activity looks for it, and this one waits behind it unless it is over. If others
 are in front, it waits for the event of its turn, which the orchestration `pass_turn` sends for the lane. The
 event may be lost, and an operation in front may be gone: so it asks again now and then, and near the front an
-activity looks at the lane.
+activity looks at the lane. One whose deadline passes while everything is held waits for the end of that.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from durabletask import task
 
 from durable_retry.base.names import CANCEL_EVENT
 from durable_retry.features.order.names import JOIN, LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
-from durable_retry.features.order.rules.lane import LOOKS_FROM, Turn, ask_again_seconds
+from durable_retry.features.order.rules.lane import LOOKS_FROM, HeldTurn, Turn, ask_again_seconds
 from durable_retry.features.order.rules.members import blocks_its_order
 from durable_retry.features.order.store import lane_id, message_of
 from durable_retry.hub.turns import Turns, call_entity
 from durable_retry.rules.retry.constraints import is_over
-from durable_retry.rules.retry.decide import DeadLetter, too_late
+from durable_retry.rules.retry.decide import DeadLetter, Wait, too_late, while_blocked
 from durable_retry.rules.retry.history import PastWait, WaitKind
 from durable_retry.settings.configuration import function_name
 
@@ -46,6 +46,8 @@ def begin(run: Run) -> Turns[DeadLetter | None]:
     while run.goes_on and (yield from run.hold()):
         wait = _latest_wait(run)
         if wait is not None and is_over(run.operation.deadline_at, run.now):
+            if (yield from _wait_while_held(run, wait)):
+                continue
             why = "; ".join(wait.delay_reasons)
             return too_late(run.operation, f"the deadline passed while it waited for its turn: {why}")
         turn = yield from _ask(run)
@@ -63,6 +65,30 @@ def _latest_wait(run: Run) -> PastWait | None:
     """Return its latest wait for its turn; None when it has not waited for that."""
     waits = reversed(run.state.history.waits)
     return next((wait for wait in waits if wait.kind is WaitKind.ORDER), None)
+
+
+def _wait_while_held(run: Run, wait: PastWait) -> Turns[bool]:
+    """Wait while everything is held, once its deadline has passed; return whether it is held.
+
+    The operation has the time again for which it waited since the hold began.
+    """
+    request = {"held": run.operation.dependency, "operation_id": run.operation.operation_id}
+    try:
+        answer = yield from _call_look(run, request)
+    except task.TaskFailedError:
+        return False
+    deadline_at = run.operation.deadline_at
+    # Another look's answer may come in its place, see `hub.turns.call_until_success`.
+    if not isinstance(answer, Mapping) or "refused" not in answer or deadline_at is None:
+        return False
+    held = HeldTurn.from_json(answer)
+    decision = while_blocked(run.operation, held.refused, run.now)
+    if not isinstance(decision, Wait):
+        return False
+    run.move_deadline(deadline_at + (run.now - max(held.since, wait.began_at)))
+    yield from run.wait_beside(decision)
+    run.laps += 1
+    return True
 
 
 def _ask(run: Run, *, has_looked: bool = False) -> Turns[Turn | None]:

@@ -271,6 +271,9 @@ class Run:
         self.state = RetryState(self.state.history.forgiven_so_far())
         self._change(self.operation.with_time_from(self.now))
 
+    def move_deadline(self, deadline_at: datetime) -> None:
+        self._change(replace(self.operation, deadline_at=deadline_at))
+
     def leave_gates(self, *, for_good: bool) -> None:
         """Give back what the next attempt holds, a place or a token of the retry budget: it is not made now.
 
@@ -375,7 +378,7 @@ class Run:
         if wait.stops_deadline and deadline_at is not None:
             # A pause of the operation itself may have moved it for a part of the wait.
             later = deadline_at + (self.now - began_at)
-            self._move_deadline(max(self.operation.deadline_at or later, later))
+            self.move_deadline(max(self.operation.deadline_at or later, later))
         if not self.ctx.is_replaying:
             due_at = self.state.due_at or wait.until
             late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None
@@ -441,7 +444,7 @@ class Run:
             # What was due meanwhile is not late.
             self.state = replace(self.state, due_at=max(self.state.due_at, self.now))
         if pause.stops_deadline and self.operation.deadline_at is not None:
-            self._move_deadline(self.operation.deadline_at + (self.now - began_at))
+            self.move_deadline(self.operation.deadline_at + (self.now - began_at))
 
     def stand_still(self, until: datetime | None, request: Any) -> Turns[bool]:
         """Pause until somebody lets the operation go on, changed or not, or until another event or instant.
@@ -468,9 +471,6 @@ class Run:
             request = self.signals.take(name)
         self.note_action(RESUME_EVENT, request, Change.of(request))
         return True
-
-    def _move_deadline(self, deadline_at: datetime) -> None:
-        self._change(replace(self.operation, deadline_at=deadline_at))
 
     def _change(self, operation: OperationInput) -> None:
         # The instance's input has the operation as it was accepted.

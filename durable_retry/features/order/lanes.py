@@ -16,9 +16,10 @@ from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.base.json_forms import UnreadableRecordError
 from durable_retry.base.names import OperationState
+from durable_retry.circuit.cache import circuit_of
 from durable_retry.dead_letters.records import find_dead_letter
 from durable_retry.features.order.rules.document import ListedOrderLane, OrderLane
-from durable_retry.features.order.rules.lane import Lane, LaneMessage, Place
+from durable_retry.features.order.rules.lane import HeldTurn, Lane, LaneMessage, Place
 from durable_retry.features.order.rules.members import blocks_its_order
 from durable_retry.features.order.store import (
     drop_from_lane,
@@ -36,6 +37,7 @@ from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
+from durable_retry.settings.configuration import find_dependency
 from durable_retry.storage import rounds
 
 STEP_SECONDS: Final = 25.0
@@ -87,6 +89,18 @@ async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
     document = document_of(instance)
     blocks = document["status"] == OperationState.DEAD_LETTERED and blocks_its_order(operation)
     return message_of(operation) if blocks or not is_finished(document) else None
+
+
+async def hold_of(hub: TaskHub, dependency_name: str, operation_id: str) -> HeldTurn | None:
+    """Return how a hold of everything, in which deadlines stop, holds an operation; None where none does."""
+    if (dependency := find_dependency(dependency_name)) is None:
+        return None
+    circuit = circuit_of(hub, dependency)
+    await circuit.refresh_snapshot()
+    refused, snapshot = circuit.freeze(operation_id, circuit.now()), circuit.snapshot
+    if refused is None or not refused.stops_deadline or snapshot is None or snapshot.frozen is None:
+        return None
+    return HeldTurn(since=snapshot.frozen.freeze.since, refused=refused)
 
 
 async def tend_lanes(hub: TaskHub, now: datetime) -> None:

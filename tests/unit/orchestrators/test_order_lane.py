@@ -7,7 +7,8 @@ import pytest
 
 from durable_retry.base.names import Category
 from durable_retry.features.order.names import OrderOnFailure
-from durable_retry.features.order.rules.lane import Lane, LaneMessage
+from durable_retry.features.order.rules.lane import HeldTurn, Lane, LaneMessage
+from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.facts import WaitEnded
 from orchestrators import run
 from orchestrators.order_lane import pass_turn
@@ -159,6 +160,26 @@ def test_its_deadline_ends_the_wait_as_a_dead_letter_that_keeps_its_place() -> N
     assert (document["attempt_count"], stage.now) == (0, after(45))
     lane = Lane.from_json(stage.states["order_lane"])
     assert (len(lane), lane.dead_letters) == (2, {"op-test": "dl-1"})
+
+
+def test_its_deadline_stops_while_everything_is_held() -> None:
+    refused = Refused(
+        base=after(3_600), waiting=0, until=after(3_600), reason="held", stops_deadline=True, frozen=True
+    )
+    held = HeldTurn(since=after(30), refused=refused).to_json()
+
+    def looking(name: str, given: dict[str, Any]) -> Any:
+        if "held" not in given:
+            return 0 if name == "look_at_lane" else failing(0)(name, given)
+        return held if stage.now < after(3_600) else None
+
+    stage = behind_another(deadline_in=45)
+    stage.answer = looking
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert [wait["kind"] for wait in document["waits"]] == ["order", "freeze", "order"]
+    # It had 15 of its seconds left when everything was held.
+    assert after(3_615) <= stage.now <= after(3_617)
 
 
 @pytest.mark.parametrize(("on_failure", "left"), [(OrderOnFailure.BLOCK, 1), (OrderOnFailure.SKIP, 0)])

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.base.text import counted
+from durable_retry.rules.circuit.snapshot import Refused
 
 MOST_PLACES: Final = 20_000
 """Places that a lane takes, about 1.3 MB: a message of the durable client takes 4 MiB. An operation that
@@ -54,6 +55,14 @@ class LaneMessage(JsonShape):
     after: str | None = None
     # The dead letter that it ended as, if that blocks the lane; else None.
     dead_letter_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTurn(JsonShape):
+    """How everything is held while an operation waits for its turn."""
+
+    since: MsInstant
+    refused: Refused  # what an attempt of it would be answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,19 @@ from typing import Any
 import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.circuit.cache import circuit_of, close_circuits
 from durable_retry.features.order import lanes as looks
 from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.order.rules.lane import Lane
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.freeze import Freeze
+from durable_retry.rules.circuit.snapshot import Snapshot, frozen
+from durable_retry.rules.circuit.states import CircuitState
+from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
-from tests.support.builders import NOON
+from tests.support.builders import NOON, PAYMENTS, after
 from tests.support.feature_parts import a_lane
 from tests.support.tables import TablesInMemory
 
@@ -77,3 +83,29 @@ async def test_a_lane_that_cannot_be_looked_at_keeps_no_other_from_its_look(
         await look_at_lanes(HUB, 0.0)
     await look_at_lanes(HUB, 0.0)
     assert pages.looked_at == ["op-lane-1"]
+
+
+@pytest.mark.parametrize(
+    ("freeze", "is_held"),
+    [
+        (Freeze(after(-60), after(-60), "ada", "wrong amounts", stops_deadline=True), True),
+        (Freeze(after(-60), after(-60), "ada", "wrong amounts"), False),
+        (Freeze(after(-60), after(-60), "ada", "wrong amounts", until=NOON, stops_deadline=True), False),
+        (None, False),
+    ],
+)
+async def test_a_hold_of_everything_is_found_where_it_stops_the_deadlines(
+    freeze: Freeze | None, *, is_held: bool
+) -> None:
+    circuit, snapshot = circuit_of(HUB, PAYMENTS), Snapshot(NOON, CircuitState.CLOSED, 1)
+    circuit.now = lambda: NOON
+    circuit.snapshot = snapshot if freeze is None else frozen(snapshot, freeze)
+    try:
+        with using(Config({"payments": PAYMENTS})):
+            held = await looks.hold_of(HUB, "payments", "op-1")
+            assert await looks.hold_of(HUB, "gone", "op-1") is None
+    finally:
+        close_circuits()
+    assert (held and (held.since, held.refused.reason)) == (
+        (after(-60), "held by ada since 2026-11-21T11:59:00Z: wrong amounts") if is_held else None
+    )
