@@ -201,13 +201,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "unreadable": "Why what is stored cannot be read; left out when it can.",
     "updated_at": "When it changed last.",
     "value": "The value itself.",
-    "paused": "How many somebody has paused.",
-    "scheduled": "How many begin later.",
-    "waiting_order": "How many wait for their turn in an order.",
     "waiting": "How many wait for the circuit.",
-    "waiting_circuit": "How many wait for a circuit.",
-    "waiting_retry": "How many wait for their next attempt.",
-    "waiting_throttle": "How many wait because their dependency asked for a pause.",
     "waits": "How long it waited for what.",
     "window": "The calls that the circuit counts.",
 }
@@ -372,12 +366,10 @@ class Examples:
 
     def _example_object(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
         if "properties" not in schema:
-            values = schema.get("additionalProperties")
-            return (
-                {_NAMES.get(name, "payments"): self._example(values, name)}
-                if isinstance(values, dict)
-                else {}
-            )
+            values, key = schema.get("additionalProperties"), _NAMES.get(name, "payments")
+            if "propertyNames" in schema:
+                key = self._example(schema["propertyNames"], name)
+            return {key: self._example(values, name)} if isinstance(values, dict) else {}
         return {
             member: self._example(shape, member)
             for member, shape in schema["properties"].items()

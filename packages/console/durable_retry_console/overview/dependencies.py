@@ -73,8 +73,8 @@ def _glance(
     name = circuit.dependency
     waiting = dead = share = None
     if operations is not None:
-        counts = operations.unfinished.by_dependency.get(name)
-        waiting = sum(getattr(counts, state, 0) for state in _WAITS_FOR_IT)
+        counts = operations.unfinished.by_dependency.get(name, {})
+        waiting = sum(counts.get(state, 0) for state in _WAITS_FOR_IT)
         share = operations.by_dependency.get(name)
     if letters is not None:
         dead = letters.by_dependency[name].open if name in letters.by_dependency else 0

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import batched, chain, islice, zip_longest
 from operator import itemgetter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -37,26 +37,13 @@ from durable_retry_console.metrics.document import MetricFigures, MetricsDocumen
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 
-
-class UnfinishedCounts(Answer):
-    """Operations that have not ended, by status."""
-
-    pending: int
-    running: int
-    waiting_retry: int
-    waiting_throttle: int
-    waiting_circuit: int
-    scheduled: int
-    paused: int
-    waiting_order: int
-
-
-class StatusCounts(UnfinishedCounts):
-    """Operations by status."""
-
-    succeeded: int
-    dead_lettered: int
-    cancelled: int
+type StateCounts = Annotated[
+    dict[OperationState, int],
+    Field(
+        description="By state: `scheduled` begin later, `paused` wait for somebody, `waiting_order` for "
+        "their turn in an order, the others for their next attempt, a pause or a circuit."
+    ),
+]
 
 
 class OperationShare(Answer):
@@ -65,18 +52,18 @@ class OperationShare(Answer):
     operations: int
     attempts: int
     amplification: float | None = Field(description="Attempts per operation that was tried.")
-    by_status: StatusCounts
+    by_status: StateCounts
 
     @property
     def is_empty(self) -> bool:
-        return not (self.operations or self.attempts or any(dict(self.by_status).values()))
+        return not (self.operations or self.attempts or any(self.by_status.values()))
 
 
 class TimeBucket(Answer):
     """Operations that ended in one part of a window, and those accepted in it that have not ended."""
 
     begins_at: Instant = Field(alias="from")
-    by_status: StatusCounts
+    by_status: StateCounts
 
 
 class NextAttempt(Answer):
@@ -102,8 +89,8 @@ class UnfinishedSummary(Answer):
     """Operations that have not ended, whenever accepted."""
 
     complete: bool = Field(description="False when there were more than were looked at.")
-    by_status: UnfinishedCounts
-    by_dependency: dict[str, UnfinishedCounts]
+    by_status: StateCounts
+    by_dependency: dict[str, StateCounts]
     waiting: tuple[WaitingOperations, ...] = Field(
         description="What has not begun its next attempt, most first."
     )
@@ -181,7 +168,7 @@ def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> Op
         by_dependency={name: share for name, share in of_each.items() if not share.is_empty},
         bucket_seconds=found.step_seconds,
         buckets=tuple(
-            TimeBucket(begins_at=point.at, by_status=_counted(StatusCounts, counts))
+            TimeBucket(begins_at=point.at, by_status=_counted(OperationState, counts))
             for point, counts in zip(points, parts, strict=True)
         ),
         unfinished=_unfinished_summary(present, is_complete=unfinished.is_complete),
@@ -199,7 +186,7 @@ def _shares_of_outcomes(figures: Iterable[MetricFigures], recent: Iterable["_Ope
         operations=sum(one.started for one in listed),
         attempts=attempts,
         amplification=round(attempts / first_attempts, 3) if first_attempts > 0 else None,
-        by_status=_counted(StatusCounts, states),
+        by_status=_counted(OperationState, states),
     )
 
 
@@ -209,16 +196,17 @@ def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> Unf
         by_dependency[one.entry.dependency][one.status] += 1
     return UnfinishedSummary(
         complete=is_complete,
-        by_status=_counted(UnfinishedCounts, Counter(one.status for one in present)),
-        by_dependency={
-            name: _counted(UnfinishedCounts, states) for name, states in sorted(by_dependency.items())
-        },
+        by_status=_counted(_UNFINISHED, Counter(one.status for one in present)),
+        by_dependency={name: _counted(_UNFINISHED, states) for name, states in sorted(by_dependency.items())},
         waiting=_waiting(present),
     )
 
 
-def _counted[C: UnfinishedCounts](model: type[C], states: Counter[str]) -> C:
-    return model(**{state: states[state] for state in model.model_fields})
+def _counted(states: Iterable[OperationState], counts: Counter[str]) -> dict[OperationState, int]:
+    return {state: counts[state] for state in states}
+
+
+_UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)
 
 
 def _waiting(present: Iterable["_Open"]) -> tuple[WaitingOperations, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.base.names import FINISHED, OperationState
 from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, OpenDeadLetters
 from durable_retry.rules.circuit.freeze import FreezeFigures
 from durable_retry.rules.circuit.messages import KeyFigures
@@ -13,20 +14,8 @@ from durable_retry_console.overview.dependencies import CircuitGlance, Dependenc
 from durable_retry_console.overview.summary import OperationSummary
 from tests.support.builders import NOON
 
-NO_COUNTS = dict.fromkeys(
-    (
-        "pending",
-        "running",
-        "waiting_retry",
-        "waiting_throttle",
-        "waiting_circuit",
-        "waiting_order",
-        "scheduled",
-        "paused",
-    ),
-    0,
-)
-NO_STATES = NO_COUNTS | dict.fromkeys(("succeeded", "dead_lettered", "cancelled"), 0)
+NO_STATES = dict.fromkeys(OperationState, 0)
+NO_COUNTS = {state: 0 for state in OperationState if state not in FINISHED}
 
 
 def circuit(name: str = "payments", **more: Any) -> CircuitGlance:
@@ -67,7 +56,10 @@ def operations(**waiting: dict[str, int]) -> OperationSummary:
             "unfinished": {
                 "complete": True,
                 "by_status": NO_COUNTS,
-                "by_dependency": {name: NO_COUNTS | counts for name, counts in waiting.items()},
+                "by_dependency": {
+                    name: NO_COUNTS | {OperationState(state): count for state, count in counts.items()}
+                    for name, counts in waiting.items()
+                },
                 "waiting": (),
             },
         }
