@@ -70,7 +70,7 @@ class AlertWatch:
         """Patches of the app: these thresholds, and nothing that it saw in the world before."""
         for module in (watch, health):
             yield patch.object(module, "alert_settings", lambda: SETTINGS)
-        yield patch.dict(watch._away_since, clear=True)
+        yield patch.dict(health._away_since, clear=True)
 
     async def check_often(self, people: People) -> None:
         """The app's timer, more often than it is there: breaks are short here."""

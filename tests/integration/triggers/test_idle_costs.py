@@ -12,7 +12,8 @@ from durable_retry.features.outbox.sending import sweep
 from durable_retry.runtime import clock
 from durable_retry.upkeep.failures import recover
 from durable_retry.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
-from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
+from durable_retry_console.alerts.health import look_at_health
+from durable_retry_console.alerts.watch import check_alerts
 from tests.support.asked import Asked, counting
 from tests.support.azurite import Storage, use_account
 from tests.support.builders import a_success, an_entry
@@ -63,13 +64,13 @@ async def test_an_idle_hour_of_maintenance_asks_for_no_more_than_the_sizing_list
 async def test_what_comes_after_an_idle_minute_is_seen_in_the_next(hub: TaskHubStage) -> None:
     await asked_in_a_minute(hub, NOW)
     await keep_operation(an_entry("op-idle", reason="RetriesExhausted"), NOW + MINUTE / 2)
-    metrics = await read_health_metrics(hub.binding, NOW + MINUTE)
-    assert metrics.retries_exhausted == 1
+    look = await look_at_health(hub.binding, NOW + MINUTE)
+    assert look.metrics["retries_exhausted_per_hour"].value == 1
 
 
 async def test_a_sweep_speaks_for_the_outbox_for_the_minute_after_it(hub: TaskHubStage) -> None:
     await sweep(hub.binding, NOW)
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
     await commit_success("op-idle", a_success(events=[event]), NOW)
-    assert (await read_health_metrics(hub.binding, NOW + MINUTE)).outbox_lag_seconds == 0
-    assert (await read_health_metrics(hub.binding, NOW + 3 * MINUTE)).outbox_lag_seconds == 180
+    looks = [await look_at_health(hub.binding, NOW + number * MINUTE) for number in (1, 3)]
+    assert [look.metrics["outbox_lag_seconds"].value for look in looks] == [0, 180]

@@ -10,7 +10,7 @@ from durable_retry.intake.routes import submit_operation
 from durable_retry.operations.status import find_status
 from durable_retry.runtime import clock, sharing
 from durable_retry.upkeep.routes import get_health
-from durable_retry_console.alerts.watch import read_health_metrics
+from durable_retry_console.alerts.health import look_at_health
 from durable_retry_console.index import health
 from durable_retry_console.index.health import LOOKED_AT, seconds_without_a_start
 from durable_retry_console.index.notes import write_noted
@@ -66,7 +66,7 @@ async def test_pending_operations_without_an_attempt_are_trouble_as_old_as_the_o
     await write_noted()
     later = clock.now() + timedelta(minutes=3)
     assert 180.0 <= await seconds_without_a_start(hub.binding, later, PATIENCE) < 240.0
-    assert ((await read_health_metrics(hub.binding, later)).not_starting_seconds or 0.0) >= 180.0
+    assert ((await look_at_health(hub.binding, later)).metrics["not_starting"].value or 0.0) >= 180.0
 
 
 async def test_one_that_hangs_among_others_that_begin_is_no_trouble(

@@ -1,19 +1,146 @@
-"""The health metrics that alerts are about, and the gauges that show them."""
+"""The health metrics that alerts are about, and the gauges that show them.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+What a look costs depends on what is open, pending or configured only. Each part is measured by itself: one
+that does not answer leaves its alerts as they are, and hides no other.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
+from durable_retry.base.names import DeadLetterReason
+from durable_retry.circuit.circuits import held_keys
+from durable_retry.circuit.entity import CircuitEntity
+from durable_retry.features.dead_letter_lists.counts import read_summary
+from durable_retry.features.dead_letter_lists.pages import count_dead_letters
+from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.config.dependency import Bounds
+from durable_retry.rules.config.dependency import Bounds, Dependency
 from durable_retry.settings.configuration import dependencies
+from durable_retry.telemetry.metrics import Metric
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts import gauges, rules
 from durable_retry_console.alerts.settings import alert_settings
+from durable_retry_console.index.health import seconds_without_a_start
 from durable_retry_console.keys import CONSOLE, ConsoleKeys
+from durable_retry_console.optional import of_feature
+
+_log = logging.getLogger(__name__)
+
+NO_LABELS: Final[Mapping[str, str]] = {}
+
+# A part that takes longer is not known in this run.
+_PART_SECONDS: Final = 30.0
+# So that the part can say that the hub is away.
+_HUB_SECONDS: Final = 25.0
+
+
+@dataclass(slots=True)
+class Look:
+    """One look at the health: what its parts find.
+
+    Attributes:
+        letters: Open dead letters; None where they could not be read.
+    """
+
+    hub: TaskHub
+    now: datetime
+    thresholds: Mapping[str, float]
+    letters: DeadLetterSummary | None = None
+    metrics: dict[str, rules.HealthMetric] = field(default_factory=dict)
+    gauge_values: dict[Metric, list[gauges.GaugeValue]] = field(
+        default_factory=lambda: {gauge: [] for gauge in gauges.GAUGES}
+    )
+
+    def found(self, condition: str, value: float | None, names: tuple[str, ...] | None = None) -> None:
+        """Take a metric; a value that is None could not be read."""
+        of_app = self.thresholds[condition.partition(":")[0]]
+        threshold = self.thresholds.get(condition, of_app)
+        self.metrics[condition] = rules.HealthMetric(condition, value, threshold, names)
+
+    def shown(self, gauge: Metric, value: float, labels: Mapping[str, str] = NO_LABELS) -> None:
+        self.gauge_values[gauge].append((value, labels))
+
+    def seconds_since(self, since: datetime | None) -> float:
+        """Return how long ago an instant was; 0 for none."""
+        return 0.0 if since is None else max(0.0, (self.now - since).total_seconds())
+
+
+type Part = Callable[[Look], Awaitable[None]]
+
+
+async def look_at_health(hub: TaskHub, now: datetime) -> Look:
+    """Measure each part, and publish what gauges show."""
+    look = Look(hub, now, all_thresholds())
+    of_letters = tuple(each for each in look.thresholds if each.partition(":")[0] in _OF_LETTERS)
+    await _measure(look, of_letters, _letters)  # others look at them
+    parts: dict[tuple[str, ...], Part] = {(condition,): part for condition, part in _PARTS.items()}
+    for condition, (feature, place) in _OF_FEATURES.items():
+        if (part := of_feature(feature, place)) is not None:
+            parts[condition,] = part
+    for name, dependency in dependencies().dependencies.items():
+        show_limits(look, name, dependency.bounds or Bounds())
+        if dependency.circuit.enabled:
+            conditions = (f"{rules.CIRCUIT_OPEN}:{name}", f"{rules.CREDENTIAL_REFUSED}:{name}")
+            parts[conditions] = partial(_circuit, dependency=dependency)
+    await asyncio.gather(*(_measure(look, conditions, part) for conditions, part in parts.items()))
+    gauges.show_gauges(look.gauge_values)
+    return look
+
+
+async def _measure(look: Look, conditions: tuple[str, ...], part: Part) -> None:
+    try:
+        async with asyncio.timeout(_PART_SECONDS):
+            await part(look)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep the other alerts back
+        _log.warning("not known in this run: %s (%s)", ", ".join(conditions), type(error).__name__)
+        for condition in conditions:
+            look.found(condition, None)
+
+
+def all_thresholds() -> dict[str, float]:
+    """Return above which value each condition is raised, with `:` and a dependency where it has its own."""
+    own = {
+        f"{kind}:{name}": float(threshold)
+        for name, dependency in dependencies().dependencies.items()
+        for kind, threshold in dependency.keys_of(CONSOLE, ConsoleKeys).alerts.model_dump().items()
+        if threshold is not None
+    }
+    return alert_settings().thresholds | own
+
+
+_OF_LETTERS: Final = {rules.DEAD_LETTERS: "open", rules.DEAD_LETTER_AGE: "oldest_age_seconds"}
+
+
+async def _letters(look: Look) -> None:
+    look.letters = await read_summary(look.now)
+    find_letters(look, look.letters)
+
+
+def find_letters(look: Look, letters: DeadLetterSummary) -> None:
+    """Take open dead letters, in all and of dependencies with thresholds of their own."""
+    none = open_dead_letters(0, None, look.now)
+    for condition in look.thresholds:
+        kind, _, name = condition.partition(":")
+        if kind in _OF_LETTERS:
+            counted = letters.by_dependency.get(name, none) if name else letters
+            look.found(condition, getattr(counted, _OF_LETTERS[kind]) or 0.0)
+    look.shown(gauges.DEAD_LETTER_AGE, letters.oldest_age_seconds or 0.0)
+    # Names from messages are never labels: their number is unbounded.
+    counts = Counter(dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0))
+    for name, counted in letters.by_dependency.items():
+        label = dependency_label(name)
+        counts[label if label in counts else ""] += counted.open
+    for name, count in counts.items():
+        look.shown(gauges.DEAD_LETTERS, count, {DEPENDENCY: name} if name else NO_LABELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +150,9 @@ class Circuits:
     own: Breaker
     of_keys: Sequence[Breaker] = ()
 
-    def open_seconds(self, now: datetime) -> float:
+    def open_seconds(self, look: Look) -> float:
         """Return for how long the one that opened first has been open; 0 while none is."""
-        return max(seconds_since(each.closed_to_calls_since, now) for each in (self.own, *self.of_keys))
+        return max(look.seconds_since(each.closed_to_calls_since) for each in (self.own, *self.of_keys))
 
     @property
     def open_keys(self) -> tuple[str, ...] | None:
@@ -40,146 +167,92 @@ class Circuits:
         return Circuits(own, [each for each in self.of_keys if each.unauthorized_by is not None])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedLanes:
-    """How many lanes a dead letter blocks."""
-
-    lanes: int = 0
-    waiting: int = 0  # operations that wait in them
-    since: datetime | None = None  # when the one that is blocked the longest became so; None when none is
-
-
-NONE_BLOCKED: Final = BlockedLanes()
+async def _circuit(look: Look, dependency: Dependency) -> None:
+    breaker, why_not = await CircuitEntity(look.hub, dependency.name).readable()
+    if why_not is not None:
+        _log.warning("the circuit of %s cannot be read: %s", dependency.name, why_not)
+        raise ValueError(why_not)
+    of_keys = await held_keys(look.hub, dependency, breaker)
+    circuits = Circuits(breaker, [each for each in of_keys if each.closed_to_calls_since is not None])
+    find_circuits(look, dependency.name, circuits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthMetrics:
-    """The health metrics at one instant; None for those that could not be read.
-
-    Nothing is wrong with a feature that the app lacks.
-    """
-
-    dead_letters: DeadLetterSummary | None
-    circuits: Mapping[str, Circuits | None]  # by dependency, of those with a circuit
-    now: datetime
-    # Operations that used up their attempts in the last hour, of about the first 3,000.
-    retries_exhausted: int | None = 0
-    # For how long accepted operations have not begun; 0 while they begin.
-    not_starting_seconds: float | None = 0.0
-    # For how long the task hub has not answered, above the threshold; 0 while it answers.
-    task_hub_away_seconds: float | None = 0.0
-    outbox_lag_seconds: float | None = 0.0  # age of the oldest pending event; 0 when none is pending
-    blocked_lanes: BlockedLanes | None = NONE_BLOCKED
-    # Since when each orchestration is due that no nudge moves, by its id, the first first.
-    stuck: Mapping[str, datetime] | None = field(default_factory=dict)
-    # Since when its policy holds each operation, the first first.
-    held: Mapping[str, datetime] | None = field(default_factory=dict)
-
-    def with_thresholds(self, thresholds: Mapping[str, float]) -> list[rules.HealthMetric]:
-        """Return each metric with its threshold, see `all_thresholds`."""
-        lanes = self.blocked_lanes
-        values: dict[str, float | None] = {
-            rules.DEAD_LETTERS: None if self.dead_letters is None else self.dead_letters.open,
-            rules.DEAD_LETTER_AGE: self.dead_letter_age_seconds,
-            rules.OUTBOX_LAG: self.outbox_lag_seconds,
-            rules.RETRIES_EXHAUSTED: self.retries_exhausted,
-            rules.NOT_STARTING: self.not_starting_seconds,
-            rules.STUCK: self._seconds_of_first(self.stuck),
-            rules.LANE_BLOCKED: None if lanes is None else seconds_since(lanes.since, self.now),
-            rules.TASK_HUB_AWAY: self.task_hub_away_seconds,
-            rules.HELD: self._seconds_of_first(self.held),
-        }
-        names = {
-            rules.STUCK: tuple(self.stuck) if self.stuck else None,
-            rules.HELD: (f"{len(self.held)}",) if self.held else None,
-        }
-        for name, circuits in self.circuits.items():
-            refused = None if circuits is None else circuits.without_credential
-            for kind, concerned in ((rules.CIRCUIT_OPEN, circuits), (rules.CREDENTIAL_REFUSED, refused)):
-                condition = f"{kind}:{name}"
-                values[condition] = None if concerned is None else concerned.open_seconds(self.now)
-                names[condition] = None if concerned is None else concerned.open_keys
-        for condition in thresholds:
-            kind, _, name = condition.partition(":")
-            if name and kind not in {rules.CIRCUIT_OPEN, rules.CREDENTIAL_REFUSED}:
-                values[condition] = self._letters_of(name, kind)
-        over = {each: thresholds.get(each, thresholds[each.partition(":")[0]]) for each in values}
-        return [
-            rules.HealthMetric(each, value, over[each], names.get(each)) for each, value in values.items()
-        ]
-
-    def _letters_of(self, dependency: str, kind: str) -> float | None:
-        if self.dead_letters is None:
-            return None
-        none = open_dead_letters(0, None, self.now)
-        letters = self.dead_letters.by_dependency.get(dependency, none)
-        return letters.open if kind == rules.DEAD_LETTERS else letters.oldest_age_seconds or 0.0
-
-    @property
-    def dead_letter_age_seconds(self) -> float | None:
-        """Age of the oldest open dead letter; 0 when there is none."""
-        return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
-
-    def _seconds_of_first(self, since: Mapping[str, datetime] | None) -> float | None:
-        """Return for how long the first has been so; 0 without one."""
-        return None if since is None else seconds_since(next(iter(since.values()), None), self.now)
+def find_circuits(look: Look, name: str, circuits: Circuits) -> None:
+    refused = circuits.without_credential
+    for kind, concerned in ((rules.CIRCUIT_OPEN, circuits), (rules.CREDENTIAL_REFUSED, refused)):
+        look.found(f"{kind}:{name}", concerned.open_seconds(look), concerned.open_keys)
+    for state in CircuitState:
+        labels = {DEPENDENCY: name, CIRCUIT_STATE: state.value}
+        look.shown(gauges.CIRCUIT_STATUS, int(circuits.own.state is state), labels)
 
 
-def all_thresholds() -> dict[str, float]:
-    """Return above which value each condition is raised, with `:` and a dependency where it has its own."""
-    own = {
-        f"{kind}:{name}": float(threshold)
-        for name, dependency in dependencies().dependencies.items()
-        for kind, threshold in dependency.keys_of(CONSOLE, ConsoleKeys).alerts.model_dump().items()
-        if threshold is not None
-    }
-    return alert_settings().thresholds | own
+def show_limits(look: Look, name: str, bounds: Bounds) -> None:
+    limits = {gauges.LIMIT_CONCURRENCY: bounds.max_concurrency, gauges.LIMIT_RATE: bounds.rate_per_second}
+    for gauge, limit in limits.items():
+        if limit > 0:  # 0 is no limit.
+            look.shown(gauge, limit, {DEPENDENCY: name})
 
 
-def seconds_since(since: datetime | None, now: datetime) -> float:
-    """Return how long ago an instant was; 0 for none."""
-    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
+async def _retries_exhausted(look: Look) -> None:
+    """Count the dead letters of the last hour whose attempts were used up, where a threshold needs it."""
+    reason, since, count = DeadLetterReason.RETRIES_EXHAUSTED.value, look.now - timedelta(hours=1), 0
+    if look.thresholds[rules.RETRIES_EXHAUSTED] > 0:
+        count = await count_dead_letters(DeadLetterFilter(reason=reason, created_after=since), one_page=True)
+    look.found(rules.RETRIES_EXHAUSTED, count)
 
 
-def show(health: HealthMetrics) -> None:
-    """Publish the metrics as gauges; one that is not known has no value."""
-    limits = [(name, each.bounds or Bounds()) for name, each in dependencies().dependencies.items()]
-    lanes = health.blocked_lanes
-    gauges.show_gauges(
-        {
-            gauges.DEAD_LETTERS: list(_dead_letters(health)),
-            gauges.DEAD_LETTER_AGE: _gauge_values(health.dead_letter_age_seconds),
-            gauges.OUTBOX_LAG: _gauge_values(health.outbox_lag_seconds),
-            gauges.LANES_BLOCKED: _gauge_values(None if lanes is None else lanes.lanes),
-            gauges.LANES_WAITING: _gauge_values(None if lanes is None else lanes.waiting),
-            gauges.CIRCUIT_STATUS: [
-                (int(known.own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value})
-                for name, known in health.circuits.items()
-                if known is not None
-                for state in CircuitState
-            ],
-            gauges.LIMIT_CONCURRENCY: _values_with_limit((each, one.max_concurrency) for each, one in limits),
-            gauges.LIMIT_RATE: _values_with_limit((each, one.rate_per_second) for each, one in limits),
-        }
-    )
+async def _not_starting(look: Look) -> None:
+    patience_seconds = look.thresholds[rules.NOT_STARTING]
+    look.found(rules.NOT_STARTING, await seconds_without_a_start(look.hub, look.now, patience_seconds))
 
 
-def _gauge_values(value: float | None) -> list[gauges.GaugeValue]:
-    return [] if value is None else [(value, {})]
+# Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time.
+_away_since: dict[TaskHub, datetime] = {}
 
 
-def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[gauges.GaugeValue]:
-    # 0 is no limit.
-    return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
+async def _task_hub_away(look: Look) -> None:
+    try:
+        async with asyncio.timeout(_HUB_SECONDS):
+            await look.hub.check()
+    except Exception:
+        seconds = look.seconds_since(_away_since.setdefault(look.hub, look.now))
+        if seconds <= look.thresholds[rules.TASK_HUB_AWAY]:
+            raise  # A process that began within the outage must not end the incident.
+        look.found(rules.TASK_HUB_AWAY, seconds)
+    else:
+        _away_since.pop(look.hub, None)
+        look.found(rules.TASK_HUB_AWAY, 0.0)
 
 
-def _dead_letters(health: HealthMetrics) -> Iterator[gauges.GaugeValue]:
-    # Names from messages are never labels: their number is unbounded.
-    if health.dead_letters is None:
+async def _stuck(look: Look) -> None:
+    """Find what no nudge moves, the first that was due first, where a threshold needs it."""
+    find = of_feature("standstill", "durable_retry.features.standstill.stuck:stuck_instances")
+    found = () if find is None or look.thresholds[rules.STUCK] <= 0 else await find(look.hub, look.now)
+    since = next((each.since for each in found), None)
+    look.found(rules.STUCK, look.seconds_since(since), tuple(each.instance_id for each in found) or None)
+
+
+async def _held(look: Look) -> None:
+    find = of_feature("holding", "durable_retry.features.holding.look:held_operations")
+    since = {} if find is None else find(look.hub, look.now)
+    if since is None:
+        look.found(rules.HELD, None)
         return
-    counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
-    for name, waiting in health.dead_letters.by_dependency.items():
-        label = dependency_label(name)
-        counts[label if label in counts else ""] += waiting.open
-    for name, count in counts.items():
-        yield count, {DEPENDENCY: name} if name else {}
+    first = next(iter(since.values()), None)
+    look.found(rules.HELD, look.seconds_since(first), (f"{len(since)}",) if since else None)
+
+
+_PARTS: Final[Mapping[str, Part]] = {
+    rules.RETRIES_EXHAUSTED: _retries_exhausted,
+    rules.NOT_STARTING: _not_starting,
+    rules.TASK_HUB_AWAY: _task_hub_away,
+    rules.STUCK: _stuck,
+    rules.HELD: _held,
+}
+"""What measures a condition."""
+
+_OF_FEATURES: Final = {
+    rules.LANE_BLOCKED: ("order", "durable_retry_console.alerts.lanes:blocked_lanes"),
+    rules.OUTBOX_LAG: ("outbox", "durable_retry_console.alerts.outbox:outbox_lag"),
+}
+"""The same of features, where the app has them."""

@@ -5,25 +5,25 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.dead_letters.records import find_dead_letter
-from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary
 from durable_retry.features.order.rules.document import ListedOrderLane
 from durable_retry.features.order.store import lanes
-from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.dead_letters.record import Status
-from durable_retry_console.alerts.health import NONE_BLOCKED, BlockedLanes
+from durable_retry_console.alerts import gauges, rules
+from durable_retry_console.alerts.health import Look
 
 # One read each, one after the other; mostly the first tells since when.
 _LETTERS_LOOKED_AT: Final = 50
 
 
-async def blocked_lanes(hub: TaskHub, _now: datetime, letters: DeadLetterSummary | None) -> BlockedLanes:
+async def blocked_lanes(look: Look) -> None:
     """Count the lanes that a dead letter blocks, and those who wait; nothing is read while none is open."""
-    if letters is not None and letters.open == 0:
-        return NONE_BLOCKED
-    blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
-    return BlockedLanes(
-        lanes=len(blocked), waiting=sum(lane.waiting for lane in blocked), since=await _blocked_since(blocked)
-    )
+    blocked, since = list[ListedOrderLane](), None
+    if look.letters is None or look.letters.open > 0:
+        blocked = [ListedOrderLane.of(lane) async for lane in lanes(look.hub) if lane.blocking is not None]
+        since = await _blocked_since(blocked)
+    look.found(rules.LANE_BLOCKED, look.seconds_since(since))
+    look.shown(gauges.LANES_BLOCKED, len(blocked))
+    look.shown(gauges.LANES_WAITING, sum(lane.waiting for lane in blocked))
 
 
 async def _blocked_since(blocked: Iterable[ListedOrderLane]) -> datetime | None:

@@ -1,20 +1,33 @@
 """Health metrics: their values beside thresholds, and their gauges."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
 
+from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.features.standstill.store import StuckInstance
+from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.settings.configuration import using
-from durable_retry_console.alerts import gauges
-from durable_retry_console.alerts.health import BlockedLanes, Circuits, HealthMetrics, all_thresholds, show
-from durable_retry_console.alerts.rules import Alert, alert_changes
+from durable_retry.rules.config.dependency import Bounds
+from durable_retry.settings.configuration import dependencies, using
+from durable_retry_console.alerts import gauges, health
+from durable_retry_console.alerts.health import (
+    Circuits,
+    Look,
+    all_thresholds,
+    find_circuits,
+    find_letters,
+    look_at_health,
+    show_limits,
+)
+from durable_retry_console.alerts.rules import Alert, HealthMetric, alert_changes
 from durable_retry_console.alerts.settings import AlertSettings
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped
@@ -28,27 +41,68 @@ limits = { max_concurrency = 8, rate_per_second = 3 }
 base_url = "https://idle.example.com"
 """
 DEPENDENCY = "durable_retry.dependency"
-METRICS = HealthMetrics(
-    dead_letters=DeadLetterSummary(
-        **dict(open_dead_letters(7, after(-90), NOON)),
-        by_reason={},
-        by_dependency={
-            name: open_dead_letters(count, NOON, NOON)
-            for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "(none)": 1}.items()
-        },
-    ),
-    outbox_lag_seconds=4.0,
-    circuits={"payments": Circuits(Breaker(state=CircuitState.OPEN, opened_at=after(-30)))},
-    now=NOON,
-    blocked_lanes=BlockedLanes(lanes=2, waiting=9, since=after(-600)),
+LETTERS = DeadLetterSummary(
+    **dict(open_dead_letters(7, after(-90), NOON)),
+    by_reason={},
+    by_dependency={
+        name: open_dead_letters(count, NOON, NOON)
+        for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "(none)": 1}.items()
+    },
 )
+OPENED = Circuits(Breaker(state=CircuitState.OPEN, opened_at=after(-30)))
 
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
     with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
-        show(METRICS)
+        look = Look(TaskHub("{}"), NOON, all_thresholds())
+        find_letters(look, LETTERS)
+        find_circuits(look, "payments", OPENED)
+        for name, dependency in dependencies().dependencies.items():
+            show_limits(look, name, dependency.bounds or Bounds())
+        gauges.show_gauges(look.gauge_values)
         yield recorded
+
+
+class App:
+    """What the parts of a look are asked: all of it fails, but what is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
+        self._answers = answers
+        for name in ("read_summary", "count_dead_letters", "seconds_without_a_start"):
+            monkeypatch.setattr(health, name, self._asked(name))
+        monkeypatch.setattr(CircuitEntity, "readable", self._asked("readable"))
+        monkeypatch.setattr(TaskHub, "check", self._asked("check"))
+        monkeypatch.setattr(health, "of_feature", self._of_feature)
+        monkeypatch.setattr(health, "_away_since", {})
+
+    def _asked(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def answer(*_: Any, **__: Any) -> Any:
+            return self._answers[name]
+
+        return answer
+
+    def _of_feature(self, name: str, _place: str) -> Any:
+        if name == "holding":
+            return lambda *_: self._answers["holding"]
+        return self._asked(name)
+
+    async def look(self, now: datetime = NOON) -> dict[str, HealthMetric]:
+        with using(parse_config(CONFIG, {})):
+            return (await look_at_health(TaskHub("{}"), now)).metrics
+
+
+WELL: dict[str, Any] = {
+    "read_summary": LETTERS,
+    "count_dead_letters": 0,
+    "seconds_without_a_start": 0.0,
+    "readable": (Breaker(), None),
+    "check": None,
+    "standstill": (),
+    "holding": {},
+    "order": None,
+    "outbox": None,
+}
 
 
 def test_dead_letters_are_counted_by_configured_dependency(recorded: Recorded) -> None:
@@ -69,15 +123,6 @@ def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Record
     assert recorded.points(gauges.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 3.0)]
 
 
-def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
-    assert recorded.points(gauges.OUTBOX_LAG) == [({}, 4.0)]
-
-
-def test_blocked_lanes_and_who_waits_in_them_are_counted(recorded: Recorded) -> None:
-    assert recorded.points(gauges.LANES_BLOCKED) == [({}, 2)]
-    assert recorded.points(gauges.LANES_WAITING) == [({}, 9)]
-
-
 def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
     """Eight probes fail after breaks of 30 s, 60 s and so on; `watch` looks each minute."""
     desk, probe_at = tripped(), 30.0
@@ -92,71 +137,74 @@ def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
         if minute == 35:
             desk.control(60 * minute, ManualControl.CLOSE)
         now = after(60 * minute)
-        circuits = {"payments": Circuits(desk.breaker)}
-        health = replace(METRICS, circuits=circuits, now=now, blocked_lanes=None)
-        for alert in alert_changes(known, health.with_thresholds(AlertSettings().thresholds), now):
+        look = Look(TaskHub("{}"), now, AlertSettings().thresholds)
+        find_circuits(look, "payments", Circuits(desk.breaker))
+        for alert in alert_changes(known, look.metrics.values(), now):
             known[alert.condition] = alert
             changes.append((minute, alert.state))
     assert changes == [(6, "raised"), (35, "cleared")]
 
 
-UNKNOWN = HealthMetrics(
-    dead_letters=None,
-    outbox_lag_seconds=None,
-    circuits={"payments": None},
-    now=NOON,
-    retries_exhausted=None,
-    not_starting_seconds=None,
-    blocked_lanes=None,
-    stuck=None,
-    held=None,
-)
+async def test_what_is_not_known_has_no_gauge_but_the_configured_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with telemetry_stage() as recorded:
+        await App(monkeypatch).look()
+        for gauge in gauges.GAUGES:
+            is_limit = gauge in {gauges.LIMIT_CONCURRENCY, gauges.LIMIT_RATE}
+            assert bool(recorded.points(gauge)) is is_limit
 
 
-def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
-    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
-        show(UNKNOWN)
-        for gauge in (
-            gauges.DEAD_LETTERS,
-            gauges.DEAD_LETTER_AGE,
-            gauges.OUTBOX_LAG,
-            gauges.CIRCUIT_STATUS,
-            gauges.LANES_BLOCKED,
-            gauges.LANES_WAITING,
-        ):
-            assert recorded.points(gauge) == []
-        assert recorded.points(gauges.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+async def test_what_is_not_known_has_no_value(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = await App(monkeypatch).look()
+    assert {each.value for each in metrics.values()} == {None}
+    kinds = {name.partition(":")[0] for name in metrics}
+    assert kinds == AlertSettings().thresholds.keys()
+    assert "not known in this run: stuck_seconds (KeyError)" in caplog.text
+    assert "not known in this run: dead_letters, dead_letter_age_seconds (KeyError)" in caplog.text
 
 
-def test_what_is_not_known_has_no_value() -> None:
-    values = {one.condition: one.value for one in UNKNOWN.with_thresholds(AlertSettings().thresholds)}
-    assert values.pop("task_hub_away_seconds") == 0.0
-    assert set(values.values()) == {None}
-    assert "circuit_open_seconds:payments" in values
+async def test_a_part_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {name: answer for name, answer in WELL.items() if name != "check"}
+    metrics = await App(monkeypatch, **answers).look()
+    assert [name for name, metric in metrics.items() if metric.value is None] == ["task_hub_away_seconds"]
 
 
-def test_thresholds_are_compared_with_the_same_metrics() -> None:
-    values = {one.condition: one.value for one in METRICS.with_thresholds(AlertSettings().thresholds)}
-    assert values == {
+async def test_a_task_hub_is_away_once_it_has_not_answered_for_longer_than_the_threshold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App(monkeypatch)
+    await app.look()
+    assert (await app.look(after(60)))["task_hub_away_seconds"].value == 60
+    app._answers["check"] = None
+    assert (await app.look(after(120)))["task_hub_away_seconds"].value == 0
+
+
+async def test_thresholds_are_compared_with_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaker = OPENED.own
+    metrics = await App(monkeypatch, **WELL | {"readable": (breaker, None)}).look()
+    assert {name: metric.value for name, metric in metrics.items()} == {
         "dead_letters": 7.0,
         "dead_letter_age_seconds": 90.0,
-        "outbox_lag_seconds": 4.0,
         "retries_exhausted_per_hour": 0.0,
         "not_starting": 0.0,
         "stuck_seconds": 0.0,
-        "lane_blocked_seconds": 600.0,
         "task_hub_away_seconds": 0.0,
         "held": 0.0,
         "circuit_open_seconds:payments": 30.0,
         "credential_refused_seconds:payments": 0.0,
+        "circuit_open_seconds:idle": 30.0,
+        "credential_refused_seconds:idle": 0.0,
     }
 
 
-def test_operations_that_are_held_are_counted_by_the_first_of_them() -> None:
-    health = replace(METRICS, held={"op-1": after(-90), "op-2": after(-5)})
-    thresholds = {"held": 60.0} | dict.fromkeys(AlertSettings().thresholds, 0.0)
-    metrics = health.with_thresholds(thresholds | {"held": 60.0})
-    (alert,) = alert_changes({}, metrics, NOON)
+async def test_operations_that_are_held_are_counted_by_the_first_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = await App(monkeypatch, **WELL | {"holding": {"op-1": after(-90), "op-2": after(-5)}}).look()
+    (alert,) = alert_changes({}, [metrics["held"]], NOON)
     assert alert.text == (
         "Operations held by their policies (2): 1 min, over the threshold of 1 min. "
         "Resume them once their dependency works; else they become dead letters."
@@ -184,10 +232,10 @@ dead_letter_age_seconds = 60
 
 def test_a_dependency_has_thresholds_of_its_own() -> None:
     with using(parse_config(OWN, {})):
-        thresholds = all_thresholds()
-    values = METRICS.with_thresholds(thresholds)
-    unknown = replace(METRICS, dead_letters=None).with_thresholds(thresholds)
-    found = {each.condition: (each.value, each.threshold, each.is_exceeded) for each in values}
+        look = Look(TaskHub("{}"), NOON, all_thresholds())
+        find_letters(look, LETTERS)
+    find_circuits(look, "payments", OPENED)
+    found = {name: (each.value, each.threshold, each.is_exceeded) for name, each in look.metrics.items()}
     assert {name: each for name, each in found.items() if ":" in name} == {
         "circuit_open_seconds:payments": (30.0, 10.0, True),
         "credential_refused_seconds:payments": (0.0, 60.0, False),
@@ -196,16 +244,34 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
         "dead_letters:idle": (0, 0.5, False),
         "dead_letter_age_seconds:aging": (0.0, 60.0, False),
     }
-    letters = [each for each in unknown if each.condition.startswith("dead_letter")]
-    assert len(letters) == 6
-    assert {each.value for each in letters} == {None}
+
+
+async def test_dead_letters_of_dependencies_with_own_thresholds_are_unknown_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App(monkeypatch)
+    with using(parse_config(OWN, {})):
+        metrics = (await look_at_health(TaskHub("{}"), NOON)).metrics
+    assert app
+    letters = {name: each.value for name, each in metrics.items() if name.startswith("dead_letter")}
+    assert letters == dict.fromkeys(
+        (
+            *("dead_letters", "dead_letters:payments", "dead_letters:idle"),
+            *("dead_letter_age_seconds", "dead_letter_age_seconds:payments", "dead_letter_age_seconds:aging"),
+        )
+    )
+
+
+def circuits_found(**circuits: Circuits) -> dict[str, HealthMetric]:
+    look = Look(TaskHub("{}"), NOON, AlertSettings().thresholds)
+    for name, each in circuits.items():
+        find_circuits(look, name, each)
+    return look.metrics
 
 
 def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> None:
-    with using(parse_config(CONFIG, {})):
-        opened = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
-        health = replace(METRICS, circuits={"payments": Circuits(Breaker(), [opened])})
-        metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
+    opened = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
+    metrics = circuits_found(payments=Circuits(Breaker(), [opened]))
     metric = metrics["circuit_open_seconds:payments"]
     assert (metric.value, metric.names) == (90.0, ("customer-17",))
     assert {each.names for condition, each in metrics.items() if condition != metric.condition} == {None}
@@ -214,7 +280,8 @@ def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> 
 def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() -> None:
     of_key = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
     both = Circuits(Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), [of_key])
-    assert (both.open_keys, both.open_seconds(NOON)) == (None, 90.0)
+    metric = circuits_found(payments=both)["circuit_open_seconds:payments"]
+    assert (metric.names, metric.value) == (None, 90.0)
 
 
 def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_credential_it_is() -> None:
@@ -223,11 +290,7 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
     )
     down = Breaker(state=CircuitState.OPEN, opened_at=after(-95), limit_key="customer-18")
     own = Breaker(state=CircuitState.HALF_OPEN, opened_at=after(-70), unauthorized_by="407")
-    health = replace(
-        METRICS, circuits={"payments": Circuits(own), "idle": Circuits(Breaker(), [down, of_key])}
-    )
-    with using(parse_config(CONFIG, {})):
-        metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
+    metrics = circuits_found(payments=Circuits(own), idle=Circuits(Breaker(), [down, of_key]))
     whole, keyed = (metrics[f"credential_refused_seconds:{name}"] for name in ("payments", "idle"))
     assert (whole.value, whole.names, whole.is_exceeded) == (70.0, None, True)
     assert (keyed.value, keyed.names, keyed.is_exceeded) == (90.0, ("customer-17",), True)
@@ -238,9 +301,20 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
     )
 
 
-def test_what_stands_still_is_named_and_counts_from_the_first_that_was_due() -> None:
-    stuck = {f"op-{age}": after(-age) for age in (400, 300)}
-    health = replace(METRICS, stuck=stuck)
-    metrics = {each.condition: each for each in health.with_thresholds(AlertSettings().thresholds)}
-    metric = metrics["stuck_seconds"]
+async def test_whether_operations_are_held_is_not_known_before_all_were_looked_at(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = await App(monkeypatch, **WELL | {"holding": None}).look()
+    assert metrics["held"].value is None
+    assert not caplog.records
+
+
+async def test_what_stands_still_is_named_and_counts_from_the_first_that_was_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stuck = [
+        StuckInstance(instance_id=f"op-{age}", orchestration="operation", since=after(-age), noted_at=NOON)
+        for age in (400, 300)
+    ]
+    metric = (await App(monkeypatch, **WELL | {"standstill": stuck}).look())["stuck_seconds"]
     assert (metric.value, metric.names, metric.is_exceeded) == (400.0, ("op-400", "op-300"), True)
