@@ -8,8 +8,10 @@ their priority before them: `high:started`. What never happened has no number.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from math import isfinite, log2
+from math import log2
 from typing import Any, Final
+
+from pydantic import FiniteFloat, TypeAdapter
 
 from durable_retry.rules import facts
 from durable_retry.rules.circuit.breaker import FREE
@@ -82,18 +84,12 @@ def to_text(by_dependency: Mapping[str, Counts]) -> str:
     )
 
 
+_STORED: Final = TypeAdapter[dict[str, Counts]](dict[str, dict[str, int | FiniteFloat]])
+
+
 def from_text(text: str) -> dict[str, Counts]:
     """Read the stored form; ValueError where it is not numbers."""
-    return {
-        dependency: {name: _number(number) for name, number in counts.items()}
-        for dependency, counts in json.loads(text).items()
-    }
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return value
+    return _STORED.validate_json(text, strict=True)
 
 
 type Counted = tuple[str, Counts]

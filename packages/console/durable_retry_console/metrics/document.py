@@ -1,6 +1,6 @@
 """Metrics as the API answers them, made of `Counts`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from pydantic import Field
@@ -93,35 +93,30 @@ class MetricFigures(Answer):
     debounce_ran: int = Field(description="Operations with a debounce key that ran, and ended.")
 
     @classmethod
-    def members_of(cls, counts: Mapping[str, float], *, with_limits: bool) -> dict[str, Any]:
-        """Return the members that are made of numbers; limits of several dependencies have no sum."""
+    def of(cls, counts: Mapping[str, float], *, with_limits: bool = True, **more: Any) -> Self:
+        """Return what people see of the numbers; limits of several dependencies have no sum."""
         failures, ended, debounce = (labelled(counts, name) for name in ("failures", "ended", "debounce"))
         attempts = _whole(counts, "attempts")
         first = attempts - _whole(counts, "retries")
-        return {
-            **{name: _whole(counts, name) for name in _COUNTED},
-            **{name: Percentiles.of(counts, name) for name in _TIMES},
-            "failures": int(sum(failures.values())),
-            "failures_by_category": _wholes(failures),
-            "amplification": round(attempts / first, 3) if first > 0 else None,
-            "ended": int(sum(ended.values())),
-            "ended_by_status": _wholes(ended),
-            "waits": {
+        return cls(
+            **{name: make(counts, name) for make, names in _ALIKE.items() for name in names},
+            failures=int(sum(failures.values())),
+            failures_by_category=_wholes(failures),
+            amplification=round(attempts / first, 3) if first > 0 else None,
+            ended=int(sum(ended.values())),
+            ended_by_status=_wholes(ended),
+            waits={
                 kind: Waited(count=int(count), seconds=_rounded(counts, f"wait_seconds|{kind}"))
                 for kind, count in labelled(counts, "waits").items()
             },
-            "attempt_seconds": _rounded(counts, "attempt_seconds"),
-            "current_concurrency": _mean_limit(counts, "concurrency") if with_limits else None,
-            "current_rate_per_second": _mean_limit(counts, "rate") if with_limits else None,
-            "by_priority": _by_priority(counts),
-            "debounce_replaced": _whole(debounce, "replaced"),
-            "debounce_ran": _whole(debounce, "ran"),
-        }
-
-
-_COUNTED: Final = ("started", "attempts", "retries", "not_sent", "openings", "key_openings")
-_TIMES: Final = ("attempt_ms", "operation_ms", "late_ms")
-"""Members that are named as what they are made of."""
+            attempt_seconds=_rounded(counts, "attempt_seconds"),
+            current_concurrency=_mean_limit(counts, "concurrency") if with_limits else None,
+            current_rate_per_second=_mean_limit(counts, "rate") if with_limits else None,
+            by_priority=_by_priority(counts),
+            debounce_replaced=_whole(debounce, "replaced"),
+            debounce_ran=_whole(debounce, "ran"),
+            **more,
+        )
 
 
 class DependencyMetrics(MetricFigures):
@@ -149,6 +144,13 @@ class MetricsDocument(Answer):
 
 def _whole(counts: Mapping[str, float], name: str) -> int:
     return int(counts.get(name, 0))
+
+
+_ALIKE: Final[Mapping[Callable[[Mapping[str, float], str], Any], Sequence[str]]] = {
+    _whole: ("started", "attempts", "retries", "not_sent", "openings", "key_openings"),
+    Percentiles.of: ("attempt_ms", "operation_ms", "late_ms"),
+}
+"""Members that are named as what they are made of, by how."""
 
 
 def _wholes(counts: Mapping[str, float]) -> dict[str, int]:

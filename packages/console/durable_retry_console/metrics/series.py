@@ -53,18 +53,14 @@ async def metrics_between(dependencies: Sequence[str], begin: datetime, end: dat
             add(by_name[name], found[name])
             add(points[(at - first) // step], found[name])
     is_one = len(by_name) == 1
-    total = MetricFigures.members_of(summed(by_name.values()), with_limits=is_one)
     return MetricsDocument(
         begins_at=begin,
         ends_at=end,
         step_seconds=int(step.total_seconds()),
-        total=MetricFigures(**total),
-        dependencies=tuple(
-            DependencyMetrics(dependency=name, **MetricFigures.members_of(counts, with_limits=True))
-            for name, counts in by_name.items()
-        ),
+        total=MetricFigures.of(summed(by_name.values()), with_limits=is_one),
+        dependencies=tuple(DependencyMetrics.of(counts, dependency=name) for name, counts in by_name.items()),
         points=tuple(
-            MetricPoint(at=first + place * step, **MetricFigures.members_of(counts, with_limits=is_one))
+            MetricPoint.of(counts, with_limits=is_one, at=first + place * step)
             for place, counts in enumerate(points)
         ),
     )
