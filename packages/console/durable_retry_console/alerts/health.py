@@ -7,7 +7,7 @@ that does not answer leaves its alerts as they are, and hides no other.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -143,47 +143,27 @@ def find_letters(look: Look, letters: DeadLetterSummary) -> None:
         look.shown(gauges.DEAD_LETTERS, count, {DEPENDENCY: name} if name else NO_LABELS)
 
 
-@dataclass(frozen=True, slots=True)
-class Circuits:
-    """The circuit of a dependency, and those of its limit keys that are not closed."""
-
-    own: Breaker
-    of_keys: Sequence[Breaker] = ()
-
-    def open_seconds(self, look: Look) -> float:
-        """Return for how long the one that opened first has been open; 0 while none is."""
-        return max(look.seconds_since(each.closed_to_calls_since) for each in (self.own, *self.of_keys))
-
-    @property
-    def open_keys(self) -> tuple[str, ...] | None:
-        """The limit keys that alone are concerned; None for none, or once the dependency's own is open."""
-        of_keys = () if self.own.closed_to_calls_since else self.of_keys
-        return tuple(breaker.limit_key for breaker in of_keys if breaker.limit_key is not None) or None
-
-    @property
-    def without_credential(self) -> "Circuits":
-        """Those that a refused credential keeps open."""
-        own = self.own if self.own.unauthorized_by is not None else Breaker()
-        return Circuits(own, [each for each in self.of_keys if each.unauthorized_by is not None])
-
-
 async def _circuit(look: Look, dependency: Dependency) -> None:
     breaker, why_not = await CircuitEntity(look.hub, dependency.name).readable()
     if why_not is not None:
         _log.warning("the circuit of %s cannot be read: %s", dependency.name, why_not)
         raise ValueError(why_not)
-    of_keys = await held_keys(look.hub, dependency, breaker)
-    circuits = Circuits(breaker, [each for each in of_keys if each.closed_to_calls_since is not None])
-    find_circuits(look, dependency.name, circuits)
+    find_circuits(look, dependency.name, breaker, *await held_keys(look.hub, dependency, breaker))
 
 
-def find_circuits(look: Look, name: str, circuits: Circuits) -> None:
-    refused = circuits.without_credential
-    for kind, concerned in ((rules.CIRCUIT_OPEN, circuits), (rules.CREDENTIAL_REFUSED, refused)):
-        look.found(f"{kind}:{name}", concerned.open_seconds(look), concerned.open_keys)
+def find_circuits(look: Look, name: str, own: Breaker, *of_keys: Breaker) -> None:
+    """Take how long the circuits of a dependency have let no calls through, and whose."""
+    closed = [each for each in (own, *of_keys) if each.closed_to_calls_since is not None]
+    refused = [each for each in closed if each.unauthorized_by is not None]
+    for kind, concerned in ((rules.CIRCUIT_OPEN, closed), (rules.CREDENTIAL_REFUSED, refused)):
+        since = min((each.closed_to_calls_since or look.now for each in concerned), default=None)
+        keys = tuple(each.limit_key for each in concerned if each.limit_key is not None)
+        # Once the dependency's own is open, the keys are not named.
+        names = keys if keys and len(keys) == len(concerned) else None
+        look.found(f"{kind}:{name}", look.seconds_since(since), names)
     for state in CircuitState:
         labels = {DEPENDENCY: name, CIRCUIT_STATE: state.value}
-        look.shown(gauges.CIRCUIT_STATUS, int(circuits.own.state is state), labels)
+        look.shown(gauges.CIRCUIT_STATUS, int(own.state is state), labels)
 
 
 def show_limits(look: Look, name: str, bounds: Bounds) -> None:

@@ -19,7 +19,6 @@ from durable_retry.rules.config.dependency import Bounds
 from durable_retry.settings.configuration import dependencies, using
 from durable_retry_console.alerts import gauges, health
 from durable_retry_console.alerts.health import (
-    Circuits,
     Look,
     all_thresholds,
     find_circuits,
@@ -49,7 +48,7 @@ LETTERS = DeadLetterSummary(
         for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "(none)": 1}.items()
     },
 )
-OPENED = Circuits(Breaker(state=CircuitState.OPEN, opened_at=after(-30)))
+OPENED = Breaker(state=CircuitState.OPEN, opened_at=after(-30))
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
             desk.control(60 * minute, ManualControl.CLOSE)
         now = after(60 * minute)
         look = Look(TaskHub("{}"), now, AlertSettings().thresholds)
-        find_circuits(look, "payments", Circuits(desk.breaker))
+        find_circuits(look, "payments", desk.breaker)
         for alert in alert_changes(known, look.metrics.values(), now):
             known[alert.condition] = alert
             changes.append((minute, alert.state))
@@ -183,8 +182,7 @@ async def test_a_task_hub_is_away_once_it_has_not_answered_for_longer_than_the_t
 
 
 async def test_thresholds_are_compared_with_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaker = OPENED.own
-    metrics = await App(monkeypatch, **WELL | {"readable": (breaker, None)}).look()
+    metrics = await App(monkeypatch, **WELL | {"readable": (OPENED, None)}).look()
     assert {name: metric.value for name, metric in metrics.items()} == {
         "dead_letters": 7.0,
         "dead_letter_age_seconds": 90.0,
@@ -262,16 +260,16 @@ async def test_dead_letters_of_dependencies_with_own_thresholds_are_unknown_with
     )
 
 
-def circuits_found(**circuits: Circuits) -> dict[str, HealthMetric]:
+def circuits_found(**circuits: list[Breaker]) -> dict[str, HealthMetric]:
     look = Look(TaskHub("{}"), NOON, AlertSettings().thresholds)
     for name, each in circuits.items():
-        find_circuits(look, name, each)
+        find_circuits(look, name, *each)
     return look.metrics
 
 
 def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> None:
     opened = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
-    metrics = circuits_found(payments=Circuits(Breaker(), [opened]))
+    metrics = circuits_found(payments=[Breaker(), opened])
     metric = metrics["circuit_open_seconds:payments"]
     assert (metric.value, metric.names) == (90.0, ("customer-17",))
     assert {each.names for condition, each in metrics.items() if condition != metric.condition} == {None}
@@ -279,7 +277,7 @@ def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> 
 
 def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() -> None:
     of_key = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
-    both = Circuits(Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), [of_key])
+    both = [Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), of_key]
     metric = circuits_found(payments=both)["circuit_open_seconds:payments"]
     assert (metric.names, metric.value) == (None, 90.0)
 
@@ -290,7 +288,7 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
     )
     down = Breaker(state=CircuitState.OPEN, opened_at=after(-95), limit_key="customer-18")
     own = Breaker(state=CircuitState.HALF_OPEN, opened_at=after(-70), unauthorized_by="407")
-    metrics = circuits_found(payments=Circuits(own), idle=Circuits(Breaker(), [down, of_key]))
+    metrics = circuits_found(payments=[own], idle=[Breaker(), down, of_key])
     whole, keyed = (metrics[f"credential_refused_seconds:{name}"] for name in ("payments", "idle"))
     assert (whole.value, whole.names, whole.is_exceeded) == (70.0, None, True)
     assert (keyed.value, keyed.names, keyed.is_exceeded) == (90.0, ("customer-17",), True)
