@@ -6,10 +6,11 @@ selection is in its input.
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
@@ -66,12 +67,14 @@ async def start_bulk_action(
     now: datetime,
     by: str | None,
     action_id: str | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Start a bulk action and return its id.
 
     Args:
         wanted: Its filter; None for a selection.
         action_id: The id, with which it starts once; None for a new one.
+        more: Options that no body has.
     """
     given = BulkInput(
         action_id=action_id or f"bulk-{uuid.uuid4().hex}",
@@ -82,7 +85,7 @@ async def start_bulk_action(
         created_at=now,
         note=body.note,
         by=by,
-        options={name: value for name, value in body.options.items() if name != "note"},
+        options={name: value for name, value in body.options.items() if name != "note"} | {**more},
         ids=body.selection,
         progress=BulkProgress(proof=body.proof(now)),
     )

@@ -3,26 +3,12 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final, override
+from typing import Final
 
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
 from durable_retry.rules.circuit.breaker import FREE, Breaker
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry_console.bulk.bodies import BulkActionBody
-from durable_retry_console.bulk.replay import AT_MOST
 from durable_retry_console.keys import Recovery
-
-
-class RecoveryBody(BulkActionBody):
-    """The bulk action of a recovery."""
-
-    at_most: int
-
-    @property
-    @override
-    def options(self) -> dict[str, Any]:
-        return super().options | {AT_MOST: self.at_most}
-
 
 _LOOKS_APART: Final = timedelta(minutes=1)
 """An outage that no look saw began no earlier before its end; its breaks were shorter."""

@@ -29,10 +29,10 @@ from durable_retry.storage import tables
 from durable_retry.storage.rounds import TABLE
 from durable_retry.telemetry.facts import report
 from durable_retry_console.bulk.actions import start_bulk_action
-from durable_retry_console.bulk.bodies import BulkFilter
-from durable_retry_console.bulk.replay import RECOVERY
+from durable_retry_console.bulk.bodies import BulkActionBody, BulkFilter
+from durable_retry_console.bulk.replay import AT_MOST, RECOVERY
 from durable_retry_console.keys import Recovery, recovery_of
-from durable_retry_console.recovery.rules import Outage, Outages, RecoveryBody, seen_outage
+from durable_retry_console.recovery.rules import Outage, Outages, seen_outage
 
 _PARTITION: Final = "recovery"
 _AT_ONCE: Final = 8
@@ -121,10 +121,12 @@ async def _replay_letters(  # noqa: PLR0917 - which outage, and what follows it
     name = f"{dependency} for {limit_key}" if limit_key else dependency
     note = f"the circuit of {name} closed at {until}: its dead letters since {since}"
     of_outage = BulkFilter(dependency=dependency, limit_key=of_key)
-    body = RecoveryBody(action="replay", filter=of_outage, note=note, at_most=recovery.at_most)
+    body, own = BulkActionBody(action="replay", filter=of_outage, note=note), {AT_MOST: recovery.at_most}
     # The list has it under its instant, which two workers must give alike.
     due_at = outage.ended_at + timedelta(seconds=recovery.after_closed_seconds)
-    await start_bulk_action(hub, body, wanted, matched=matched, now=due_at, by=RECOVERY, action_id=action_id)
+    await start_bulk_action(
+        hub, body, wanted, matched=matched, now=due_at, by=RECOVERY, action_id=action_id, more=own
+    )
     report(
         PersonActed(
             who=RECOVERY,
