@@ -14,20 +14,16 @@ def _view(document: Any) -> Lines:
     yield Rows(document["receivers"], "receiver host", empty=_NOBODY)
 
 
-def _sent(document: Any) -> Lines:
-    yield Rows(document["items"], "receiver state detail:why", empty=_NOBODY)
-
-
-def _all_arrived(document: Any) -> bool:
-    return all(sent["state"] == "sent" for sent in document["items"])
-
-
 COMMANDS: Final = (
     Command("alerts show", "show what is raised, and the receivers", Ask("GET alerts", _view)),
     Command(
         "alerts test",
         "send a test message to every receiver",
-        Ask("POST alerts/test", _sent, went_well=_all_arrived),
+        Ask(
+            "POST alerts/test",
+            lambda document: [Rows(document["items"], "receiver state detail:why", empty=_NOBODY)],
+            went_well=lambda document: all(sent["state"] == "sent" for sent in document["items"]),
+        ),
     ),
     Command(
         "activity",

@@ -86,12 +86,9 @@ def _lately(given: Given, _: Screen) -> Given:
     return {**given, "from": begin.isoformat().replace("+00:00", "Z")}
 
 
-def _metrics(document: Any) -> Lines:
-    return spaced(_metric_tables(document["dependencies"]))
-
-
-def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Lines]:
+def _metrics(document: Any) -> Iterator[Lines]:
     """Yield the table, then those of priorities and of debounce keys, each where there is any."""
+    dependencies = document["dependencies"]
     of_keys = " key_openings" if any(each["key_openings"] for each in dependencies) else ""
     yield [Rows(dependencies, _METRICS + of_keys)]
     priorities = [
@@ -158,7 +155,7 @@ COMMANDS: Final = (
     Command(
         "metrics",
         "show attempts, failures, retries, durations and openings of the last minutes (60, at most 10080)",
-        Ask("GET metrics", _metrics, body=_lately),
+        Ask("GET metrics", lambda document: spaced(_metrics(document)), body=_lately),
         "any_dependency minutes",
     ),
     Command(

@@ -270,10 +270,6 @@ def _made(document: Any) -> Lines:
     yield f"{counts['made']} made, {counts['present']} present{refused}"
 
 
-def _is_whole(document: Any) -> bool:
-    return all(item["state"] != "refused" for item in document["items"])
-
-
 COMMANDS: Final = (
     Command(
         "doctor",
@@ -284,7 +280,11 @@ COMMANDS: Final = (
     Command(
         "setup",
         "make the queues and tables that the app needs and lacks",
-        Ask("POST setup", _made, went_well=_is_whole),
+        Ask(
+            "POST setup",
+            _made,
+            went_well=lambda document: all(item["state"] != "refused" for item in document["items"]),
+        ),
         "app_url",
     ),
 )

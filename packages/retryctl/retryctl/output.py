@@ -187,7 +187,7 @@ class Rows:
                 yield from [Text()] * (number > 0)
                 yield _lines(list(zip(headers, row, strict=True)))
             return
-        yield from (_row(row, widths) for row in (map(_header, headers), *cells))
+        yield from (_row(row, widths) for row in ((Text(text.upper(), "bold") for text in headers), *cells))
 
     def _shown_columns(self) -> Iterator[tuple[str, str]]:
         """Yield label and path of each column, of one with a `?` where any item has a value."""
@@ -195,10 +195,6 @@ class Rows:
             name = path.removesuffix("?")
             if name == path or any(field(item, name) for item in self.items):
                 yield label.removesuffix("?"), name
-
-
-def _header(text: str) -> Text:
-    return Text.assemble((text.upper(), "bold"))
 
 
 def _row(cells: Iterable[Text], widths: Sequence[int]) -> Text:

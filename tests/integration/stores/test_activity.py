@@ -12,7 +12,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from durable_retry_console.activity import changes, store
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
-from durable_retry_console.activity.store import ActivityWriter, find_activity, remove_activity_before
+from durable_retry_console.activity.store import ActivityWriter, list_activity, remove_activity_before
 from tests.support.builders import NOON, after
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -53,7 +53,7 @@ async def whats(wanted: ActivityFilter, limit: int = 50) -> list[str]:
     """What all pages show."""
     found, cursor = [], None
     while True:
-        page = await find_activity(wanted, limit, cursor)
+        page = await list_activity(wanted, limit, cursor)
         found += [each.what for each in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -144,7 +144,7 @@ async def test_a_change_of_settings_is_noted_with_the_names_that_changed(
     with using(parse_config(CONFIG % 4, {})):
         await changes.note_changes(HUB, after(2))
     assert writer.flush()
-    (noted,) = (await find_activity(ALL, 50, None)).items
+    (noted,) = (await list_activity(ALL, 50, None)).items
     assert (noted.kind, noted.reason) == (ActivityKind.SETTINGS, "MAX_BODY_BYTES, dependencies.payments")
 
 
@@ -168,5 +168,5 @@ async def test_other_code_is_a_deployment(writer: ActivityWriter, monkeypatch: p
             monkeypatch.setattr(changes, "running_code", lambda code=code: code)
             await changes.note_changes(HUB, after(at))
     assert writer.flush()
-    (noted,) = (await find_activity(ALL, 50, None)).items
+    (noted,) = (await list_activity(ALL, 50, None)).items
     assert (noted.kind, noted.at, noted.reason) == (ActivityKind.DEPLOYMENT, after(2), "app")

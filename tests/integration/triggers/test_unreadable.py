@@ -28,7 +28,7 @@ from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import of_operation
 from durable_retry.runtime import sharing
 from durable_retry.settings.configuration import using
-from durable_retry_console.activity import store
+from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress
@@ -112,7 +112,7 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "shared", make_at_once)
     monkeypatch.setattr(registry, "_handlers", {})  # Other tests of this process may have some.
     monkeypatch.setattr(overview._known, "values", WeakKeyDictionary())
-    monkeypatch.setattr(store, "WRITER", ActivityWriter())
+    monkeypatch.setattr(find, "WRITER", ActivityWriter())
 
 
 ENTRY: Final = OperationEntry(

@@ -5,8 +5,8 @@ from typing import Final
 from durable_retry.base.answers import Page
 from durable_retry.http.parameters import LIMIT, instant, one_of, row_cursor, text
 from durable_retry.http.routes import Query, Routes, page
+from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
-from durable_retry_console.activity.store import find_activity
 
 routes = Routes("activity")
 

@@ -17,7 +17,6 @@ from durable_retry.base.answers import Page, read_or
 from durable_retry.base.errors import ContendedError
 from durable_retry.base.json_forms import newest_first
 from durable_retry.storage import contents, tables
-from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.background import BackgroundWriter
 
@@ -59,13 +58,11 @@ WRITER: Final = ActivityWriter()
 """The writer of this process."""
 
 
-async def find_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
-    """Return entries that match, the newest first, also those that this process has not written yet.
+async def list_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
+    """Return entries that match, the newest first.
 
     A page looks at a bounded number of rows, so it may be short, or empty, and have a cursor.
     """
-    if cursor is None:
-        await run_in_pool(WRITER.flush)
     found: list[ActivityItem] = []
     rows_between = partial(
         tables.rows_between,

@@ -21,8 +21,8 @@ from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.rules.facts import TargetType
+from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
-from durable_retry_console.activity.store import find_activity
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
 from durable_retry_console.finding.operations import find_operations
