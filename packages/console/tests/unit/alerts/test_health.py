@@ -1,5 +1,6 @@
 """Health metrics: their values beside thresholds, and their gauges."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -179,6 +180,15 @@ async def test_a_task_hub_is_away_once_it_has_not_answered_for_longer_than_the_t
     assert (await app.look(after(60)))["task_hub_away_seconds"].value == 60
     app._answers["check"] = None
     assert (await app.look(after(120)))["task_hub_away_seconds"].value == 0
+
+
+async def test_a_task_hub_that_hangs_is_away_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert health._HUB_SECONDS < health._PART_SECONDS
+    app = App(monkeypatch, **WELL)
+    monkeypatch.setattr(TaskHub, "check", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(health, "_HUB_SECONDS", 0.01)
+    await app.look()
+    assert (await app.look(after(60)))["task_hub_away_seconds"].value == 60
 
 
 async def test_thresholds_are_compared_with_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
