@@ -15,7 +15,6 @@ from tests.support.target import Target
 
 @pytest.fixture(scope="session")
 def storage(azurites: Callable[[str], Storage]) -> Account:
-    """The storage account of `system`."""
     account = Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else azurites("system")
     for name in ("operations", "operations-poison"):
         # A host makes none of them for its triggers.

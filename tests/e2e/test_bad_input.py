@@ -1,5 +1,3 @@
-"""What is wrong is said once, completely, and without noise."""
-
 import json
 from collections.abc import Iterator
 from typing import Any

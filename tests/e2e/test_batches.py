@@ -1,5 +1,3 @@
-"""Batches: each item by itself, so many at a time, and again without doing anything twice."""
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Five hundred dead letters replayed at a bounded rate: cancelled half-way, resumed, killed in between."""
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Each kind of failure, caused by the target, and what becomes of it."""
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,5 +1,3 @@
-"""The circuit and the retry budget, from outside: what operations and the target see of them."""
-
 import json
 import re
 import sys
@@ -94,7 +92,6 @@ def posted(system: System, dependency: str, keys: list[str], path: str = "/echo"
 
 
 def arrivals(target: Target, keys: list[str]) -> list[datetime]:
-    """When each try of these keys came, in order."""
     return sorted(instant(one["received_at"]) for key in keys for one in target.received(key)["tries"])
 
 
@@ -189,7 +186,6 @@ def outage_of(system: System, dependency: str) -> dict[str, Any] | None:
 
 
 def reporters(system: System, dependency: str) -> list[str]:
-    """The worker processes that a circuit has reports of."""
     answer = system.client.get(f"/runtime/webhooks/durabletask/entities/circuit_breaker/{dependency}")
     if answer.status_code != httpx.codes.OK:
         return []

@@ -1,5 +1,3 @@
-"""Kill -9 in the middle, start again with the same data: everything accepted goes on."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""A task hub in which an entity never answers: a nudge lets what waits for it go on."""
-
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

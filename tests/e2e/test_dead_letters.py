@@ -1,5 +1,3 @@
-"""Dead letters as a person meets them: found, understood, edited, replayed, put away."""
-
 import json
 from typing import Any
 
@@ -11,7 +9,6 @@ ONCE = {"max_attempts": 1}
 
 
 def dead_letter_of(system: System, operation_id: str) -> dict[str, Any]:
-    """Wait until an operation is dead-lettered and return its dead letter."""
     document = system.until(operation_id, "dead_lettered")
     answer = system.client.get(f"/api/dead-letters/{document['dead_letter']['id']}")
     assert answer.status_code == 200, answer.text

@@ -1,5 +1,3 @@
-"""`make demo`, run as a newcomer runs it."""
-
 import subprocess
 import sys
 

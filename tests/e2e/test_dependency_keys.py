@@ -1,5 +1,3 @@
-"""What keys of a dependency ask for, in a running app: signing in, and a schema."""
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -28,8 +28,6 @@ LEFT_OUT = ("tests/", "bench/")
 
 @dataclass(frozen=True)
 class Checkout:
-    """A copy of the repository that is being served."""
-
     folder: Path
     port: int
     target_port: int

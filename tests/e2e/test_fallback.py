@@ -1,5 +1,3 @@
-"""A dependency whose circuit is open, and the one that is asked in place of it."""
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count

@@ -1,5 +1,3 @@
-"""A hold of everything: what is accepted meanwhile, what a thaw lets go, and what stops it."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Python handlers as operations: what each may say, and what becomes of it."""
-
 from contextlib import suppress
 from functools import partial
 from typing import Any

@@ -1,5 +1,3 @@
-"""An operation that its policy holds in place of a dead letter, and what is changed while it waits."""
-
 from typing import Any
 
 import httpx

@@ -127,7 +127,6 @@ def served(python: Path, app: Path, folder: Path, *start: str, **env: str) -> It
 def shop(
     python: Path, tmp_path_factory: pytest.TempPathFactory, azurites: Callable[[str], Storage], target: Target
 ) -> Iterator[httpx.Client]:
-    """The shop."""
     settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("shop").connection_string}
     with served(python, SHOP, tmp_path_factory.mktemp("shop"), **settings) as client:
         yield client
@@ -355,7 +354,6 @@ def coming_from(
     tmp_path_factory: pytest.TempPathFactory,
     azurites: Callable[[str], Storage],
 ) -> Iterator[httpx.Client]:
-    """The page's app."""
     with azurites("written").base64_queue("orders") as orders:
         orders.create_queue()
     storage = azurites("written").connection_string
@@ -366,7 +364,6 @@ def coming_from(
 
 
 def mailed(emails: QueueClient) -> list[dict[str, Any]]:
-    """The mails that were wanted since this was asked last."""
     found = eventually(lambda: list(emails.receive_messages()) or None, "a mail is wanted", within_seconds=60)
     for message in found:
         emails.delete_message(message)

@@ -1,5 +1,3 @@
-"""The circuit of each limit key of a dependency, from outside."""
-
 from typing import Any
 
 import httpx

@@ -1,5 +1,3 @@
-"""The limits of a dependency, as the target sees them kept."""
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,7 +12,6 @@ MORE_THAN_A_HOST_RUNS = 110
 
 
 def arrivals(system: System, keys: list[str]) -> list[datetime]:
-    """When the target received each key, in order."""
     tries = (one for key in keys for one in system.target.received(key)["tries"])
     return sorted(datetime.fromisoformat(one["received_at"]) for one in tries)
 

@@ -1,5 +1,3 @@
-"""A dependency that does not deduplicate, and is asked whether what it got has happened."""
-
 from typing import Any
 
 from scripts.processes import eventually

@@ -1,5 +1,3 @@
-"""A task hub that has lost the timer of a wait: `watch` lets the operation go on."""
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,5 +1,3 @@
-"""`make run` as a newcomer meets it: the README's own command, and everything gone at the end."""
-
 import json
 import re
 import subprocess

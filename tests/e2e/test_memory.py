@@ -1,5 +1,3 @@
-"""How long a key is remembered and what a purge cannot undo."""
-
 from typing import Any
 
 import httpx
@@ -13,7 +11,6 @@ RECORDS = "/runtime/webhooks/durabletask/entities/idempotency_record"
 
 
 def purge(system: System, operation_id: str) -> None:
-    """Purge the history of an operation that has ended."""
     answer = system.client.delete(f"{INSTANCES}/{operation_id}")
     assert answer.json() == {"instancesDeleted": 1}
 

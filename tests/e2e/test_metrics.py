@@ -1,5 +1,3 @@
-"""Metrics over time, from outside: an outage leaves its trace, and restarts lose none of it."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""One operation: posted, retried durably, shown; and one for one key, whoever asks and whenever."""
-
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime

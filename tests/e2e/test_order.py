@@ -1,5 +1,3 @@
-"""Operations of one order key run one after the other."""
-
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +11,6 @@ def in_order(system: System, key: str, name: str, path: str, **more: Any) -> str
 
 
 def waits(system: System, operation_id: str) -> str:
-    """Return why an operation waits for its turn."""
     wait = system.until(operation_id, "waiting_order")["waits"][-1]
     assert wait["kind"] == "order"
     return "; ".join(wait["delay_reasons"])

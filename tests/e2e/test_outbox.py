@@ -1,5 +1,3 @@
-"""Follow-up messages: sent after success, each under one id for ever, none held up by another's target."""
-
 from typing import Any
 
 import pytest
@@ -29,7 +27,6 @@ def ended(system: System, operation_id: str, *states: str) -> dict[str, Any]:
 
 
 def ids_in(document: dict[str, Any]) -> list[str]:
-    """The ids of an operation's events, in their order."""
     return [event["event_id"] for event in document["events"]]
 
 

@@ -1,5 +1,3 @@
-"""A dependency that accepts a request with 202 and works on it for a while."""
-
 from typing import Any
 from urllib.parse import quote
 

@@ -1,5 +1,3 @@
-"""The storage queue `operations`: the same operation, by another way in."""
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,5 +1,3 @@
-"""The dead letters of an outage, which a dependency's `recovery` replays once its circuit is closed."""
-
 from itertools import count
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""A deploy that gives a dependency another name, while operations wait and are dead under the old one."""
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

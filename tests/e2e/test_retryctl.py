@@ -23,13 +23,10 @@ QUICK = ["--retry", "jitter=none", "--retry", "initial_seconds=0.2"]
 
 
 class Shell:
-    """The command line at one app."""
-
     def __init__(self, system: System) -> None:
         self.system = system
 
     def run(self, *argv: str, code: int = 0, terminal: bool = False) -> str:
-        """Runs a command, checks its exit code and returns what it wrote."""
         out, err = Terminal() if terminal else io.StringIO(), io.StringIO()
         environ = {"DURABLE_RETRY_URL": self.system.url, "NO_COLOR": "1"}
         found = main(argv, environ=environ, out=out, err=err)
@@ -40,19 +37,16 @@ class Shell:
         return json.loads(self.run(*argv, "--json", code=code))
 
     def submitted(self, key: str, path: str, *more: str) -> str:
-        """Submits an operation and returns its id."""
         path, _, query = path.partition("?")
         argv = ["submit", "--dependency", "flaky", "--path", path, "--key", key, *QUICK, *more]
         operation_id: str = self.json(*argv, *(["--query", query] if query else []))["operation_id"]
         return operation_id
 
     def dead_letter(self, key: str) -> str:
-        """Lets an operation be refused and returns the id of its dead letter."""
         operation_id = self.submitted(key, "/fail/1?status=400")
         return self.failed(operation_id)
 
     def failed(self, operation_id: str) -> str:
-        """Waits until an operation has failed and returns the id of its dead letter."""
         found: str = self.system.until(operation_id, "dead_lettered")["dead_letter"]["id"]
         return found
 

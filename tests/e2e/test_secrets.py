@@ -128,7 +128,6 @@ def stored(folder: Path) -> Iterator[str]:
 
 
 def rows(file: Path) -> Iterator[str]:
-    """Every value of a database."""
     database = sqlite3.connect(file)
     tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     for table in tables:

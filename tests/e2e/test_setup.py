@@ -1,5 +1,3 @@
-"""`make setup`: says what is missing, and does nothing when nothing changed."""
-
 import os
 import shutil
 import subprocess

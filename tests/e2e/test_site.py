@@ -1,5 +1,3 @@
-"""The site of the documents in a browser."""
-
 import subprocess
 import sys
 from pathlib import Path

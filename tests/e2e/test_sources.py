@@ -121,7 +121,6 @@ class Sources:
         )
 
     def ends(self, name: ScopedKey) -> dict[str, Any]:
-        """Returns the status document of the operation of a name, once it succeeded."""
         operation_id = operation_id_for(name.scope, name.key)
 
         def found() -> dict[str, Any] | None:
@@ -170,7 +169,6 @@ def away_for_hours(data: Path) -> list[str]:
 
 
 def call(path: str = "/echo", **fields: Any) -> dict[str, Any]:
-    """An operation without a key of its own."""
     body = operation("", path, request={"json": fields} if fields else {})
     del body["key"]
     return body

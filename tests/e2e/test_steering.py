@@ -1,5 +1,3 @@
-"""Cancelling, hurrying and pausing operations."""
-
 from typing import Any
 
 import httpx

@@ -1,5 +1,3 @@
-"""One operation from its caller's trace to the target and an OTLP collector; an app that exports nothing."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -13,7 +13,6 @@ from tests.replay.with_a_wait import with_a_wait
 
 
 async def main() -> None:
-    """Record what was asked for, or everything."""
     shapes = {OPERATION: operation_shapes()} | part_shapes()
     for orchestrator in sys.argv[1:] or shapes:
         for name, shape in shapes[orchestrator].items():

@@ -42,7 +42,6 @@ class CircuitWatch:
     _reports: set[tuple[str, str, int]] = field(default_factory=set)
 
     def changed(self, operated: Operated) -> None:
-        """Look at the state after an operation."""
         dependency = find_dependency(dependency_of(operated.key))
         # The circuit of a limit key that is forgotten has no state.
         if operated.name == CIRCUIT_BREAKER and dependency is not None and operated.after is not None:

@@ -156,7 +156,6 @@ class Client:
         return pb.QueryEntitiesResponse(entities=found)
 
     async def PurgeInstances(self, request: pb.PurgeInstancesRequest) -> pb.PurgeInstancesResponse:  # noqa: N802 - gRPC's
-        """Purge one entity."""
         assert not request.isOrchestration
         done = await self._asked(lambda: self.hub.purge_entity(request.instanceId))
         return pb.PurgeInstancesResponse(deletedInstanceCount=int(done))

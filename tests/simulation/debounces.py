@@ -24,7 +24,6 @@ class DebounceWatch:
     _history: dict[str, list[tuple[Any, Joined]]] = field(default_factory=lambda: defaultdict(list))
 
     def changed(self, operated: Operated) -> None:
-        """Look at an operation of an entity."""
         if operated.name != DEBOUNCE:
             return
         history, request = self._history[operated.key], DebounceRequest.from_json(operated.given)

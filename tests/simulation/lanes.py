@@ -36,7 +36,6 @@ class LaneWatch:
     _states: dict[str, Any] = field(default_factory=dict)
 
     def changed(self, operated: Operated) -> None:
-        """Look at an operation of an entity."""
         if operated.name != ORDER_LANE:
             return
         lane = operated.given["order_key"], len(self.world.lives)

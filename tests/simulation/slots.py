@@ -101,12 +101,10 @@ class SlotWatch:
     _names: dict[str, str] = field(default_factory=dict)  # of attempts, by the short names of their leases
 
     def signaled(self, operation: str, given: Any) -> None:
-        """Take note of a signal that was sent to an entity."""
         if operation == GIVE_BACK and (slot := _asked_in(given)) is not None:
             self.returned.add(slot)
 
     def changed(self, operated: Operated) -> None:
-        """Look at an operation of an entity."""
         if operated.name != CALL_LIMITER:
             return
         key, before, after = operated.key, _state_of(operated.before), _state_of(operated.after)

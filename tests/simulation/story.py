@@ -165,7 +165,6 @@ class Story:
         return list({(end.operation.operation_id, end.life): end for end in self.ends}.values())
 
     def changed(self, operated: Operated) -> None:
-        """Look at an operation of an entity."""
         self.circuits.changed(operated)
         self.slots.changed(operated)
         self.lanes.changed(operated)

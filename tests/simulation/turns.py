@@ -178,7 +178,6 @@ class LightContext(task.OrchestrationContext):
         raise NotImplementedError
 
     def end(self, status: int, result: Any, *, carries: bool = False) -> None:
-        """End the execution, once."""
         if not self.ended:
             self.ended, self._carries = True, carries
             self._end = history.End(0, status, None if result is None else json.dumps(result))
@@ -186,7 +185,6 @@ class LightContext(task.OrchestrationContext):
                 self._ask_to_end(self._end)
 
     def fail(self, error: Exception) -> None:
-        """Fail the execution, unless it has ended."""
         if not self.ended:
             self.ended = True
             failure = f"{helpers.get_qualified_name(type(error))}: {error}"

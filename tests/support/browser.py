@@ -1,5 +1,3 @@
-"""A headless Chromium and the dashboard in it."""
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

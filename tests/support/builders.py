@@ -1,5 +1,3 @@
-"""Operations, attempts and dead letters to start a test from."""
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +23,6 @@ type Activities = Callable[[str, dict[str, Any]], Any]
 
 
 def after(seconds: float) -> datetime:
-    """Return the instant so many seconds after noon."""
     return NOON + timedelta(seconds=seconds)
 
 

@@ -1,5 +1,3 @@
-"""Circuits and reports to test with."""
-
 from dataclasses import dataclass, field, replace
 
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
@@ -64,7 +62,6 @@ class Desk:
         self.breaker = message.apply(self.breaker, received_at)
 
     def fail(self, at: float, failures: int = 10, successes: int = 0) -> None:
-        """Take in so many calls."""
         self.hear(self.report(at, failures=failures, successes=successes))
 
     def refuse(self, at: float, times: int = 1, successes: int = 0) -> None:
@@ -72,7 +69,6 @@ class Desk:
         self.hear(self.report(at, failures=times, unauthorized=times, successes=successes))
 
     def ask(self, at: float, operation_id: str = "op-1", lease_seconds: float = 10) -> Permitted | Refused:
-        """Ask for a probe."""
         request = ProbeRequest(operation_id, 1, after(at), lease_seconds)
         self.breaker, answer = PermitMessage(request, self.settings).apply(self.breaker, after(at))
         return answer
@@ -80,7 +76,6 @@ class Desk:
     def conclude(
         self, at: float, health: CallHealth, operation_id: str = "op-1", epoch: int | None = None
     ) -> None:
-        """Report the end of a probe."""
         lease_id = f"{operation_id}:1"
         expires_at = next((one.expires_at for one in self.breaker.leases if one.lease_id == lease_id), None)
         epoch = self.breaker.epoch if epoch is None else epoch

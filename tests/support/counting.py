@@ -1,5 +1,3 @@
-"""Facts that metrics over time count."""
-
 from datetime import timedelta
 from typing import Any, Final
 

@@ -57,14 +57,12 @@ class DamagedHub:
         self.instances[state.instance_id] = state
 
     async def get_orchestration_state(self, instance_id: str, **_: Any) -> OrchestrationState | None:
-        """As the durable client."""
         return self.instances.get(instance_id)
 
     async def schedule_new_orchestration(self, _name: str, **_: Any) -> None:
         """As the durable client; nothing runs."""
 
     async def get_entity(self, entity_id: Any) -> _Entity | None:
-        """As the durable client."""
         text = self.entities.get(f"{entity_id.entity}@{entity_id.key}")
         return None if text is None else _Entity(text)
 

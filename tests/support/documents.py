@@ -1,5 +1,3 @@
-"""The documents of the repository, read: their links, anchors and fenced blocks."""
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -24,13 +24,11 @@ async def book_trip(trip: Trip, call: Call) -> dict[str, str]:
 
 
 async def book(what: str, call: Call) -> str:
-    """One request that changes something."""
     (await call.client.post("/echo")).raise_for_status()
     return f"{what} {call.key}"
 
 
 async def book_hotel(trip: Trip, call: Call) -> str:
-    """Fails at first."""
     if call.attempt < trip.hotel_attempts:
         raise Transient("no room yet")
     return await book("hotel", call)
@@ -51,7 +49,6 @@ async def ship_parcel(parcel: Parcel, call: Call) -> str:
 
 
 async def ship(call: Call) -> str:
-    """Takes half a second."""
     await call.client.get("/hang/1", params={"seconds": 0.5})
     return call.key
 

@@ -19,7 +19,6 @@ class Event:
     __slots__ = ("_encoded",)
 
     def encoded(self) -> pb.HistoryEvent:
-        """Return the platform's form."""
         try:
             return self._encoded
         except AttributeError:
@@ -135,8 +134,6 @@ class Raised(Event):
 
 @dataclass(slots=True)
 class CallActivity(Event):
-    """Run an activity."""
-
     number: int
     name: str
     input: str
@@ -148,8 +145,6 @@ class CallActivity(Event):
 
 @dataclass(slots=True)
 class SetTimer(Event):
-    """Fire a timer; `fire_at` is naive UTC."""
-
     number: int
     fire_at: datetime
 
@@ -199,8 +194,6 @@ class SignalEntity(_ToEntity):
 
 @dataclass(slots=True)
 class StartChild(Event):
-    """Start another orchestration."""
-
     number: int
     name: str
     instance_id: str
@@ -267,7 +260,6 @@ class Turn:
 
 
 def turn_of(response: pb.OrchestratorResponse) -> Turn:
-    """Return the plain form of the platform's answer to a turn."""
     return Turn([_action(action) for action in response.actions], response.customStatus.value)
 
 

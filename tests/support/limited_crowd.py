@@ -294,12 +294,10 @@ class Crowd:
 
     @property
     def starts(self) -> list[float]:
-        """When attempts started, in order."""
         return sorted(attempt.started for attempt in self.attempts if attempt.started is not None)
 
     @property
     def fullest(self) -> int:
-        """The most starts in any one second."""
         starts, first, most = self.starts, 0, 0
         for index, start in enumerate(starts):
             while starts[first] <= start - 1.0:
@@ -309,7 +307,6 @@ class Crowd:
 
     @property
     def most_at_once(self) -> int:
-        """The most attempts under way at one instant."""
         changes = [
             change
             for attempt in self.attempts

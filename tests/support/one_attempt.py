@@ -29,7 +29,6 @@ async def _insert_and_answer_503(table: str, row: tables.Row) -> bool:
 
 
 def main() -> None:
-    """Make the attempt."""
     given: dict[str, Any] = json.load(sys.stdin)
     with ExitStack() as stack:
         stack.enter_context(using(parse_config(given["dependencies"], {})))

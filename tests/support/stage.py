@@ -131,15 +131,12 @@ class Stage:
 
     @property
     def ended(self) -> bool:
-        """Whether the orchestration completed or failed."""
         return self.output is not None or self.failure is not None
 
     def raise_event(self, name: str, data: Any) -> None:
-        """Send an external event."""
         self.inbox.append(history.Raised(name, json.dumps(data)))
 
     def made(self, activity: str) -> int:
-        """Return how often an activity was called."""
         return sum(name == activity for name, _ in self.activities)
 
     def request(self) -> pb.OrchestratorRequest:
@@ -215,7 +212,6 @@ class Stage:
             self.answer_task(action.number, answer)
 
     def answer_task(self, task_id: int, answer: Any) -> None:
-        """Answer an activity."""
         if isinstance(answer, Exception):
             self.inbox.append(history.Failed(task_id, helpers.new_failure_details(answer)))
         else:

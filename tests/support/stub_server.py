@@ -27,7 +27,6 @@ class StubServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops serving; a second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._server.shutdown()

@@ -1,5 +1,3 @@
-"""`durable_retry.register`: what an app can choose, and what it is told when it chooses wrongly."""
-
 import ast
 import logging
 import os

@@ -1,5 +1,3 @@
-"""The client's classes against what the app answers and takes: members have the API's names and types."""
-
 import inspect
 import re
 from collections.abc import Callable

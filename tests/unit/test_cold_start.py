@@ -1,5 +1,3 @@
-"""What a start of the app imports: the first request after idle waits for it."""
-
 import json
 import os
 import re

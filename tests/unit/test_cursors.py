@@ -1,5 +1,3 @@
-"""A list takes the cursors that it gave, and no other's."""
-
 import json
 from typing import Any, Final
 

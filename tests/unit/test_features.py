@@ -98,7 +98,6 @@ def app_without(feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
 
 
 def functions_of(plugin: Plugin) -> set[str]:
-    """Return the names of the functions that a plugin adds."""
     durable = {name for each in plugin.activities for name in each.names}
     durable |= {each.name for each in plugin.orchestrations} | set(plugin.entities)
     sources = imported(plugin.sources).values() if plugin.sources else ()
@@ -120,7 +119,6 @@ def paths_of(plugin: Plugin) -> set[str]:
 
 
 def members_of(plugin: Plugin) -> set[str]:
-    """Return the names of the members that a feature adds to the body of an operation."""
     return set(imported(plugin.members).model.model_fields) if plugin.members else set()
 
 

@@ -1,5 +1,3 @@
-"""The states of an operation stand where Python's enum does not reach: each place has all of them."""
-
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints

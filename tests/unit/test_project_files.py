@@ -1,5 +1,3 @@
-"""Files that tools other than Python read: they name the same versions and the same commands."""
-
 import json
 import re
 import subprocess

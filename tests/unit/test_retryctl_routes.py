@@ -1,5 +1,3 @@
-"""The table of retryctl's commands against the API's description: routes, what they take, and the words."""
-
 import re
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,5 +1,3 @@
-"""The activity: a page with filters in its address."""
-
 from playwright.sync_api import expect
 
 from tests.support.app import System, dead_letter

@@ -1,5 +1,3 @@
-"""Alerts in a browser: raised, sent, and a test of the receivers."""
-
 from playwright.sync_api import expect
 
 from scripts.processes import eventually

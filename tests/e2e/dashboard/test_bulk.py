@@ -1,5 +1,3 @@
-"""Acting on many in a browser: a selection, and all that match."""
-
 import pytest
 from playwright.sync_api import expect
 

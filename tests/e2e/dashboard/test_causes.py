@@ -1,5 +1,3 @@
-"""A cause of dead letters in a browser: taken over, resolved, come back; and one change to all of it."""
-
 from playwright.sync_api import expect
 
 from tests.support.app import System, dead_letter, shown

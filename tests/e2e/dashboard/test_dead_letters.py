@@ -1,5 +1,3 @@
-"""Dead letters in a browser: edited, replayed alone and by the many, noted, archived."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""Circuits, policies and the outbox in a browser."""
-
 import re
 from typing import Any
 from uuid import uuid4

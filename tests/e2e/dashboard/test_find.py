@@ -1,5 +1,3 @@
-"""Finding in a browser: one box over everything, and filters that the address has."""
-
 import json
 import re
 import subprocess

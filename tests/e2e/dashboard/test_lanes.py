@@ -1,5 +1,3 @@
-"""Lanes in a browser: who is in front, why it blocks, who waits, and how they go on."""
-
 import re
 
 from playwright.sync_api import expect

@@ -1,5 +1,3 @@
-"""Metrics over time in a browser."""
-
 import re
 from functools import partial
 

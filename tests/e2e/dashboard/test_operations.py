@@ -1,5 +1,3 @@
-"""The overview, operations, batches and sagas in a browser."""
-
 import csv
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Views that a person names, and what filters suggest."""
-
 import re
 
 from playwright.sync_api import Browser, expect

@@ -1,5 +1,3 @@
-"""What nobody can read, in a browser: it is marked, says why, and leaves the page whole."""
-
 from typing import Any, Final
 
 import pytest

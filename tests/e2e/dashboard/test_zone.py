@@ -1,5 +1,3 @@
-"""The zone of the page: that of every time which is shown or typed, local or UTC."""
-
 import re
 
 from playwright.sync_api import Browser, expect

@@ -1,5 +1,3 @@
-"""Handlers with remembered steps and without, of a dependency that deduplicates and of one that does not."""
-
 from pydantic import BaseModel
 
 import durable_retry
@@ -20,7 +18,6 @@ async def send(case: str, call: Call) -> str:
 
 
 async def both(given: Case, call: Call) -> str:
-    """Charge, and then mail."""
     charged = await call.step("charge", send, f"{given.case}-charge!")
     return await call.step("mail", send, f"{charged.removesuffix('-charge!')}-mail!")
 

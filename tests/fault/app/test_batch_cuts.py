@@ -60,7 +60,6 @@ def fate(operation: OperationInput) -> OperationState:
 
 
 def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: float) -> PartHub:
-    """Store a batch and play it to its end."""
     items = [an_item(batch_id, index) for index in range(TOTAL)]
     stored = a_batch(batch_id)
     hub = PartHub(fate, rng, cut_ratio)

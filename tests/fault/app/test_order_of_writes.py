@@ -93,7 +93,6 @@ class Life(HeldLife):
 
 
 def lived(life: Life) -> None:
-    """Lives the first life, up to the kill."""
     points: dict[str, list[str]] = {}
     for cut in CUTS:
         points.setdefault(cut.at, []).extend((cut.operation_id, f"{cut.key}!"))
@@ -115,7 +114,6 @@ def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator
 
 
 def events_of(storage: Storage, cut: Cut) -> set[str]:
-    """The ids under which the events of one operation arrived."""
     return {body["id"] for body in storage.peeked(QUEUE) if body["data"] == {"key": cut.key}}
 
 
@@ -149,6 +147,5 @@ def purged(system: System, operation_id: str) -> bool:
 
 
 def finished(answer: httpx.Response) -> dict[str, Any] | None:
-    """The status document; None while it has not ended."""
     assert answer.status_code in {200, 202}, answer.text
     return answer.json() if answer.status_code == 200 else None

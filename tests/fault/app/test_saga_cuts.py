@@ -42,7 +42,6 @@ def a_saga(steps: int) -> Saga:
 
 
 def lived(seed: int, fails_at: int | None) -> tuple[dict[str, Any], PartHub, PartStage]:
-    """Play a saga of six steps to its end."""
     rng = Random(seed)  # noqa: S311 - a seeded simulation
 
     def fate(operation: OperationInput) -> OperationState:

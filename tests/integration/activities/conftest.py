@@ -69,7 +69,6 @@ base_url = "${TARGET}/echo/api"
 
 @pytest.fixture(autouse=True)
 async def config(target: Target) -> AsyncIterator[Config]:
-    """The dependencies that these tests call."""
     config = parse_config(DEPENDENCIES, {"TARGET": target.url, "API_KEY": "sesame-open-0815"})
     with using(config):
         yield config

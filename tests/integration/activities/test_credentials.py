@@ -1,5 +1,3 @@
-"""Attempts that sign in: at a token service, by an identity, and with a certificate; private authorities."""
-
 import asyncio
 import json
 import socket
@@ -51,7 +49,6 @@ class Server:
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
 
     def given_credentials(self) -> list[str]:
-        """Return the `Authorization` of each request."""
         return [head.partition("authorization: ")[2].partition("\r\n")[0] for head in self.heads]
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,3 @@
-"""Events on their way: as messages of a queue, and as webhooks that a receiver can verify."""
-
 import base64
 import json
 from dataclasses import replace

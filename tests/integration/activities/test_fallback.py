@@ -1,5 +1,3 @@
-"""One attempt of an operation that may leave its dependency, or has left it, at a real server."""
-
 from dataclasses import replace
 from typing import Any
 

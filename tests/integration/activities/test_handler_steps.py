@@ -1,5 +1,3 @@
-"""Remembered steps: what is run again, by which policy, and what is stored of it."""
-
 import asyncio
 import contextlib
 import json

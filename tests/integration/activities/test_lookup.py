@@ -1,5 +1,3 @@
-"""One question whether an attempt happened, at a real server."""
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""One poll of what a dependency has accepted, at a real server."""
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,3 @@
-"""Attempts of operations and webhooks whose dependency has another name by now: `was` in its table."""
-
 from typing import Any
 
 import httpx

@@ -1,5 +1,3 @@
-"""What a handler sends once only, outside of its steps: however it goes on, and whoever executes it again."""
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator

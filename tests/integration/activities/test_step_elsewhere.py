@@ -1,5 +1,3 @@
-"""Steps at other dependencies than the handler's: their client, circuit, policy, what each circuit sees."""
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

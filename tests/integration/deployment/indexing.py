@@ -30,7 +30,6 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def is_there(module: str) -> bool:
-    """Whether a module can be found."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

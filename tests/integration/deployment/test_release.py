@@ -1,5 +1,3 @@
-"""What `make release` builds, installed as a user does: into a fresh environment."""
-
 import json
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""The numbers that operations of an order key get before they are started, and who is looked for."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -48,7 +46,6 @@ def ordered(order_key: str, name: str, **more: Any) -> OperationInput:
 
 
 async def started(hub: TaskHubStage, operation: OperationInput) -> OperationInput:
-    """Submit an operation, and return it as it was started."""
     assert isinstance(await submit(hub.binding, operation), Started)
     instance = await hub.binding.read_instance(operation.operation_id)
     assert instance is not None

@@ -1,5 +1,3 @@
-"""The order in which a restart of a saga is written, its dead letters are archived and its run is started."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""The values that a saga takes from a step's result, where the result is stored apart."""
-
 from typing import Any
 
 import pytest

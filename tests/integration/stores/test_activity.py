@@ -1,5 +1,3 @@
-"""The activity in its table: written in the background, listed in pages, removed, and what ran last."""
-
 from datetime import timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""Batches on real tables: stored once, noted in order, removed after their time."""
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,3 @@
-"""Histories as they are listed, from a task hub over gRPC to the replay."""
-
 import asyncio
 
 import pytest
@@ -19,7 +17,6 @@ WAIT_SECONDS = 20
 
 
 async def listed(hub: TaskHubStage, *, completed: bool = False) -> dict[str, RecordedHistory]:
-    """Read all pages."""
     token, histories = None, dict[str, RecordedHistory]()
     while True:
         page = await list_histories(hub.binding, token, completed=completed)

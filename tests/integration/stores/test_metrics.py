@@ -1,5 +1,3 @@
-"""Metrics in tables: written in the background, read and removed."""
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

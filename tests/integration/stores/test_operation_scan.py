@@ -22,7 +22,6 @@ async def finished(hub: TaskHubStage, operation_id: str) -> None:
 
 
 async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, OperationPreview]:
-    """Previews of all operations, read page by page."""
     instances, following = await hub.binding.instance_page(Selection(**wanted), None)
     while following is not None:
         more, following = await hub.binding.instance_page(Selection(**wanted), following)

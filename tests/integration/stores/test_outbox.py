@@ -1,5 +1,3 @@
-"""The outbox rows on real tables: lists, pages, and what goes after its time."""
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Slow storage: what it holds up, and what it must not."""
-
 import asyncio
 import os
 import subprocess

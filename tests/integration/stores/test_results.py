@@ -1,5 +1,3 @@
-"""Large results in Azure Tables, and what reads and removes them."""
-
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -98,7 +96,6 @@ async def test_what_names_no_row_of_results_is_unreadable(partition: str) -> Non
 
 
 async def days() -> list[str]:
-    """Return the tables of days that there are."""
     return await tables.tables_between(f"{results.TABLE_PREFIX}0", f"{results.TABLE_PREFIX}:")
 
 

@@ -1,5 +1,3 @@
-"""Transactions as they are written here, on Azurite."""
-
 from typing import Any
 from unittest.mock import patch
 

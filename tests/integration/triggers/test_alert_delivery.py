@@ -1,5 +1,3 @@
-"""Alerts to receivers over HTTP, with the state in real tables."""
-
 import asyncio
 import base64
 import json

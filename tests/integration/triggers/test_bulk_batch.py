@@ -1,5 +1,3 @@
-"""One batch of a bulk action, with the circuits of its dependencies in a task hub."""
-
 import asyncio
 import json
 from collections.abc import Iterable

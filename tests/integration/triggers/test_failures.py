@@ -1,5 +1,3 @@
-"""Operations whose orchestration fails outright, on a task hub and real storage."""
-
 import asyncio
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -240,7 +238,6 @@ async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> Non
 
 
 async def terminated(hub: TaskHubStage, instance_id: str, reason: str) -> None:
-    """Terminate an orchestration from outside, as a tool of the platform does."""
     await (await hub.binding.client()).terminate_orchestration(instance_id, output=reason)
     instance = await hub.binding.wait_for_end(instance_id, 20)
     assert instance is not None
@@ -248,7 +245,6 @@ async def terminated(hub: TaskHubStage, instance_id: str, reason: str) -> None:
 
 
 async def until_shown(hub: TaskHubStage, instance_id: str) -> None:
-    """Wait until the first turn has set a custom status."""
     async with asyncio.timeout(60):
         while (instance := await hub.binding.read_instance(instance_id)) is None or (  # noqa: ASYNC110 # asks over gRPC
             instance.custom_status is None

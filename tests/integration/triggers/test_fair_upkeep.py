@@ -1,5 +1,3 @@
-"""Maintenance: what fails, or takes all of the time, keeps nothing else waiting for ever."""
-
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial

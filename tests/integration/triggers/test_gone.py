@@ -1,5 +1,3 @@
-"""Operations that somebody purges by their id while they run, on a task hub and real storage."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""What the timers of each minute ask of storage and the task hub while nothing happens."""
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 

@@ -1,5 +1,3 @@
-"""Lists of batches, sagas and bulk actions: the newest first, a page at a time."""
-
 import json
 from datetime import datetime, timedelta
 from typing import Any

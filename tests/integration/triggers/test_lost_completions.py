@@ -1,5 +1,3 @@
-"""Records of keys whose completion was lost with an entity batch, on a task hub and real storage."""
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Markers of attempts go a day after the last of them, once their operation has ended."""
-
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any

@@ -1,5 +1,3 @@
-"""What is left in the poison queue after its last delivery, on a real queue."""
-
 from collections.abc import Iterator
 from typing import Any
 

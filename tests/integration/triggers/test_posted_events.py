@@ -1,5 +1,3 @@
-"""CloudEvents by HTTP in both forms, and by the queue: the operation that every source makes of it."""
-
 import json
 from typing import Any
 

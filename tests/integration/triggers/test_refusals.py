@@ -1,5 +1,3 @@
-"""What routes refuse: every mistake with its pointer, and what is not there."""
-
 from typing import Any
 
 import pytest

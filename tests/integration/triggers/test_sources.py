@@ -1,5 +1,3 @@
-"""The intake that all sources share, against a real task hub and real tables."""
-
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -75,7 +73,6 @@ def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
 
 
 async def started(hub: TaskHubStage) -> dict[str, str]:
-    """The keys of all operations, with their sources."""
     page, _ = await hub.binding.instance_page(Selection(), None)
     instances = [await hub.binding.read_instance(each.instanceId) for each in page]
     inputs = [each.input["operation"] for each in instances if each is not None]

@@ -1,5 +1,3 @@
-"""Accepted operations that do not begin: health and alerts say it."""
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Remembered steps go with the record of their key, unless a dead letter still needs them."""
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial

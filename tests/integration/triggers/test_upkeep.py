@@ -1,5 +1,3 @@
-"""The watch and the maintenance, against real storage and a task hub."""
-
 import asyncio
 import itertools
 import logging

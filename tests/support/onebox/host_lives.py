@@ -55,7 +55,6 @@ class Lives:
                 raise
 
     def submit_job(self, body: str) -> None:
-        """Puts a message into the queue."""
         self._jobs.send_message(body)
         self.jobs.append(body)
 
@@ -113,7 +112,6 @@ class Lives:
         )
 
     def poisoned(self) -> list[str]:
-        """What is in the poison queue."""
         return [message.content for message in self._poison.receive_messages(messages_per_page=32)]
 
     def end(self) -> int:

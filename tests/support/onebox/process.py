@@ -134,7 +134,6 @@ class OneboxProcess:
         assert answer.status_code == 202, answer.text
 
     def instance(self, instance_id: str, **parameters: str) -> dict[str, Any]:
-        """An instance as the management API shows it."""
         answer = self.client.get(f"{INSTANCES}/{instance_id}", params=parameters)
         state: dict[str, Any] = answer.json()
         return state
@@ -149,7 +148,6 @@ class OneboxProcess:
         return eventually(look, f"{instance_id} is {wanted}")
 
     def entity(self, name: str, key: str) -> Any:
-        """The state of an entity; None when it does not exist."""
         answer = self.client.get(f"/runtime/webhooks/durabletask/entities/{name}/{key}")
         return answer.json() if answer.status_code == httpx.codes.OK else None
 
@@ -158,8 +156,6 @@ class OneboxProcess:
         eventually(lambda: self.client.get(f"/api/counter/{key}").text == str(wanted), f"{key} is {wanted}")
 
     def until_logged(self, pattern: str) -> str:
-        """Waits for the log to match."""
-
         def look() -> str | None:
             found = re.search(pattern, self.log())
             return found[0] if found else None

@@ -1,5 +1,3 @@
-"""Decoding of compressed bodies, piece by piece."""
-
 import gzip
 import zlib
 from collections.abc import AsyncIterator

@@ -1,5 +1,3 @@
-"""What is kept of answers and errors."""
-
 import json
 from base64 import b64decode, b64encode
 from typing import Any

@@ -1,5 +1,3 @@
-"""What the answer to a request becomes: its category, and whether it counts."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,5 +1,3 @@
-"""Asks that an entity has answered."""
-
 from durable_retry.base.asks import Ask, is_repeated, with_ask
 from tests.support.builders import NOON, after
 

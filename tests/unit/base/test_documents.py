@@ -1,5 +1,3 @@
-"""Documents of strangers: what is wrong with them, where, and what finding it costs at most."""
-
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Values of the app's own code as JSON: exact, or refused at the place."""
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator

@@ -1,5 +1,3 @@
-"""Codecs that are made of a class's fields: forms, defaults, missing and unknown members."""
-
 import json
 from collections import Counter
 from collections.abc import Mapping

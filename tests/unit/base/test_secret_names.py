@@ -1,5 +1,3 @@
-"""Names of secrets, and what is left of texts with one."""
-
 import json
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Standard Webhooks: signatures against known ones."""
-
 import base64
 from datetime import UTC, datetime
 from typing import Any

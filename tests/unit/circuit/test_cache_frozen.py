@@ -1,5 +1,3 @@
-"""What a worker lets go while every dependency is held."""
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,3 @@
-"""The page of the HTTP API, which is made from the OpenAPI document."""
-
 import json
 
 from durable_retry.routing import table

@@ -1,5 +1,3 @@
-"""docs/deploying.md against infra/, and its sums against the benchmarks."""
-
 import json
 import re
 from pathlib import Path

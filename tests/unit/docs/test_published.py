@@ -1,5 +1,3 @@
-"""What the site adds to the pages of docs/."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""The reference of settings: nothing that the code reads is missing."""
-
 import ast
 import json
 import re
@@ -101,7 +99,6 @@ def unknown_in(source: str) -> list[str]:
 
 
 def declared_in(source: str) -> set[str]:
-    """Give the names of the settings that a file declares."""
     fields = {
         node.target.id
         for node in ast.walk(ast.parse(source))

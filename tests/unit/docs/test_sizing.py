@@ -1,5 +1,3 @@
-"""The model of docs/sizing.md: its sums, and that the page has what it gives."""
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""The entity `circuit_breaker` of a limit key, and what it tells that of its dependency."""
-
 import json
 from dataclasses import replace
 from typing import Any

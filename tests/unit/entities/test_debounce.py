@@ -1,5 +1,3 @@
-"""The entity `debounce`: what it is asked, and what it sends to itself."""
-
 from typing import Any
 
 from azure.durable_functions.testing import execute_entity

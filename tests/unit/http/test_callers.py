@@ -1,5 +1,3 @@
-"""The key of a request, and which roles a route is for."""
-
 import json
 from collections.abc import Mapping
 

@@ -1,5 +1,3 @@
-"""Each request goes to the one route that is declared for it; what no route takes is a problem document."""
-
 import json
 import re
 from itertools import combinations

@@ -1,5 +1,3 @@
-"""What an operation does when answers do not come."""
-
 from datetime import timedelta
 from typing import Any
 

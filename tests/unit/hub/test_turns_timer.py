@@ -1,5 +1,3 @@
-"""Waiting for an instant: early timers, lost ones, and events before it."""
-
 from collections.abc import Generator
 from datetime import datetime, timedelta
 from typing import Any

@@ -81,7 +81,6 @@ class Package:
         }
 
     def properties(self, name: str, above: frozenset[str] = frozenset()) -> dict[str, Any]:
-        """The properties of a model, those that it inherits included."""
         found: dict[str, Any] = {}
         node = self.classes[name]
         for base in node.bases:

@@ -23,8 +23,6 @@ that are allowed, the name of a plain type, or None for anything."""
 
 @dataclass(frozen=True)
 class BicepFile:
-    """One parsed file."""
-
     path: Path
     text: bytes
 
@@ -67,7 +65,6 @@ class BicepFile:
         return {_name(node) for kind in _SYMBOLS for node in self._all(kind)}
 
     def values(self) -> set[str]:
-        """Parameters and variables."""
         return set(self.parameters()) | {_name(node) for node in self._all("variable_declaration")}
 
     def bound_names(self) -> set[str]:

@@ -1,5 +1,3 @@
-"""Acting on one operation, whoever asks; the task hub is replaced."""
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final

@@ -1,5 +1,3 @@
-"""How an operation is started once: two first submissions of one key on a hub whose starts are not atomic."""
-
 import asyncio
 import json
 from dataclasses import replace

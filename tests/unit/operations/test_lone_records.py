@@ -1,5 +1,3 @@
-"""Until when records may answer without histories: one row, which every process reads now and then."""
-
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta

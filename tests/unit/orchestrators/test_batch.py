@@ -1,5 +1,3 @@
-"""The orchestration of a batch: what its steps answer."""
-
 from typing import Any
 
 from durable_retry.features.workflows.rules.shapes import BatchProgress, step_sizes

@@ -1,5 +1,3 @@
-"""The operation of a call that is not to wait for its circuit."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""An operation that goes to its fallback while its circuit is open: attempts, waits, the way back."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,3 @@
-"""The orchestration of a freeze, and the waves of its thaw."""
-
 import json
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""An operation without attempts or time left, which its policy holds in place of a dead letter."""
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final

@@ -1,5 +1,3 @@
-"""An operation whose attempt has an unknown end: its questions, its waits and what follows."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime

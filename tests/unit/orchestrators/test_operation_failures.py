@@ -1,5 +1,3 @@
-"""What our own side must do for an operation and cannot: bounded, shown, ended by a cancel or a deadline."""
-
 import json
 from datetime import timedelta
 from typing import Any

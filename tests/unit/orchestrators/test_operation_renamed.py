@@ -1,5 +1,3 @@
-"""A dependency with another name by now, as answers of attempts say: its circuit and limiter are asked."""
-
 from typing import Any
 
 import pytest

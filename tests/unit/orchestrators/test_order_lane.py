@@ -1,5 +1,3 @@
-"""The turn of an operation: asked for once, waited for, and given back."""
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The orchestration of the outbox: order in a lane, lanes side by side, and waits of every kind."""
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""An operation whose request was accepted: its waits, its polls and its end."""
-
 from dataclasses import replace
 from datetime import datetime
 from typing import Any

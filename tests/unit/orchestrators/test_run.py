@@ -1,5 +1,3 @@
-"""What an operation does when the circuit or the retry budget holds it up."""
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final

@@ -1,5 +1,3 @@
-"""The orchestration of a saga: what its steps answer."""
-
 from typing import Any
 
 from durable_retry.base.names import OperationState

@@ -1,5 +1,3 @@
-"""Making sure of a manual change of a circuit, and waking the operations that it releases."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""What belongs to one event loop, and how much a function does at once."""
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

@@ -1,5 +1,3 @@
-"""What is deployed, and which host.json it has."""
-
 import json
 import subprocess
 import sys

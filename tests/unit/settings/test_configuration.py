@@ -1,5 +1,3 @@
-"""App settings, host.json's limits, and the file of dependencies."""
-
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,5 +1,3 @@
-"""A group of settings: what it reads, every mistake at once, and how it describes itself."""
-
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 

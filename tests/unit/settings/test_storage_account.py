@@ -27,7 +27,6 @@ URLS = {
 
 
 def named(identity: ManagedIdentity | None) -> IdentityAccount:
-    """The account of `ACCOUNT`."""
     return IdentityAccount(
         "https://retries.table.core.windows.net", "https://retries.queue.core.windows.net", identity
     )

@@ -1,5 +1,3 @@
-"""The table of metrics: what receivers see is what it says, and what the document says."""
-
 import re
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Where each span hangs, and what it says."""
-
 from dataclasses import replace
 
 import httpx

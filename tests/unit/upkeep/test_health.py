@@ -1,5 +1,3 @@
-"""The health, and its parts."""
-
 import asyncio
 import json
 from datetime import UTC, datetime

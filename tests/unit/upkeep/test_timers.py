@@ -14,7 +14,6 @@ from durable_retry.upkeep.failures import Recovery
 
 
 async def fired(timer: Any) -> None:
-    """Run a timer's function as the host does."""
     context = SimpleNamespace(function_name="retry_watch", retry_context=None)
     await timer._function._func(SimpleNamespace(), context, hub="hub")
 

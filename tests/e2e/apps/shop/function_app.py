@@ -25,7 +25,6 @@ durable_retry.register(
 
 @app.activity_trigger(input_name="order")
 def submit(order: str) -> str:
-    """Price an order."""
     return f"{priced(order)} {CURRENCY}"
 
 
@@ -38,7 +37,6 @@ def operation(context: task.OrchestrationContext, order: str) -> Generator[task.
 @app.route(route="operations", methods=["POST"])
 @app.durable_client_input(client_name="client")
 async def begin(req: func.HttpRequest, client: df.DurableFunctionsClient) -> func.HttpResponse:
-    """Start the shop's own orchestration."""
     instance = await client.schedule_new_orchestration("operation", input=req.get_body().decode())
     state = await client.wait_for_orchestration_completion(instance, timeout=60)
     return func.HttpResponse(None if state is None else state.serialized_output)

@@ -1,5 +1,3 @@
-"""A handler of the shop's own."""
-
 from pydantic import BaseModel
 
 import durable_retry
@@ -7,14 +5,11 @@ from durable_retry.handlers import Call
 
 
 class Order(BaseModel):
-    """What to ship."""
-
     number: int
 
 
 @durable_retry.operation("ship-order", dependency="warehouse")
 async def ship_order(order: Order, call: Call) -> int:
-    """Ship an order."""
     answer = await call.client.post("/fail/1", headers={"Idempotency-Key": call.key})
     answer.raise_for_status()
     return order.number

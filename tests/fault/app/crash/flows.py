@@ -1,5 +1,3 @@
-"""All flows, and the dependencies that they need."""
-
 from typing import Final
 
 from tests.fault.app.crash.flow import Flow

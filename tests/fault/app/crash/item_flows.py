@@ -1,5 +1,3 @@
-"""Operations with events, refused ones, sagas and batches."""
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -63,8 +63,6 @@ class ReplayFlow(LetterFlow):
 
 
 class SingleReplay(ReplayFlow):
-    """It is replayed by hand."""
-
     name = "alone"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
@@ -73,7 +71,6 @@ class SingleReplay(ReplayFlow):
 
 
 async def act_on_all(app: SmallApp, action: str, subject: str) -> None:
-    """Begin to act on all open dead letters of a subject's own dependency."""
     app.places.names[app.letters[subject]] = subject
     asked = {"action": action, "filter": {"dependency": subject}, "rate_per_second": 100}
     answer = await accepted(start_action_on_many, app, asked)
@@ -90,8 +87,6 @@ class BulkReplay(FoundByFilter, ReplayFlow):
 
 
 class Archived(LetterFlow):
-    """A dead letter that is archived by hand."""
-
     name = "archived"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
@@ -106,8 +101,6 @@ class Archived(LetterFlow):
 
 
 class BulkArchived(FoundByFilter, Archived):
-    """It is found and archived by a bulk action."""
-
     name = "tidied"
 
     @override

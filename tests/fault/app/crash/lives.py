@@ -49,7 +49,6 @@ class Life:
     env: dict[str, str]
 
     def be_cut(self) -> None:
-        """See the module."""
         self._run(self._be_cut())
 
     def be_struck(self, point: FaultPoint, visit: int, subjects: list[str]) -> None:
@@ -57,7 +56,6 @@ class Life:
         self._run(self._be_struck(point, visit, subjects))
 
     def end(self) -> None:
-        """See the module."""
         self._run(self._end())
 
     def _run(self, life: Awaitable[None]) -> None:

@@ -1,5 +1,3 @@
-"""The pictures of README and documents, which `make screenshots` takes."""
-
 import json
 
 from examples.demo.pictures import DIGESTS, PICTURES, TAKEN

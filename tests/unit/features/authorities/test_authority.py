@@ -1,5 +1,3 @@
-"""The file of a dependency's authorities, and how its mistakes are told."""
-
 from pathlib import Path
 
 import pytest

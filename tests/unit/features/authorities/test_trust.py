@@ -1,5 +1,3 @@
-"""Connections that trust a dependency's authorities."""
-
 import ssl
 from pathlib import Path
 

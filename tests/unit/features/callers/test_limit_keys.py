@@ -1,5 +1,3 @@
-"""How many limit keys one caller may use."""
-
 import pytest
 
 from durable_retry.base.errors import OverloadedError

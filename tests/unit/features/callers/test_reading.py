@@ -1,5 +1,3 @@
-"""Who calls, and what a reader or a caller may not do."""
-
 import base64
 import json
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,3 @@
-"""App settings of callers."""
-
 from hashlib import sha256
 
 import pytest

@@ -1,5 +1,3 @@
-"""What dependencies.toml says of tokens and certificates, and how its mistakes are told."""
-
 from pathlib import Path
 
 import pytest

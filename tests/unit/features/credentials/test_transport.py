@@ -1,5 +1,3 @@
-"""When a token is fetched, kept, fetched anew and sent, and what its lack makes of an attempt."""
-
 import asyncio
 import base64
 import ssl

@@ -1,5 +1,3 @@
-"""Debouncing: the submission that runs, of several with one debounce key."""
-
 from dataclasses import replace
 from datetime import datetime
 from typing import Any

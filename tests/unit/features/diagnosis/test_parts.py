@@ -1,5 +1,3 @@
-"""A diagnosis where a part does not answer at all: who asks gets an answer all the same."""
-
 import asyncio
 from datetime import UTC, datetime
 from typing import Any

@@ -1,5 +1,3 @@
-"""How far a diagnosis is, by what its orchestration shows of itself."""
-
 from typing import Any
 
 import pytest

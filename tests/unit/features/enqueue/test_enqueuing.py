@@ -1,5 +1,3 @@
-"""What is put on the queue: where in a trace its caller stands, and its name."""
-
 import json
 from datetime import UTC, datetime
 from typing import Any

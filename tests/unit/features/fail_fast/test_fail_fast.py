@@ -1,5 +1,3 @@
-"""An operation that does not wait for an open circuit is refused while it is open."""
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

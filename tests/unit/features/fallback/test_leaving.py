@@ -1,5 +1,3 @@
-"""Whether an operation goes to another dependency, and to which."""
-
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any

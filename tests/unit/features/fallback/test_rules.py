@@ -1,5 +1,3 @@
-"""What says where an operation may go, and what it is there."""
-
 from dataclasses import replace
 from typing import Any
 

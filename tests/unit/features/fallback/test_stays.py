@@ -1,5 +1,3 @@
-"""The stays of an operation: an attempt begins in one, or the operation leaves it, never both."""
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any

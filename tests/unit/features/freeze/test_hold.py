@@ -1,5 +1,3 @@
-"""Holding everything by the circuits, and what is read of them."""
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

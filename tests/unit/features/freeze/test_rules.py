@@ -1,5 +1,3 @@
-"""What a freeze and a thaw are asked for with, and what they show."""
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,3 @@
-"""Whatever a handler lets out is the failure of its attempt: counted, shown, and ended by the policy."""
-
 import asyncio
 import contextlib
 import math

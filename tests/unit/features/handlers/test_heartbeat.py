@@ -1,5 +1,3 @@
-"""A heartbeat whose report is being stored while its attempt ends, or is not stored at first."""
-
 import asyncio
 import contextlib
 

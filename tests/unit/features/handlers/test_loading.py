@@ -1,5 +1,3 @@
-"""Modules that declare operations, and what is wrong with these when all is loaded."""
-
 from pathlib import Path
 
 import pytest

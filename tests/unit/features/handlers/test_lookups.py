@@ -1,5 +1,3 @@
-"""A function of the app that is asked whether an attempt happened, in the test kit."""
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

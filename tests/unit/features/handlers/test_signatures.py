@@ -1,5 +1,3 @@
-"""What functions take as input and give as result."""
-
 import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""Histories against code that was changed since: the first step that differs is found."""
-
 import json
 import os
 import subprocess

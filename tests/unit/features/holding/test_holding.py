@@ -1,5 +1,3 @@
-"""What is held by its policy, and who sees it."""
-
 import json
 from datetime import timedelta
 from typing import Any, Final

@@ -1,5 +1,3 @@
-"""Executions of the app's own orchestrators, and those of a wrong kind, in a host's turns."""
-
 import json
 from collections.abc import AsyncIterator, Generator
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""`durable_retry.call` and `Operations` without a task hub: what they ask for, and make of the answers."""
-
 import json
 from collections.abc import Generator
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""The test kit for orchestrators of an app's own."""
-
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,3 @@
-"""The cached circuits of limit keys."""
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""What documents of circuits say of limits, and how the answer to a signalled request is read."""
-
 import json
 from dataclasses import replace
 from unittest.mock import AsyncMock, Mock

@@ -1,5 +1,3 @@
-"""What an operation does when a limit of its dependency holds it up."""
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, override

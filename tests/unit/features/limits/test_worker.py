@@ -1,5 +1,3 @@
-"""The limits of a dependency in one process: its share, turns and the way to the limiter."""
-
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -47,7 +45,6 @@ def limited(limits: LimitSettings, circuit: CircuitSettings | None = None) -> tu
 
 
 def key_circuit(stage: Copies, limit_key: str) -> KeyCircuit:
-    """Return the circuit of a limit key."""
     return KeyCircuit(
         replace(stage.copy.settings, limit_key=limit_key, bounds=None),
         CircuitInMemory(now=stage.moment.now, whole=stage.shared),

@@ -1,5 +1,3 @@
-"""What a dependency is asked about an attempt of unknown end, and what its answer means."""
-
 from dataclasses import replace
 from typing import Any, cast
 

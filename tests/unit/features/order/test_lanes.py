@@ -1,5 +1,3 @@
-"""For how long upkeep looks at lanes."""
-
 import asyncio
 from typing import Any
 

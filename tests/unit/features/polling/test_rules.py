@@ -1,5 +1,3 @@
-"""Polling: when a dependency that accepted a request is asked, and what its answers mean."""
-
 from dataclasses import replace
 from typing import Any
 

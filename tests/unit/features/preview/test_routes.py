@@ -1,5 +1,3 @@
-"""The preview of a policy: whose policy and timeouts count, and what is refused."""
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""What a retry policy would do."""
-
 import pytest
 
 from durable_retry.features.preview.rules import MAX_WAITS, PolicyLimits, limits_shown, preview

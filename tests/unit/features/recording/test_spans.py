@@ -1,5 +1,3 @@
-"""The span of a whole operation."""
-
 from unittest.mock import Mock
 
 import pytest

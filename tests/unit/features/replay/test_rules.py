@@ -1,5 +1,3 @@
-"""The rules of a single replay."""
-
 import json
 from datetime import timedelta
 from typing import Any

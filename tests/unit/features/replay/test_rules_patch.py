@@ -1,5 +1,3 @@
-"""JSON patches of what a person may edit."""
-
 from typing import Any
 
 import pytest

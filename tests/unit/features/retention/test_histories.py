@@ -1,5 +1,3 @@
-"""Upkeep of histories: the records of keys go with them."""
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,8 +30,6 @@ def a_key_record(expired_for: timedelta, run: int = RUN) -> KeyRecord:
 
 
 class Records:
-    """The records of keys, and what is done to them."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.record: KeyRecord | None = None
         self.purges = True

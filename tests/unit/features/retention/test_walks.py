@@ -1,5 +1,3 @@
-"""The parts in which markers and steps are removed."""
-
 from collections import Counter
 from itertools import pairwise
 

@@ -1,5 +1,3 @@
-"""When a schedule is due."""
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

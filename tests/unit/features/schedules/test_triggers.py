@@ -1,5 +1,3 @@
-"""The timers of SCHEDULED_OPERATIONS."""
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any

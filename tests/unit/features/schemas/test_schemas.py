@@ -1,5 +1,3 @@
-"""What a request sends as JSON fits the schema that its dependency names."""
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""The tables that `retryctl setup` makes are those that the code uses, and those that the page names."""
-
 import re
 from pathlib import Path
 from typing import Final

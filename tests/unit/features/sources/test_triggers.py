@@ -1,5 +1,3 @@
-"""The sources that there are, under which names, and with which retries of the platform."""
-
 import base64
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +36,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def registered() -> dict[str, Any]:
-    """The functions of all sources by name."""
     app = df.DFApp()
     for blueprint in filter(None, (source.blueprint() for source in SOURCES.values())):
         app.register_functions(blueprint)

@@ -1,5 +1,3 @@
-"""What is lost is told from what is queued by checks of the queues."""
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""What an unfinished orchestration waits for, and what is done when its turn does not come."""
-
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""Batches and sagas that strangers send: what is checked of each part, and at what cost."""
-
 import asyncio
 import json
 import tracemalloc

@@ -1,5 +1,3 @@
-"""How a posted batch or saga is read."""
-
 import threading
 from typing import Any
 

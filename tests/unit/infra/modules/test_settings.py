@@ -1,5 +1,3 @@
-"""Settings that infra/ makes, against what the app, the host and azd read."""
-
 import json
 import re
 import tomllib

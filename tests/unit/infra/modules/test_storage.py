@@ -17,7 +17,6 @@ DEPLOYING = (ROOT / "docs/deploying.md").read_text()
 
 @pytest.fixture
 def listened(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """The storage queues that the app listens to."""
     monkeypatch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
     sys.modules.pop("function_app", None)
     triggers = [

@@ -1,5 +1,3 @@
-"""The Grafana dashboard and the Azure Monitor workbook ask for what the app emits, and for all of it."""
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""The circuit of a limit key, and what that of its dependency has of it."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-""""""
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

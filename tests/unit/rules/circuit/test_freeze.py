@@ -1,5 +1,3 @@
-"""A freeze in the circuit of a dependency, and what workers make of it."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Why calls do not go, as people read it: what holds them up now comes before what did."""
-
 from dataclasses import replace
 from datetime import timedelta
 

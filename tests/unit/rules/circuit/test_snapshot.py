@@ -1,5 +1,3 @@
-"""The snapshot of a circuit, and what it permits."""
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise

@@ -1,5 +1,3 @@
-"""What an attempt asks for admission, and what clients see of a dependency's secrets."""
-
 from dataclasses import dataclass, replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""What a feature adds to the tables of a dependency, and what an operation gets by it."""
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Self

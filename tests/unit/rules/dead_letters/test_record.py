@@ -1,5 +1,3 @@
-"""The record of a dead letter: its texts, group and status."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta

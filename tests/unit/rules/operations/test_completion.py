@@ -1,5 +1,3 @@
-"""The completion of an operation as batches and sagas see it."""
-
 import pytest
 
 from durable_retry.base.names import Category, OperationState

@@ -1,5 +1,3 @@
-"""Scoped keys, ids and the record behind a key."""
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,3 @@
-"""One operation as data, and the masking of its credentials."""
-
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone

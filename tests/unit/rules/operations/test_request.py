@@ -1,5 +1,3 @@
-"""Reading a submission, and its fingerprint."""
-
 import json
 from typing import Any
 

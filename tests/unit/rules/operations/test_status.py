@@ -1,5 +1,3 @@
-"""The status document, and how it is cut to fit."""
-
 import json
 from dataclasses import replace
 from datetime import datetime

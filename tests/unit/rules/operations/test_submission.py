@@ -1,5 +1,3 @@
-"""What a submission becomes: its name, its operation, and every mistake in it."""
-
 import base64
 import json
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Why an operation waits, in its status document."""
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,7 +29,6 @@ def attempt(number: int, at: float, status_code: int | None = 503, **more: Any) 
 def document(
     state: OperationState, *attempts: PastAttempt, handler: str | None = None, **history: Any
 ) -> dict[str, Any]:
-    """Return a status document as it is shown."""
     past = History(attempts=attempts, attempt_count=len(attempts), **history)
     operation = an_operation(handler=handler)
     status = OperationStatus(operation=operation, state=state, history=past, updated_at=NOON)

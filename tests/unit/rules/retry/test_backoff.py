@@ -1,5 +1,3 @@
-"""The delay before the next attempt."""
-
 import pytest
 
 from durable_retry.rules.retry.backoff import (

@@ -1,5 +1,3 @@
-"""The retry loop: admission, attempts, waits."""
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,5 +1,3 @@
-"""What a filter of dead letters matches."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta

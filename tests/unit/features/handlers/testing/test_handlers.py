@@ -1,5 +1,3 @@
-"""The test kit runs handlers as the app does."""
-
 import os
 import subprocess
 import sys

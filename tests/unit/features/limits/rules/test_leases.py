@@ -1,5 +1,3 @@
-"""Slots that are lent, as short texts."""
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""What the entity grants: slots, starts, places, and what is left of those who are gone."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""Limit keys: their shares of a dependency's limits, and the bounds of each."""
-
 import json
 from dataclasses import replace
 

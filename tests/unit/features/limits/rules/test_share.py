@@ -1,5 +1,3 @@
-"""What a worker starts of its own accord, and when those go that have a turn."""
-
 from dataclasses import replace
 from datetime import datetime
 from functools import partial

@@ -1,5 +1,3 @@
-"""What a submission says of its order, and what operations and replays keep of that."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""A follow-up message: made with one target, checked where it is made, and against what is configured."""
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 

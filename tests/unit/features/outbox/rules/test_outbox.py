@@ -1,5 +1,3 @@
-"""The event to send next, under which name, by whose policy."""
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any

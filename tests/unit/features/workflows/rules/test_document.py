@@ -1,5 +1,3 @@
-"""What people see of batches and sagas."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""References to the results of earlier steps of a saga."""
-
 from typing import Any
 
 import pytest

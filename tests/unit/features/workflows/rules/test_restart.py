@@ -1,5 +1,3 @@
-"""The steps of a saga that run again when it is restarted, and their names and keys."""
-
 from dataclasses import replace
 
 import pytest

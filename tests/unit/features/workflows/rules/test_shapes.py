@@ -1,5 +1,3 @@
-"""The rules of batches and sagas."""
-
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
