@@ -158,7 +158,12 @@ def _stamp(at_us: int) -> bytes:
     """Return an event's time: the events of a group of transactions have the same."""
     seconds, rest = divmod(at_us, _MICROSECONDS)
     nanos = b"\x10" + _varint(rest * 1000) if rest else b""
-    return _element(_STAMP_KEY, b"\x08" + _varint(seconds) + nanos)
+    return _element(_STAMP_KEY, _seconds(seconds) + nanos)
+
+
+@functools.lru_cache(_KEPT_STAMPS)
+def _seconds(seconds: int) -> bytes:
+    return b"\x08" + _varint(seconds)
 
 
 def execution_started(start: Start, execution_id: str, at_us: int, tags: dict[str, str]) -> bytes:
