@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import azure.functions as func
 
@@ -36,7 +36,7 @@ def responder(
 
     async def find_answer(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
         # Not the host's own parameters: it leaves "%2F" as it is, and an order key may have a slash.
-        path = urlsplit(req.url).path.rstrip("/").split("/", above)[-1]
+        path = req.url.partition("?")[0].split("://", 1)[-1].rstrip("/").split("/", above)[-1]
         for pattern, route in patterns:
             if route.method == req.method and (match := pattern.fullmatch(path)) is not None:
                 in_path = {name: unquote(value) for name, value in match.groupdict().items()}

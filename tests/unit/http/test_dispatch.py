@@ -84,6 +84,8 @@ async def test_a_route_may_say_itself_how_long_its_answer_is_kept() -> None:
         ("GET", "x/sums", ["one", "sums"]),
         ("GET", "x/a%2Fb%20c", ["one", "a/b c"]),
         ("GET", "x/files/a/b.js", ["file", "a/b.js"]),
+        ("GET", "x/files/a://b", ["file", "a://b"]),
+        ("GET", "x/1?of=http://a/x/sum", ["one", "1"]),
         ("POST", "x/sum/notes", ["note", "sum"]),
     ],
 )
