@@ -51,7 +51,7 @@ class SlidingWindow(JsonShape):
 
     def add(self, at: datetime, counts: Counts) -> "SlidingWindow":
         """Count calls that ended at this instant."""
-        if counts == Counts():
+        if counts == NO_CALLS:
             return self
         return self._with_buckets([(self._bucket_number(at), counts)])
 
@@ -81,7 +81,7 @@ class SlidingWindow(JsonShape):
         """Return the ten buckets up to this instant, oldest first: where each begins, and its counts."""
         newest, by_number = self._bucket_number(at), dict(self.buckets)
         numbers = range(newest - BUCKETS + 1, newest + 1)
-        return [(from_ms(number * self.bucket_ms), by_number.get(number, Counts())) for number in numbers]
+        return [(from_ms(number * self.bucket_ms), by_number.get(number, NO_CALLS)) for number in numbers]
 
     @property
     def newest_at(self) -> datetime | None:
@@ -103,7 +103,7 @@ class SlidingWindow(JsonShape):
     def _with_buckets(self, added: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
         by_number = dict(self.buckets)
         for number, counts in added:
-            by_number[number] = by_number.get(number, Counts()) + counts
+            by_number[number] = by_number.get(number, NO_CALLS) + counts
         return SlidingWindow(self.bucket_ms, tuple(sorted(by_number.items())))
 
 

@@ -6,7 +6,7 @@ one after which the circuit may open goes at once, with all that follows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -226,7 +226,7 @@ class ReportBuffer:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
         if attempt == 1:
             self._first_attempts += 1
-            self.here = replace(self.here, first_attempts=self.here.first_attempts + 1)
+            self.here.first_attempts += 1
         elif not promised:
             self._take_token(at)
         self._note_oldest(at)
@@ -238,7 +238,7 @@ class ReportBuffer:
 
     def asks_again(self, at: datetime) -> None:
         """Count a retry that must ask the budget again."""
-        self.here = replace(self.here, asking_again=self.here.asking_again + 1)
+        self.here.asking_again += 1
         # Its first second counts from the latest report that a copy shows: another report would prolong it.
         is_announced = self.last_report_at is not None and at < self.last_report_at + ANNOUNCED
         if self.taken_as_newcomer(at) is not None and not is_announced:
@@ -247,12 +247,12 @@ class ReportBuffer:
     def refused(self, at: datetime) -> None:
         """Count an operation that begins to wait; call it once per wait."""
         self._refused += 1
-        self.here = replace(self.here, refused=self.here.refused + 1)
+        self.here.refused += 1
         self._note_oldest(at)
 
     def asked(self) -> None:
         """Count an operation that was sent to the entity for a probe."""
-        self.here = replace(self.here, asked=self.here.asked + 1)
+        self.here.asked += 1
 
     def ended(
         self,
@@ -276,11 +276,8 @@ class ReportBuffer:
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         if throttled_until is not None:
             self._throttled_until = latest(self._throttled_until, throttled_until)
-            self.here = replace(
-                self.here,
-                throttled_until=latest(self.here.throttled_until, throttled_until),
-                throttled_by=throttled_by or self.here.throttled_by,
-            )
+            self.here.throttled_until = latest(self.here.throttled_until, throttled_until)
+            self.here.throttled_by = throttled_by or self.here.throttled_by
         if permitted.lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
             counted = CallHealth.FAILURE if slow and health is CallHealth.SUCCESS else health
@@ -378,11 +375,10 @@ class ReportBuffer:
             self._taken_as_newcomer += 1
             self.announce(at)
         self._retries += 1
-        self.here = replace(self.here, retries=self.here.retries + 1)
+        self.here.retries += 1
 
     def _note_oldest(self, at: datetime) -> None:
-        if self._oldest_at is None:
-            self._oldest_at = at
+        self._oldest_at = self._oldest_at or at
 
     def _count_call(self, at: datetime, health: CallHealth, *, slow: bool) -> None:
         counts = Counts(calls=1, failures=int(health.is_failure), slow=int(slow))

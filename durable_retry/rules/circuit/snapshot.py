@@ -129,9 +129,9 @@ def frozen(snapshot: Snapshot, freeze: Freeze) -> Snapshot:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakenHere:
-    """What this worker did since its last snapshot, which therefore does not contain it."""
+    """What this worker did since its last snapshot, which therefore does not contain it: it counts on."""
 
     retries: int = 0  # tokens of the retry budget that it took
     first_attempts: int = 0  # by which it earned more
