@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -14,7 +14,7 @@ from durable_retry.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.features.debounce.rules import debounce_of
 from durable_retry.features.holding.rules import BY_POLICY
 from durable_retry.rules.operations.operation import OperationInput
-from durable_retry.rules.retry.history import KEPT_ACTIONS
+from durable_retry.rules.retry.history import KEPT_ACTIONS, WaitKind
 from durable_retry.rules.retry.policy import HOLD_SECONDS
 from durable_retry.storage import contents
 from tests.simulation.app import PAGES
@@ -211,7 +211,10 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
 
 
 def no_early_attempt(story: Story) -> Iterator[str]:
-    """No attempt begins before its retry instant or Retry-After, unless somebody ended that very wait."""
+    """No attempt begins before its retry instant or Retry-After, unless somebody ended that very wait.
+
+    Nor does it wait for anything else before that instant, such as its circuit, which would hide it.
+    """
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
         seen = calls[end.operation.dependency].get(_run(end.operation), [])
@@ -223,11 +226,18 @@ def no_early_attempt(story: Story) -> Iterator[str]:
             started_at = from_rfc3339(record["started_at"]) - (skews[-1] if skews else timedelta(0))
             ended_at = started_at + timedelta(milliseconds=record["duration_ms"])
             following = [call.at for call in seen if call.attempt == record["number"] + 1]
+            following += [] if story.world.has_skew else _waits_before(end.document, record["number"] + 1)
             due_at = ended_at + timedelta(seconds=wait or 0) - slack(story)
             is_early = wait and following and min(following) < due_at
             if is_early and not is_hurried(story, end.operation, ended_at, min(following)):
                 yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
         yield from _after_retry_after(story, end.operation, seen)
+
+
+def _waits_before(document: Mapping[str, Any], attempt: int) -> list[datetime]:
+    """Return when the waits began that an attempt met when it was due; its own side may fail at any time."""
+    waits = (wait for wait in document.get("waits", ()) if wait["before_attempt"] == attempt)
+    return [from_rfc3339(wait["began_at"]) for wait in waits if wait["kind"] != WaitKind.OWN_FAILURE]
 
 
 def is_hurried(story: Story, operation: OperationInput, since: datetime, until: datetime) -> bool:
@@ -309,7 +319,7 @@ _UNTIL_NUDGED: Final = timedelta(minutes=5)
 
 
 def pauses_are_noted(story: Story) -> Iterator[str]:
-    """An operation that went on for long after a pause was accepted shows that it was paused."""
+    """An operation that went on for long after a pause was accepted shows that it was paused, and once."""
     # The event may come late, and what is under way ends first, such as a call of the limiter and its answer.
     longest = _PUNCTUAL_SECONDS if story.world.is_punctual else story.world.scale.latest_seconds
     least = 3 * timedelta(seconds=longest) + story.world.clock_difference
@@ -318,7 +328,11 @@ def pauses_are_noted(story: Story) -> Iterator[str]:
         accepted_at = story.people.paused.get(end.operation.operation_id)
         if accepted_at is None or accepted_at < end.operation.created_at + story.world.clock_difference:
             continue
-        actions = [each["action"] for each in end.document.get("actions", ())]
+        done = end.document.get("actions", ())
+        actions = [each["action"] for each in done]
+        times = sum(each["action"] == PAUSE_EVENT and each["by"] != BY_POLICY for each in done)
+        if times > 1:
+            yield f"{end.operation.run_id} was paused {times} times, and somebody asked for it once"
         is_later = from_rfc3339(end.document["updated_at"]) > accepted_at + late
         if is_later and PAUSE_EVENT not in actions and len(actions) < KEPT_ACTIONS:
             yield f"{end.operation.run_id} was never paused, although that was accepted at {accepted_at}"

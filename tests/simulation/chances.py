@@ -70,7 +70,8 @@ class Chances:
         calling: An orchestrator of the app calls operations. In every fifth world.
         reporting: Handlers report progress, and go on from what an earlier attempt reported. In every sixth
             world; in half of them storage works, so that nothing reported is lost.
-        patient: Operations begin later, and people pause and resume them. In every fifth world.
+        patient: Operations begin later, and people pause and resume them; half of the pauses arrive twice. In
+            every fifth world.
         ordered: Operations have order keys. In every fifth world.
         keyed: Most operations are of two customers of a dependency that has a circuit for each of them, and
             refuses the credential of one for most of the storm. In every tenth world; in half of them the hub

@@ -21,6 +21,7 @@ from zlib import crc32
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 
+from durable_retry.base.names import PAUSE_EVENT
 from tests.simulation.activities import Activities
 from tests.simulation.entities import Operated, Signal, operate
 from tests.simulation.messages import Asker, Instance
@@ -37,6 +38,8 @@ _PURGING: Final = 5
 
 _REPLAYED: Final = 0.01
 """How many turns of a small world the SDK replays from the beginning."""
+_PAUSED_TWICE: Final = 0.5
+"""How many pauses arrive twice where people are patient."""
 
 
 @dataclass(kw_only=True)
@@ -103,7 +106,8 @@ class Hub(Activities):
             return False
         data = None if data is None else self._newer(data)
         self.on_event(instance_id, name)
-        self._send(lambda: self._event(instance_id, name, data))
+        doubled = _PAUSED_TWICE if name == PAUSE_EVENT and self.world.chances.patient else None
+        self._send(lambda: self._event(instance_id, name, data), doubled)
         return True
 
     def signal(self, entity: str, operation: str, input_: Any, at: datetime | None = None) -> None:

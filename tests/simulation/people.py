@@ -281,10 +281,12 @@ class People:
             await self.call("act on many", {"action": "pause", "ids": [operation_id], **body})
         elif (await self.call("pause", body, operation_id=operation_id))[0] == _ACCEPTED:
             self.paused[operation_id] = self.world.now()
-        await asyncio.sleep(rng.uniform(60, 90))
+        # Who paused another one than was meant lets it go on at once.
+        least, longest = (1, 3) if rng.random() < 0.5 else (60, 90)
+        await asyncio.sleep(rng.uniform(least, longest))
         _, seen = await self.call("show", operation_id=operation_id)
         seen_at = self.world.now()
-        await asyncio.sleep(rng.uniform(0, 60))
+        await asyncio.sleep(rng.uniform(0, least))
         is_held = seen["status"] == OperationState.PAUSED and seen["actions"][-1]["by"] != BY_POLICY
         if is_held and "for_seconds" not in body:
             self.held.append((operation_id, seen_at, self.world.now()))

@@ -35,7 +35,7 @@ What holds then, each a function of its own:
 15. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
 16. keys_are_forgotten          nothing is left of a debounce key in the end
 17. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
-18. pauses_are_noted            who looks at an operation that was paused sees that
+18. pauses_are_noted            who looks at an operation that was paused sees that, and each pause once
 19. holds_are_kept              what is to be held is given up only after it was held long enough
 20. nothing_after_the_deadline  no attempt but the first begins after the deadline
 21. steps_run_once              a step whose result is remembered is not run again
