@@ -170,10 +170,10 @@ class SlotWatch:
         """See that nobody passes those who wait, go before it and are about to ask, by its clock."""
         key, name, answer = operated.key, request.lease_id, union_from_json(SlotAnswer, operated.answer)
         seen = self._seen[key]
-        after = _state_of(operated.after)
-        now, late = after.clock, LATE + after.delay
+        now = _state_of(operated.after).clock
         assert now is not None
         lent, _ = _state_of(operated.before).at(now)
+        late = LATE + lent.delay  # as it was when the request came: how slow that was counts from then on
         came_again = (name, request.asked_at) in seen.asked
         seen.asked.add((name, request.asked_at))
         if came_again or lent.leases.find(name_of(name), now) is not None:
