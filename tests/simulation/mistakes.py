@@ -314,7 +314,7 @@ PLAUSIBLE: Final = (
     Mistake("one circuit for all keys", lambda: patch.object(entity_ids, "hash_of_key", lambda _: "all")),
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
-    Mistake("left where an attempt began", lambda: patch.object(Stay, "leave", _says_yes), 10, 1_620),
+    Mistake("left where an attempt began", lambda: patch.object(Stay, "leave", _says_yes), 10, 740),
     Mistake("key not woken", lambda: patch.object(waking, "_instance_waits", _is_of_exactly)),
     Mistake("never nudged", lambda: patch.object(StuckLook, "move_on", _does_nothing), losing=True),
     Mistake(
