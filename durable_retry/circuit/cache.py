@@ -17,12 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from durable_retry.circuit.entity import (
-    AdmissionSettings,
-    CircuitEntity,
-    CircuitReporter,
-    SharedCircuit,
-)
+from durable_retry.circuit.entity import AdmissionSettings, CircuitEntity, CircuitReporter, SharedCircuit
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import hook
 from durable_retry.rules.circuit.calls import CallHealth
@@ -233,10 +228,12 @@ class CircuitCache:
 
     def _probe_permit(self, operation_id: str, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
-        probe = admission.permit
-        if probe is None or (self.pause(operation_id, now) or self.freeze(operation_id, now)) is None:
+        if (probe := admission.permit) is None:
+            return None
+        is_held = self.pause(operation_id, now) or self.freeze(operation_id, now)
+        if is_held is None and (self.snapshot is None or self.snapshot.epoch <= probe.epoch):
             return probe
-        # The circuit granted it before the pause was reported, or before the freeze.
+        # The circuit granted it before the pause was reported, before the freeze, or before it went on.
         self._give_back(probe, now)
         return None
 

@@ -187,6 +187,18 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.copy.reporting.close()
 
 
+async def test_a_probe_that_failed_does_not_go_again_after_a_lost_turn() -> None:
+    stage, lease = await probing()
+    again = AdmissionState(waiting=True, permit=lease)
+    permitted = await ask(stage, admission=again)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(2)
+    assert isinstance(await ask(stage, admission=again), Refused)
+    stage.copy.reporting.close()
+
+
 async def test_a_throttled_answer_pauses_every_process() -> None:
     stage, _ = await throttled()
     other = stage.another("w2")
