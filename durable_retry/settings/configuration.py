@@ -346,16 +346,16 @@ def limits_of(dependency: Dependency, handler: str | None) -> Dependency:
 
 def targets() -> Targets:
     """Return what the operations of this process may name."""
-    return _targets_in(dependencies())
+    return _targets_in(dependencies(), retention().history_for)
 
 
-def _targets_in(config: Config) -> Targets:
+def _targets_in(config: Config, history_for: timedelta | None = None) -> Targets:
     return Targets(
         config.dependencies,
         registered_handlers(),
         platform_queue_prefixes(),
         config.earlier_names,
-        retention().history_for,
+        history_for,
     )
 
 

@@ -23,6 +23,7 @@ from durable_retry.settings.configuration import (
 )
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import Mistakes, StartError
+from durable_retry.settings.retention import retention
 
 
 @pytest.fixture(autouse=True)
@@ -263,21 +264,23 @@ def test_no_mistake_hides_what_the_app_finds_where_it_runs(
     ]
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"), [("MAX_BODY_BYTES", ["app setting MAX_BODY_BYTES"]), ("HISTORY_RETENTION_DAYS", [])]
+)
 def test_a_mistake_in_a_setting_hides_none_in_the_file_that_another_one_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, told: list[str]
 ) -> None:
-    (tmp_path / "mine.toml").write_text("colour = 1\n")
+    """The start itself reads the settings of features, such as how long histories are kept."""
+    (tmp_path / "mine.toml").write_text(f"colour = 1\n{GOOD}")
     monkeypatch.setenv("DEPENDENCIES_FILE", str(tmp_path / "mine.toml"))
-    monkeypatch.setenv("MAX_BODY_BYTES", "64k")
+    monkeypatch.setenv(setting, "64k")
     monkeypatch.setattr(configuration, "_config", None)
-    configuration.app_settings.cache_clear()
+    for settings in (configuration.app_settings, retention):
+        settings.cache_clear()
     mistakes = Mistakes(tmp_path)
     configuration.load_app(mistakes)
     configuration.app_settings.cache_clear()
-    assert [problem.pointer for problem in mistakes.problems] == [
-        "app setting MAX_BODY_BYTES",
-        "mine.toml:1: colour",
-    ]
+    assert [problem.pointer for problem in mistakes.problems] == [*told, "mine.toml:1: colour"]
 
 
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
