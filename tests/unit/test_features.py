@@ -187,6 +187,7 @@ ABOUT: Final = {
         "test_a_replay_asks_first_where_nobody_knows_whether_the_latest_attempt_happened",
     ),
     "order": (
+        "test_a_mistake_of_the_form_hides_none_of_what_is_configured",
         "test_order_is_kept_where_it_is_asked_for",
         "test_a_source_gives_an_order_key_to_what_has_none",
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
