@@ -1,12 +1,12 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from scripts.processes import find_chromium
 
@@ -84,6 +84,18 @@ class Window:
 
     def dialog(self) -> Locator:
         return self.page.get_by_role("dialog")
+
+    def answer(self, button: str, fields: Mapping[str, str] = {}, *, badge: str | None = None) -> None:
+        """Fill fields of the dialog in by their labels, press a button, and expect a page with a badge."""
+        for label, text in fields.items():
+            self.dialog().get_by_label(label).fill(text)
+        self.dialog().get_by_role("button", name=button).click()
+        if badge is not None:
+            expect(self.page.locator(".headline .badge")).to_have_text(badge)
+
+    def enter(self, label: str, text: str) -> None:
+        self.page.get_by_label(label).fill(text)
+        self.page.get_by_label(label).press("Enter")
 
     def violations(self) -> list[str]:
         """What axe finds wrong with the page as it is; the context must be made with bypass_csp."""

@@ -14,9 +14,7 @@ def test_selected_dead_letters_are_archived_with_a_note(window: Window, seen: Sy
     window.button("Archive selected…").click()
     expect(window.card("Dry run")).to_contain_text("2 open dead letters selected")
     window.button("Archive 2…").click()
-    window.dialog().get_by_label("Note").fill("not ours")
-    window.dialog().get_by_role("button", name="Archive 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Archive 2", {"Note": "not ours"}, badge="Completed")
     expect(window.card("Progress")).to_contain_text("2 of 2")
     assert [shown(seen, each)["status"] for each in found] == ["archived", "open", "archived"]
     assert [note["text"] for note in shown(seen, found[2])["notes"]] == ["not ours"]
@@ -32,8 +30,7 @@ def test_what_was_archived_is_restored_in_bulk(window: Window, seen: System, key
     window.page.get_by_role("link", name="Restore…").click()
     expect(window.card("Dry run")).to_contain_text("2 archived dead letters")
     window.button("Restore 2…").click()
-    window.dialog().get_by_role("button", name="Restore 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Restore 2", badge="Completed")
     assert [shown(seen, each)["status"] for each in found] == ["open", "open", "open"]
 
 
@@ -48,8 +45,7 @@ def test_what_failed_of_a_batch_is_replayed_from_its_page(window: Window, seen: 
     window.page.get_by_role("link", name="Replay the failed…").click()
     expect(window.card("Dry run")).to_contain_text(f"1 open dead letter of the batch {batch_id}")
     window.button("Replay 1…").click()
-    window.dialog().get_by_role("button", name="Replay 1").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Replay 1", badge="Completed")
     expect(window.card("Progress")).to_contain_text("1 of 1")
 
 
@@ -64,13 +60,13 @@ def test_a_replay_that_stops_says_why_and_is_resumed_from_its_page(
     window.button("Replay selected…").click()
     window.button("Replay 3…").click()
     expect(window.dialog().get_by_label("Sends")).to_contain_text("1, then 5, then the rest")
-    window.dialog().get_by_role("button", name="Replay 3").click()
+    window.answer("Replay 3")
     headline = window.page.locator(".headline")
     expect(headline.locator(".badge")).to_have_text("Stopped")
     expect(headline).to_contain_text("1 of 3 replayed: still 415")
     expect(window.card("About")).to_contain_text("where more than 50 % of the last 20 fail again")
     window.button("Resume").click()
-    window.dialog().get_by_role("button", name="Resume").click()
+    window.answer("Resume")
     expect(headline.locator(".badge")).to_have_text("Completed")
     expect(window.card("Progress")).to_contain_text("3 of 3")
 
@@ -98,8 +94,7 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
     window.dialog().get_by_label("Why").fill("the supplier moves")
     window.dialog().get_by_label("For how many seconds").fill("600")
     window.dialog().get_by_label("Deadline").select_option("stops while it is paused")
-    window.dialog().get_by_role("button", name="Pause 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Pause 2", badge="Completed")
     expect(window.card("About")).to_contain_text("the supplier moves")
     expect(window.card("About")).to_contain_text("stops while they are paused")
     for each in ids:
@@ -107,8 +102,7 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
     begin_on_pair(window, key, "Resume")
     window.dialog().get_by_label("First wait, in seconds").fill("700")
     window.dialog().get_by_label("Priority").select_option("high")
-    window.dialog().get_by_role("button", name="Resume 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Resume 2", badge="Completed")
     for each in ids:
         changed = seen.until(each, "waiting_retry")["actions"][-1]["after"]
         assert changed == {"retry": {"initial_seconds": 700}, "priority": "high"}
@@ -121,8 +115,7 @@ def test_selected_operations_are_cancelled(window: Window, seen: System, key: st
     begin_on_pair(window, key, "Cancel")
     tab = window.page.locator("#tabs a[aria-current]")
     expect(tab).to_have_text("Operations")
-    window.dialog().get_by_role("button", name="Cancel 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Cancel 2", badge="Completed")
     expect(tab).to_have_text("Operations")
     for each in ids:
         seen.until(each, "cancelled")

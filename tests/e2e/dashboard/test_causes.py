@@ -13,15 +13,14 @@ def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
     expect(state).to_have_text("New")
     expect(window.card("The latest")).to_contain_text("/status/411")
     window.button("Acknowledge…").click()
-    window.dialog().get_by_label("Note").fill("asked the vendor")
-    window.dialog().get_by_role("button", name="Acknowledge").click()
+    window.answer("Acknowledge", {"Note": "asked the vendor"})
     expect(state).to_have_text("Acknowledged")
     expect(window.card("Notes")).to_contain_text("asked the vendor")
     window.page.get_by_label("New note").fill("they mend it by noon")
     window.button("Add").click()
     expect(window.card("Notes")).to_contain_text("they mend it by noon")
     window.button("Resolve…").click()
-    window.dialog().get_by_role("button", name="Resolve").click()
+    window.answer("Resolve")
     expect(state).to_have_text("Resolved")
     dead_letter(seen, f"{key}-2", "/status/411")
     expect(window.page.locator(".headline")).to_contain_text("Came back")
@@ -46,8 +45,7 @@ def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, see
     add.click()
     expect(preview.locator("li li")).to_have_text(['/request/path "/status/416" → "/echo"'] * 2)
     window.button("Replay 2…").click()
-    window.dialog().get_by_role("button", name="Replay 2").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Replay 2", badge="Completed")
     expect(window.card("Change")).to_contain_text("/request/path")
     for each in found:
         seen.until(shown(seen, each)["operation_id"], "succeeded")
@@ -68,8 +66,7 @@ def test_a_change_that_is_filled_in_is_taken_along_and_said_before(
     window.page.get_by_label("Place").fill("/request/json/amount")
     replay.click()
     expect(window.dialog()).to_contain_text("1 selected, with: move amuont to amount.")
-    window.dialog().get_by_role("button", name="Replay 1").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    window.answer("Replay 1", badge="Completed")
     changes = shown(seen, found)["replays"][0]["changes"]
     assert [each["pointer"] for each in changes] == ["/request/json/amount", "/request/json/amuont"]
 

@@ -105,8 +105,7 @@ def test_a_replay_of_many_begins_with_one_and_stops_where_that_fails_again(
     window.open(f"bulk-actions/new?group={group}&rate=50")
     expect(window.card("Dry run")).to_contain_text("3 open dead letters match")
     window.button("Replay 3…").click()
-    window.dialog().get_by_role("button", name="Replay 3").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Stopped")
+    window.answer("Replay 3", badge="Stopped")
     expect(window.card("Progress")).to_contain_text("1 of 3")
     assert sorted(shown(seen, each)["status"] for each in found) == ["open", "open", "replayed"]
     items = window.card("Items")
@@ -121,11 +120,10 @@ def test_a_bulk_action_is_cancelled_on_the_way(window: Window, seen: System, key
     group = shown(seen, found[0])["group"]
     window.open(f"bulk-actions/new?group={group}&rate=0.01")
     window.button("Replay 3…").click()
-    window.dialog().get_by_role("button", name="Replay 3").click()
+    window.answer("Replay 3")
     expect(window.card("Progress")).to_contain_text("1 of 3")
     window.button("Cancel").click()
-    window.dialog().get_by_role("button", name="Cancel it").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
+    window.answer("Cancel it", badge="Cancelled")
     assert sorted(shown(seen, each)["status"] for each in found) == ["open", "open", "replayed"]
 
 
@@ -137,7 +135,7 @@ def test_a_handlers_dead_letter_is_replayed_from_a_step(window: Window, seen: Sy
     for step, answer in (("train", "/from_step"), (document["steps"][0]["name"], "Replaying.")):
         window.button("Replay").click()
         window.dialog().get_by_label("From the step").fill(step)
-        window.dialog().get_by_role("button", name="Replay").click()
+        window.answer("Replay")
         expect(window.page.locator(".toast").filter(has_text=answer)).to_be_visible()
 
 
@@ -148,7 +146,7 @@ def test_a_dependency_is_asked_about_an_ambiguous_one_from_its_page(
     window.open(f"dead-letters/{found}")
     window.button("Look up").click()
     expect(window.dialog()).to_contain_text("nothing is sent")
-    window.dialog().get_by_role("button", name="Look up").click()
+    window.answer("Look up")
     window.card("Outcome of the replay").get_by_role("link", name="Look at the new dead letter").click()
     expect(window.page.locator(".detail")).to_contain_text("its lookup got no answer")
 

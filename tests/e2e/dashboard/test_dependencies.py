@@ -17,12 +17,9 @@ def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
 ) -> None:
     window.open("circuits/held")
     window.button("Hold open").click()
-    window.dialog().get_by_role("button", name="Hold open").click()
+    window.answer("Hold open")
     expect(window.dialog()).to_be_visible()  # a reason is missing
-    window.page.get_by_label("Why?").fill("maintenance")
-    window.page.get_by_label("For how many seconds?").fill("600")
-    window.dialog().get_by_role("button", name="Hold open").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Held open")
+    window.answer("Hold open", {"Why?": "maintenance", "For how many seconds?": "600"}, badge="Held open")
     expect(window.page.locator(".headline")).to_contain_text("set by hand, ends in 9 min")
     expect(window.card("Manual changes")).to_contain_text("maintenance")
 
@@ -31,16 +28,13 @@ def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
     row = window.card("Waits for the circuit").locator(f"li[data-key={held}]")
     row.get_by_role("button", name="Try once").click()
     expect(window.dialog()).to_contain_text("The circuit does not count it and stays as it is.")
-    window.page.get_by_label("Why?").fill("it may work again")
-    window.dialog().get_by_role("button", name="Send it").click()
+    window.answer("Send it", {"Why?": "it may work again"})
     actions = seen.until(held, "succeeded")["actions"]
     assert [(each["action"], each["reason"]) for each in actions] == [("try", "it may work again")]
     expect(window.page.locator(".headline .badge")).to_have_text("Held open")
 
     window.button("Close").click()
-    window.page.get_by_label("Why?").fill("done")
-    window.dialog().get_by_role("button", name="Close").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Closed")
+    window.answer("Close", {"Why?": "done"}, badge="Closed")
     trail = seen.client.get("/api/circuits/held").json()["audit"]
     assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
 
@@ -79,8 +73,7 @@ def test_the_pause_of_a_limit_key_whose_circuit_is_closed_is_said_and_ended_ther
     row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
     expect(row).to_contain_text("Paused by 429")
     row.get_by_role("button", name="End the pause").click()
-    window.page.get_by_label("Why?").fill("renewed")
-    window.dialog().get_by_role("button", name="End the pause").click()
+    window.answer("End the pause", {"Why?": "renewed"})
     expect(row).to_have_count(0)
 
     seen.until(held, "succeeded")
@@ -150,20 +143,17 @@ def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(
     window.open("circuits/tenants")
     window.button("Look up a key").click()
     window.dialog().get_by_label("Limit key", exact=True).fill(key)
-    window.dialog().get_by_role("button", name="Show its circuit").click()
+    window.answer("Show its circuit")
     expect(window.page.get_by_role("heading", level=1)).to_have_text(f"tenants for {key}")
     window.button("Hold open").click()
-    window.page.get_by_label("Why?").fill("revoked")
-    window.dialog().get_by_role("button", name="Hold open").click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Held open")
+    window.answer("Hold open", {"Why?": "revoked"}, badge="Held open")
     expect(window.card("Manual changes")).to_contain_text("revoked")
     expect(window.page.get_by_role("table", name="Outages")).to_contain_text(f"the circuit for {key} opened")
 
     window.page.get_by_role("link", name="The circuit of tenants").click()
     row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
     row.get_by_role("button", name="Close").click()
-    window.page.get_by_label("Why?").fill("a new credential")
-    window.dialog().get_by_role("button", name="Close").click()
+    window.answer("Close", {"Why?": "a new credential"})
     expect(row).to_have_count(0)
     trail = seen.client.get("/api/circuits/tenants", params={"limit_key": key}).json()["audit"]
     assert [entry["reason"] for entry in trail] == ["a new credential", "revoked"]
@@ -196,17 +186,14 @@ def test_a_dependency_that_fails_moves_its_bar(window: Window, seen: System, key
 def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> None:
     window.open("policy?dependency=patient")
     expect(window.card("Waits")).to_contain_text("10 min")
-    window.page.get_by_label("Most attempts").fill("1")
-    window.page.get_by_label("Most attempts").press("Enter")
+    window.enter("Most attempts", "1")
     expect(window.card("Waits")).to_contain_text("One attempt, no wait.")
     assert "max_attempts=1" in window.page.url
-    window.page.get_by_label("First wait (s)").fill("-1")
-    window.page.get_by_label("First wait (s)").press("Enter")
+    window.enter("First wait (s)", "-1")
     expect(window.page.get_by_role("status")).to_contain_text("/retry/initial_seconds")
     window.open("policy?dependency=(none)")
     window.page.get_by_label("Strategy").select_option("schedule")
-    window.page.get_by_label("Waits of a schedule (s)").fill("1, 90")
-    window.page.get_by_label("Waits of a schedule (s)").press("Enter")
+    window.enter("Waits of a schedule (s)", "1, 90")
     expect(window.card("Waits")).to_contain_text("1 min 30 s")
 
 
