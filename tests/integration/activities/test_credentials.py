@@ -27,6 +27,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from tests.support.builders import an_operation
 from tests.support.certificates import SelfSigned, for_known_clients, make_self_signed
+from tests.support.narrowing import existing
 
 type Answer = tuple[int, dict[str, Any]]
 
@@ -105,8 +106,7 @@ def by_oauth(service: Server) -> str:
 
 
 def a_plan(**changes: Any) -> Plan:
-    dependency = find_dependency("payments")
-    assert dependency is not None
+    dependency = existing(find_dependency("payments"))
     operation = an_operation(timeouts=dependency.timeouts, deadline_at=None, **changes)
     return Plan(operation, 1, dependency, start_clock(operation))
 

@@ -17,6 +17,7 @@ from durable_retry.settings.configuration import encodes_queue_messages, find_de
 from scripts.processes import free_port
 from tests.support.azurite import Storage, use_account
 from tests.support.hub import binding_for
+from tests.support.narrowing import of_type
 from tests.support.target import Target
 
 OLD = "whsec_" + base64.b64encode(b"the old secret, 32 bytes long...").decode()
@@ -59,9 +60,7 @@ def an_event(key: str, number: int = 1, **target: Any) -> StoredEvent:
 async def delivered(event: StoredEvent, number: int = 1) -> AttemptOutcome:
     dependency = event.event.get("dependency")
     delivery = event.to_delivery(None if dependency is None else find_dependency(dependency))
-    outcome = await deliver(binding_for(free_port()), delivery, event, number)
-    assert isinstance(outcome, AttemptOutcome)
-    return outcome
+    return of_type(AttemptOutcome, await deliver(binding_for(free_port()), delivery, event, number))
 
 
 async def test_a_webhook_is_signed_with_every_secret(target: Target, key: str) -> None:

@@ -35,6 +35,7 @@ from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from tests.support.builders import an_operation
+from tests.support.narrowing import existing
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target
 
@@ -198,8 +199,7 @@ async def test_the_client_calls_nobody_else() -> None:
 
     outcome = await run(ship)
     assert outcome.category is Category.MALFORMED
-    assert outcome.error is not None
-    assert outcome.error.startswith("EscapedBaseUrlError")
+    assert existing(outcome.error).startswith("EscapedBaseUrlError")
 
 
 @pytest.mark.parametrize(
@@ -353,8 +353,7 @@ async def test_an_answer_that_raised_for_its_status_is_classified_by_it(
 
     outcome = await run(ship)
     assert (outcome.category, outcome.status_code) == (category, status_code)
-    assert outcome.retry_hint is not None
-    assert outcome.retry_hint.delay_seconds == 7
+    assert existing(outcome.retry_hint).delay_seconds == 7
 
 
 class DeathError(Interruption):

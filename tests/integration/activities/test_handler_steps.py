@@ -23,6 +23,7 @@ from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.storage import tables
 from tests.support.builders import an_operation
+from tests.support.narrowing import existing
 from tests.support.target import Target
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -177,8 +178,7 @@ async def test_a_step_is_retried_by_its_own_policy() -> None:
     script = Script([Transient(), httpx.ReadTimeout("slow")], [])
     options = {"retry": {"max_attempts": 8, "initial_seconds": 1.5}}
     for attempt in (1, 2):
-        step = (await run(two_steps(script, **options), attempt)).step
-        assert step is not None
+        step = existing((await run(two_steps(script, **options), attempt)).step)
         assert (step.step, step.attempt) == ("mail", attempt)
         # Changed key by key from the operation's policy, whose strategy is fixed.
         policy = step.policy
@@ -518,9 +518,7 @@ async def test_of_steps_side_by_side_the_longest_wait_that_is_asked_for_counts()
     async def ship(_order: Order, call: Call) -> None:
         await asyncio.gather(*(call.step(f"s{seconds}", throttled, seconds) for seconds in (2, 30, 7)))
 
-    hint = (await run(ship)).retry_hint
-    assert hint is not None
-    assert hint.delay_seconds == 30
+    assert existing((await run(ship)).retry_hint).delay_seconds == 30
 
 
 async def test_a_handler_that_is_over_begins_no_step() -> None:

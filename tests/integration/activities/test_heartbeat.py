@@ -26,6 +26,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from tests.support.builders import an_operation
+from tests.support.narrowing import existing, of_type
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -43,8 +44,7 @@ class StillLoop(asyncio.SelectorEventLoop):
 
 
 async def pass_seconds(seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, StillLoop)
+    loop = of_type(StillLoop, asyncio.get_running_loop())
     loop.now += seconds
     for _ in range(5):
         await asyncio.sleep(0)
@@ -125,21 +125,16 @@ def test_what_was_reported_is_shown_and_given_to_the_next_attempt() -> None:
         return 2
 
     attempt(copy, heartbeat_seconds=10)
-    shown = heartbeat_shown()
-    assert shown is not None
+    shown = existing(heartbeat_shown())
     assert (shown.attempt, shown.progress) == (1, {"page": 2})
     assert attempt(copy, number=2, heartbeat_seconds=10).category is None
     assert seen == [None, {"page": 2}]
 
 
 def test_a_later_attempt_or_run_is_not_overwritten_by_one_that_was_left_behind() -> None:
-    outcome = attempt(copy_steadily, number=2, run=2, heartbeat_seconds=10)
-    assert outcome.category is None
-    late = attempt(copy_steadily, number=1, run=2, heartbeat_seconds=10)
-    assert late.category is None
-    shown = heartbeat_shown(run=2)
-    assert shown is not None
-    assert shown.attempt == 2
+    assert attempt(copy_steadily, number=2, run=2, heartbeat_seconds=10).category is None
+    assert attempt(copy_steadily, number=1, run=2, heartbeat_seconds=10).category is None
+    assert existing(heartbeat_shown(run=2)).attempt == 2
 
 
 def test_a_sync_function_reports_from_its_thread_until_its_attempt_is_over() -> None:

@@ -23,6 +23,7 @@ from scripts.processes import ROOT, free_port
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation
 from tests.support.hub import binding_for
+from tests.support.narrowing import existing, of_type
 from tests.support.target import Target
 
 
@@ -104,8 +105,7 @@ async def test_trouble_becomes_an_outcome(
 @pytest.mark.parametrize("form", ["seconds", "date", "ms"])
 async def test_a_wish_for_a_wait_is_read(key: str, form: str) -> None:
     outcome = await attempted(key, "/throttle/9", query={"retry_after": 7, "form": form})
-    assert outcome.retry_hint is not None
-    assert outcome.retry_hint.delay_seconds == pytest.approx(7, abs=1)
+    assert existing(outcome.retry_hint).delay_seconds == pytest.approx(7, abs=1)
 
 
 @pytest.mark.shows("D4")
@@ -282,8 +282,7 @@ class TestUnprotected:
             }
             given = {"dependencies": dependency, "call": call, "unread": unread}
             answered = await in_a_process(given, storage)
-            answer = attempt_answer_of(answered, state.history.next_attempt)
-            assert isinstance(answer, AttemptOutcome)
+            answer = of_type(AttemptOutcome, attempt_answer_of(answered, state.history.next_attempt))
             answers.append((answer.counted, answer.status_code))
             state, _ = after(operation, state, answer, clock.now())
         assert answers == [(False, None), (False, None), (True, 200)]

@@ -22,6 +22,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency
 from tests.support.builders import an_operation
 from tests.support.hub import binding_for
+from tests.support.narrowing import existing
 from tests.support.target import Target
 
 
@@ -104,8 +105,7 @@ async def test_work_that_says_that_it_failed_is_refused_by_a_rule_of_business(ke
 def test_a_place_is_relative_to_the_request_and_may_be_anywhere_at_its_host(
     target: Target, path: str, place: str, below: str
 ) -> None:
-    dependency = find_dependency("safe")
-    assert dependency is not None
+    dependency = existing(find_dependency("safe"))
     assert str(place_url(dependency, path, place)) == target.url + below
     assert str(place_url(dependency, path, target.url + below)) == target.url + below
 
@@ -115,15 +115,13 @@ def test_a_place_is_relative_to_the_request_and_may_be_anywhere_at_its_host(
     ["http://169.254.169.254/metadata", "//127.0.0.1:9/a", "https://127.0.0.1/a", "http://[", "ftp:a"],
 )
 def test_the_credential_goes_to_no_other_host(place: str) -> None:
-    dependency = find_dependency("safe")
-    assert dependency is not None
+    dependency = existing(find_dependency("safe"))
     with pytest.raises(EscapedBaseUrlError):
         place_url(dependency, "/charges", place)
 
 
 def test_a_place_names_no_user(target: Target) -> None:
-    dependency = find_dependency("safe")
-    assert dependency is not None
+    dependency = existing(find_dependency("safe"))
     with pytest.raises(EscapedBaseUrlError):
         place_url(dependency, "/charges", target.url.replace("http://", "http://ann:b@"))
 
@@ -150,8 +148,7 @@ async def test_a_circuit_that_is_open_holds_the_poll_up(key: str, target: Target
     circuit_of(binding_for(9), dependency).snapshot = opened
     answer = await polled(key, "/echo")
     assert (answer.is_over, answer.outcome) == (False, None)
-    assert answer.refused is not None
-    assert answer.refused.reason == "the circuit is open: it failed"
+    assert existing(answer.refused).reason == "the circuit is open: it failed"
     assert key not in target.totals()
 
 

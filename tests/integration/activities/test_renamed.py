@@ -21,6 +21,7 @@ from durable_retry.rules.retry.slots import Slot
 from durable_retry.settings.configuration import using
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 
 CONFIG = """
 [dependencies.pay]
@@ -102,6 +103,5 @@ async def test_a_webhook_goes_under_the_present_name(
     ]
     with using(parse_config(CONFIG, {})):
         webhook = outbox._dependency_of(type("Event", (), {"event": event}))  # type: ignore[arg-type] # all that it reads
-    assert webhook is not None
-    assert webhook.name == "pay"
+    assert existing(webhook).name == "pay"
     assert circuit.asked == []

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -41,6 +42,7 @@ from durable_retry.runtime import clock
 from durable_retry.storage import tables
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -113,22 +115,17 @@ async def test_what_a_process_that_died_may_have_sent_is_never_sent_again(
     service.answers = [DeathError() if dies == "under way" else 200]
     with monkeypatch.context() as fault:
         if dies == "before it goes":
-            fault.setattr(CallTransport, "_answer", _die)
+            fault.setattr(CallTransport, "_answer", AsyncMock(side_effect=DeathError))
         with pytest.raises(DeathError):
             await run(posting(DeathError()))
     sent = len(service.received)
     early = await run(posting(None))
     assert (early.category, early.counted) == (Category.AMBIGUOUS, False), "the first may still answer"
-    until = early.may_answer_until
-    assert until is not None
+    until = existing(early.may_answer_until)
     with clock.reading(lambda: until):
         again = await run(posting(None))
     assert (again.category, again.counted) == (Category.AMBIGUOUS, True)
     assert len(service.received) == sent == (dies != "before it goes")
-
-
-async def _die(*_: object) -> None:
-    raise DeathError
 
 
 async def test_nothing_before_the_request_is_done_twice_either() -> None:

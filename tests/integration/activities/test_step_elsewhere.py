@@ -32,6 +32,7 @@ from durable_retry.rules.retry.loop import BlockedStep
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.narrowing import existing
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
@@ -212,8 +213,7 @@ async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
 
     outcome: AttemptOutcome = await run(only_ship, status=404)
     assert (outcome.category, outcome.status_code) == (Category.TRANSIENT, 404)
-    assert outcome.step is not None
-    assert outcome.step.policy.max_attempts == 9
+    assert existing(outcome.step).policy.max_attempts == 9
     assert circuits["payments"].seen == [CallHealth.SILENT]
     assert circuits["warehouse"].seen == [CallHealth.FAILURE]  # as its table says
 

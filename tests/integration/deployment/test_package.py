@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ import pytest
 
 from scripts.package import deployed_files, write
 from scripts.processes import ROOT
+from tests.support.commands import ran
 from tests.support.packages import install_packages
 
 INDEXING = ROOT / "tests" / "integration" / "deployment" / "indexing.py"
@@ -28,9 +28,7 @@ def loaded(folder: Path, dependencies: str | None = None) -> dict[str, Any]:
     if dependencies is not None:
         (app / "dependencies.toml").write_text(dependencies)
     command = [sys.executable, "-I", "-S", "-B", str(INDEXING), str(app), str(packages)]
-    done = subprocess.run(
-        command, env=ENVIRONMENT, cwd=app, capture_output=True, text=True, check=False, timeout=300
-    )
+    done = ran(command, env=ENVIRONMENT, cwd=app, timeout=300)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -12,6 +12,7 @@ import pytest
 from durable_retry.features.openapi.routes import SHIPPED, documents
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from scripts.release import build
+from tests.support.commands import ran
 
 pytestmark = pytest.mark.long
 
@@ -124,12 +125,8 @@ def test_a_foreign_app_is_served_from_the_wheels(python: Path, tmp_path: Path) -
 
 def test_a_type_checker_sees_the_installed_packages_types(python: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "user.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "user.py"], cwd=tmp_path
     )
     lines = done.stdout.splitlines()
     assert [line.partition(": error: ")[0] for line in lines[:-1] if "error:" in line] == ["user.py:14"]

@@ -285,8 +285,7 @@ def test_every_function_is_indexed_and_loaded(worker: Worker) -> None:
 
 
 def test_timers_carry_their_retries(worker: Worker) -> None:
-    options = worker.function("maintenance").retry_options
-    assert options.max_retry_count != 0
+    assert worker.function("maintenance").retry_options.max_retry_count != 0
 
 
 def test_a_request_is_answered_and_starts_an_orchestration(worker: Worker) -> None:

@@ -17,6 +17,7 @@ from durable_retry.attempt.http_client import Request, close_clients, send
 from durable_retry.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
 from durable_retry.rules.config.dependency import Dependency
 from tests.support.certificates import make_self_signed
+from tests.support.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -87,12 +88,6 @@ async def using(transport: PooledTransport | None = None) -> AsyncIterator[httpx
         transport=transport or PooledTransport(), timeout=5, trust_env=False
     ) as client:
         yield client
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_true():  # noqa: ASYNC110 - what is waited for happens in a socket
-            await asyncio.sleep(0.005)
 
 
 async def failing(answer: bytes, **request: object) -> tuple[type[BaseException], SendProgress, Server]:

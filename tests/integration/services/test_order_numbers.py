@@ -20,6 +20,8 @@ from durable_retry.storage import tables
 from tests.support.builders import an_operation, failing
 from tests.support.feature_parts import in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing
+from tests.support.polling import until
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -47,8 +49,7 @@ def ordered(order_key: str, name: str, **more: Any) -> OperationInput:
 
 async def started(hub: TaskHubStage, operation: OperationInput) -> OperationInput:
     assert isinstance(await submit(hub.binding, operation), Started)
-    instance = await hub.binding.read_instance(operation.operation_id)
-    assert instance is not None
+    instance = existing(await hub.binding.read_instance(operation.operation_id))
     return OperationInput.from_json(instance.input["operation"])
 
 
@@ -116,15 +117,16 @@ async def test_without_a_number_nothing_is_started(
 
 async def test_a_look_finds_whoever_the_lane_has_to_see(hub: TaskHubStage, order_key: str) -> None:
     operation = await started(hub, ordered(order_key, "a"))
-    message = await find_unseen(hub.binding, operation.operation_id)
-    assert message is not None
+    message = existing(await find_unseen(hub.binding, operation.operation_id))
     assert (message.operation_id, message.number) == (operation.operation_id, place_of(operation)[0])
     assert await find_unseen(hub.binding, operation_id_for("explicit", "nobody")) is None
     hub.answer = failing(0)
     over = await started(hub, ordered(f"{order_key}-alone", "b"))
-    async with asyncio.timeout(60):
-        while await find_unseen(hub.binding, over.operation_id) is not None:  # noqa: ASYNC110 # asks over gRPC
-            await asyncio.sleep(0.02)
+
+    async def is_seen() -> bool:
+        return await find_unseen(hub.binding, over.operation_id) is None
+
+    await until(is_seen)
 
 
 async def test_the_tail_of_a_lane_that_nobody_came_to_for_a_day_is_removed(order_key: str) -> None:

@@ -1,7 +1,7 @@
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -22,6 +22,8 @@ from durable_retry.rules.dead_letters.record import Status, WrongStatusError, de
 from durable_retry.settings.configuration import using
 from tests.support.builders import NOON, an_operation
 from tests.support.hub import task_hub_stage
+from tests.support.narrowing import existing
+from tests.support.polling import until
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -38,9 +40,7 @@ class FailedSaga:
         return await sagas.restart_saga(self.hub, self.saga_id, RestartBody(), "ada")
 
     async def letter_status(self) -> Status:
-        letter = await find_dead_letter(self.letter_id)
-        assert letter is not None
-        return letter.status
+        return existing(await find_dead_letter(self.letter_id)).status
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ async def failed() -> AsyncIterator[FailedSaga]:
     )
     with task_hub_stage(parts=True) as stage:
         await stage.binding.start_instance(SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
-        async with asyncio.timeout(60):
-            while not await _is_over(stage.binding, saga.saga_id):  # noqa: ASYNC110 # asks over gRPC
-                await asyncio.sleep(0.02)
+        await until(lambda: _is_over(stage.binding, saga.saga_id))
         with using(parse_config("", {})):
             yield FailedSaga(stage.binding, saga.saga_id, dead_letter_id_of(operation.to_json()))
         await close_clients()
@@ -92,15 +90,11 @@ async def test_a_restart_that_cannot_be_written_archives_nothing(
 async def test_a_written_restart_whose_step_was_just_replayed_is_over_and_the_next_one_runs(
     failed: FailedSaga, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def was_replayed(*_: object) -> None:
-        raise WrongStatusError(Status.REPLAYED)
-
     with monkeypatch.context() as race:
-        race.setattr(sagas, "archive", was_replayed)
+        race.setattr(sagas, "archive", AsyncMock(side_effect=WrongStatusError(Status.REPLAYED)))
         with pytest.raises(WrongSagaStateError, match="just replayed"):
             await failed.restart()
-    refused = await latest_restart(failed.saga_id)
-    assert refused is not None
+    refused = existing(await latest_restart(failed.saga_id))
     assert refused.stage is RestartStage.ENDED
     assert (await sagas.begin_run(failed.saga_id, refused.token))["restart"] is None
     assert (await failed.restart()).restart == 1

@@ -1,4 +1,5 @@
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from azure.core.exceptions import AzureError
@@ -12,6 +13,7 @@ from durable_retry.operations.actions import Replayed
 from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.storage import contents, tables
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -42,8 +44,7 @@ async def operation(monkeypatch: pytest.MonkeyPatch) -> OperationInput:
 
 async def values_of(operation: OperationInput) -> Any:
     completion = await workflows.start_item(TaskHub("hub"), operation, NOON, ["/json/id", "/json/nothing"])
-    assert completion is not None
-    return completion.values
+    return existing(completion).values
 
 
 async def test_values_are_taken_from_a_result_that_is_stored_apart(operation: OperationInput) -> None:
@@ -77,8 +78,5 @@ async def test_a_result_that_cannot_be_read_is_no_missing_result(
 async def test_a_result_that_was_removed_has_no_values(
     operation: OperationInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def removed(*_: object) -> None:
-        return None
-
-    monkeypatch.setattr(tables, "find", removed)
+    monkeypatch.setattr(tables, "find", AsyncMock(return_value=None))
     assert await values_of(operation) is None

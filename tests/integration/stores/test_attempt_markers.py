@@ -2,7 +2,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
@@ -79,10 +79,6 @@ async def insert_and_answer_503(table: str, row: tables.Row) -> bool:
     raise UNAVAILABLE
 
 
-async def read_503(*_: object) -> None:
-    raise UNAVAILABLE
-
-
 async def test_an_insert_that_is_answered_503_in_every_try_still_allows_this_execution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -96,7 +92,7 @@ async def unread_marker(name: str, execution: str, monkeypatch: pytest.MonkeyPat
     """Inserts a marker whose execution learns neither that it was inserted nor that it is there."""
     with monkeypatch.context() as fault:
         fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
-        fault.setattr(tables, "read_version", read_503)
+        fault.setattr(tables, "read_version", AsyncMock(side_effect=UNAVAILABLE))
         with pytest.raises(HttpResponseError):
             await insert_marker(a_life(name), 1, now=NOON, execution=execution)
 

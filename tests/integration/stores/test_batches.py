@@ -1,6 +1,7 @@
 import json
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,6 +27,7 @@ from durable_retry.rules.operations.completion import Completion
 from durable_retry.storage import tables
 from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -53,8 +55,7 @@ async def test_large_items_are_stored_whole_however_many_transactions_that_takes
     await keep_batch(a_batch("batch-large", 120), items)
     read = await read_item("batch-large", 119)
     assert read.operation == items[119].operation
-    batch = await find_batch("batch-large")
-    assert batch is not None
+    batch = existing(await find_batch("batch-large"))
     assert (await document_of_batch(batch)).counts.pending == 120
 
 
@@ -80,10 +81,7 @@ async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None
 async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation reports its end before its own history says that it has ended."""
 
-    async def still_running(*_given: object) -> None:
-        return None
-
-    monkeypatch.setattr("durable_retry.features.workflows.batches.start_item", still_running)
+    monkeypatch.setattr("durable_retry.features.workflows.batches.start_item", AsyncMock(return_value=None))
     await keep_batch(a_batch("batch-look", 1), [an_item(0)])
     assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == [(0, "op-0")]
     await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
@@ -106,9 +104,7 @@ async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> No
         1,
     )
     await note_ended("batch-listed", [1], Completion(operation_id="op-1", status=OperationState.CANCELLED))
-    stored = await find_batch("batch-listed")
-    assert stored is not None
-    await close_batch(stored, NOON)
+    await close_batch(existing(await find_batch("batch-listed")), NOON)
     for index in range(2):
         await tables.delete(TABLE, "batch-listed", f"item-{index:04d}")
     ended = await listed()
@@ -126,9 +122,7 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
     for name, days in (("batch-old", -30), ("batch-running", -30), ("batch-young", -1)):
         await keep_batch(a_batch(name, 150, days=days), [an_item(index) for index in range(150)])
     for name in ("batch-old", "batch-young"):
-        stored = await find_batch(name)
-        assert stored is not None
-        await close_batch(stored, NOON)
+        await close_batch(existing(await find_batch(name)), NOON)
 
     past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7))
     assert [await remove_of_list(BATCHES, past) for _ in range(2)] == [(1, ""), (0, "")]

@@ -18,6 +18,7 @@ from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
 from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, a_success
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -48,8 +49,7 @@ async def test_result_writes_and_events_stand_side_by_side() -> None:
 
 async def test_pending_events_are_found_through_a_small_index() -> None:
     await commit_success("op-2.1", a_success(events=[EVENT]), NOON)
-    noted = await read_note("op-2.1")
-    assert noted is not None
+    noted = existing(await read_note("op-2.1"))
     assert (noted.location.table, noted.location.partition_key) == (TABLE, "op-2.1")
 
 
@@ -58,9 +58,7 @@ async def test_a_repeated_commit_changes_nothing() -> None:
     await commit_success("op-3.1", a_success([a_write("o-3", amount=5)], [EVENT]), NOON)
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-3", "amount": 6})
     await commit_success("op-3.1", a_success([a_write("o-3", amount=5)], [EVENT]), NOON)
-    kept = await tables.read("Orders", "customer-1", "o-3")
-    assert kept is not None
-    assert kept["amount"] == 6
+    assert existing(await tables.read("Orders", "customer-1", "o-3"))["amount"] == 6
 
 
 async def test_a_row_that_must_be_new_and_is_not_refuses_all_of_it() -> None:
@@ -82,17 +80,13 @@ async def test_events_that_no_feature_sends_are_refused_before_anything_is_writt
 async def test_a_later_run_of_the_key_commits_its_own_writes_and_events() -> None:
     await commit_success("op-7.1", a_success([a_write("o-7", amount=5)], [EVENT]), NOON)
     await commit_success("op-7.2", a_success([a_write("o-7", amount=6)], [EVENT]), NOON)
-    order = await tables.read("Orders", "customer-1", "o-7")
-    assert order is not None
-    assert order["amount"] == 6
+    assert existing(await tables.read("Orders", "customer-1", "o-7"))["amount"] == 6
     assert [event.event_id for event in await events_of("op-7.1")] == ["op-7.1.1"]
     assert [event.event_id for event in await events_of("op-7.2")] == ["op-7.2.1"]
 
 
 async def amount_of(row_key: str) -> Any:
-    row = await tables.read("Orders", "customer-1", row_key)
-    assert row is not None
-    return row["amount"]
+    return existing(await tables.read("Orders", "customer-1", row_key))["amount"]
 
 
 @pytest.mark.shows("A5")
@@ -162,8 +156,7 @@ async def test_rows_can_be_merged_and_deleted() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-6"})
     writes = [a_write("o-5", "merge", amount=1), a_write("o-6", "delete")]
     await commit_success("op-5.1", a_success(writes), NOON)
-    merged = await tables.read("Orders", "customer-1", "o-5")
-    assert merged is not None
+    merged = existing(await tables.read("Orders", "customer-1", "o-5"))
     assert (merged["kept"], merged["amount"]) == ("yes", 1)
     assert await tables.read("Orders", "customer-1", "o-6") is None
 
@@ -180,8 +173,7 @@ async def test_whatever_storage_refuses_for_good_is_said_and_not_tried_for_ever(
 @pytest.mark.parametrize("number", [2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])
 async def test_a_whole_number_is_kept_with_all_its_digits(number: int) -> None:
     await commit_success(f"op-41{number}.1", a_success([a_write("o-41", number=number)]), NOON)
-    kept = await tables.read("Orders", "customer-1", "o-41")
-    assert kept is not None
+    kept = existing(await tables.read("Orders", "customer-1", "o-41"))
     assert getattr(kept["number"], "value", kept["number"]) == number
 
 
@@ -194,9 +186,7 @@ def an_update(row_key: str, *, etag: str | None = None, only_if: Any = None, **v
 async def stored(row_key: str, **values: Any) -> tables.Versioned:
     keys = {"PartitionKey": "customer-1", "RowKey": row_key}
     await tables.merge("Orders", keys | values)
-    version = await tables.read_version("Orders", *keys.values())
-    assert version is not None
-    return version
+    return existing(await tables.read_version("Orders", *keys.values()))
 
 
 async def test_an_update_is_made_where_its_row_is_as_it_wants_it() -> None:
@@ -204,8 +194,7 @@ async def test_an_update_is_made_where_its_row_is_as_it_wants_it() -> None:
     wanted = {"status": "Pending", "amount": 2**40, "paid_at": None}
     write = an_update("u-1", etag=version.etag, only_if=wanted, status="Paid")
     await commit_success("op-50.1", a_success([write], [EVENT]), NOON)
-    row = await tables.read("Orders", "customer-1", "u-1")
-    assert row is not None
+    row = existing(await tables.read("Orders", "customer-1", "u-1"))
     assert (row["status"], row["kept"]) == ("Paid", "yes")
 
 
@@ -262,8 +251,7 @@ async def test_a_change_of_another_property_while_it_commits_is_no_conflict(
     changing(monkeypatch, 3)
     write = an_update("u-6", only_if={"status": "Pending"}, status="Paid")
     await commit_success("op-54.1", a_success([write]), NOON)
-    row = await tables.read("Orders", "customer-1", "u-6")
-    assert row is not None
+    row = existing(await tables.read("Orders", "customer-1", "u-6"))
     assert (row["status"], row["seen"]) == ("Paid", 0)
 
 

@@ -51,6 +51,7 @@ from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, la
 from durable_retry_console.keys import MOST_DEAD_LETTERS
 from tests.support.builders import NOON, an_entry
 from tests.support.feature_parts import in_order
+from tests.support.narrowing import existing
 from tests.support.tables import refuse_large_rows
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -66,8 +67,7 @@ def a_replay(record: KeptDeadLetter) -> Replay:
 async def keep(number: int, **changes: Any) -> KeptDeadLetter:
     """Keep the dead letter of operation `number`, written that many seconds after the start."""
     entry = an_entry(changes.pop("operation_id", f"op-{number}"), **changes)
-    record = await find_dead_letter(await keep_operation(entry, NOON + timedelta(seconds=number)))
-    assert record is not None
+    record = existing(await find_dead_letter(await keep_operation(entry, NOON + timedelta(seconds=number))))
     return record
 
 
@@ -102,9 +102,7 @@ async def test_an_operation_whose_attempt_succeeded_is_kept_all_the_same() -> No
 async def test_keeping_it_again_changes_nothing_but_what_is_missing() -> None:
     first = await keep_operation(an_entry("op-1"), NOON)
     assert await keep_operation(an_entry("op-1"), NOON + timedelta(hours=1)) == first
-    record = await find_dead_letter(first)
-    assert record is not None
-    assert record.created_at == NOON
+    assert existing(await find_dead_letter(first)).created_at == NOON
     assert await listed(DeadLetterFilter()) == ["op-1"]
     assert (await read_summary(NOON)).open == 1
 
@@ -144,8 +142,7 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
             now=NOON,
         )
     )
-    record = await find_dead_letter(dead_letter_id)
-    assert record is not None
+    record = existing(await find_dead_letter(dead_letter_id))
     assert DeadLetterDocument.of(record, MASKED).message == "not json ?"
 
 
@@ -314,9 +311,7 @@ async def test_a_crash_in_the_middle_of_a_move_leaves_an_intent_and_no_wrong_lis
     assert await listed(DeadLetterFilter(status=Status.OPEN)) == []
     ((intent,), _) = await left_over(10)
     assert intent.dead_letter_id == record.id
-    moved = await find_dead_letter(record.id)
-    assert moved is not None
-    await dead_letters.settle(moved)
+    await dead_letters.settle(existing(await find_dead_letter(record.id)))
     assert await listed(DeadLetterFilter(status=Status.ARCHIVED)) == ["op-0"]
     assert (await read_summary(NOON)).open == 0
 
@@ -339,8 +334,7 @@ async def test_notes_are_kept_in_order() -> None:
     record = await keep(0)
     await change_dead_letter(record.id, lambda kept: noted(kept, "first", NOON))
     await change_dead_letter(record.id, lambda kept: noted(kept, "second", NOON))
-    changed = await find_dead_letter(record.id)
-    assert changed is not None
+    changed = existing(await find_dead_letter(record.id))
     assert [note["text"] for note in changed.notes] == ["first", "second"]
 
 
@@ -349,8 +343,7 @@ async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
     replay = Replay(operation_id="op-0", requested_at=NOON, operation=dict(first.operation or {}))
     await move_dead_letter(first.id, lambda kept: replayed(kept, replay))
     again = await keep(1, operation_id="op-0", replay_of=first.id)
-    parent = await find_dead_letter(first.id)
-    assert parent is not None
+    parent = existing(await find_dead_letter(first.id))
     assert again.replay_of == first.id
     assert [one.dead_letter_id for one in parent.replays] == [again.id]
 
@@ -401,8 +394,7 @@ async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
 async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
     first = await keep(1, operation_id="op-0")
     again = await keep(1, operation_id="op-0", replay_of=first.id)
-    parent = await find_dead_letter(first.id)
-    assert parent is not None
+    parent = existing(await find_dead_letter(first.id))
     assert (parent.status, parent.replays[0].dead_letter_id) == (Status.REPLAYED, again.id)
     page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=9, cursor=None)
     assert [record.id for record in page.records] == [again.id]
@@ -431,9 +423,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def counted_in_the_background() -> None:
-    counting = counts._last_count.get().counting
-    assert counting is not None
-    await counting
+    await existing(counts._last_count.get().counting)
 
 
 async def test_a_few_are_counted_anew_with_one_request(requests: list[str]) -> None:
@@ -514,8 +504,7 @@ async def test_a_cause_is_known_while_one_of_its_dead_letters_is_there() -> None
     with using(parse_config("", {})):
         closed = await find_cause(records[0].group)
     assert (closed.count, closed.sample.id) == (0, records[2].id)
-    assert closed.latest is not None
-    assert closed.latest.status is Status.ARCHIVED
+    assert existing(closed.latest).status is Status.ARCHIVED
     assert [group.group for group in (await largest_groups(10)).groups] == [other.group]
     with pytest.raises(NoSuchCauseError):
         await find_cause("g-0000000000000000")
@@ -529,8 +518,7 @@ async def test_causes_come_by_their_numbers_then_by_their_age_page_by_page() -> 
         (3, NOON + timedelta(seconds=5)),
         (2, NOON),
     ]
-    assert first.next_cursor is not None
-    count, since, name = first.next_cursor.split("|")
+    count, since, name = existing(first.next_cursor).split("|")
     following = await list_groups(2, (-int(count), int(since), name))
     assert [(group.count, group.first_seen_at) for group in following.items] == [
         (2, NOON + timedelta(seconds=2)),

@@ -12,6 +12,7 @@ from orchestrators.operation import operation
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
 
 WAIT_SECONDS = 20
 
@@ -44,9 +45,7 @@ async def test_what_is_under_way_is_listed_and_fits_its_code(
     assert both.keys() == {"op-done", *waiting}
     assert both["op-done"].has_completed
     assert [replayed(operation, history).difference for history in both.values()] == [None] * 4
-    changed = replayed(with_a_wait(operation), both["op-done"]).difference
-    assert changed is not None
-    assert changed.code == "a timer"
+    assert existing(replayed(with_a_wait(operation), both["op-done"]).difference).code == "a timer"
 
 
 async def test_an_instance_that_is_gone_has_no_history(task_hub: TaskHubStage) -> None:

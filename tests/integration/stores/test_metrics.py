@@ -70,8 +70,7 @@ async def test_minutes_of_two_workers_add_up_and_are_written_as_often_as_wanted(
     assert one.minutes.flush()
     assert one.minutes.flush()
     assert other.minutes.flush()
-    found = await attempts_by_point(EVENING, EVENING + 2 * MINUTE)
-    assert found == [("22:00", 2), ("22:01", 3)]
+    assert await attempts_by_point(EVENING, EVENING + 2 * MINUTE) == [("22:00", 2), ("22:01", 3)]
 
 
 async def test_a_range_over_midnight_and_two_dependencies() -> None:
@@ -110,8 +109,7 @@ async def test_a_long_range_has_every_number_in_longer_steps() -> None:
 
 
 async def test_old_days_are_removed() -> None:
-    worker = Worker()
-    worker.wrote_attempts(*minutes_after(0, 1, 24 * 60))
+    Worker().wrote_attempts(*minutes_after(0, 1, 24 * 60))
     assert await remove_before(EVENING + HOUR, 10) == 0
     assert await remove_before(EVENING + timedelta(days=1), 10) == 3
     assert (await tables.rows_between(metrics.TABLE, "2026-03-04")).rows == []

@@ -1,4 +1,3 @@
-import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +11,8 @@ from durable_retry.operations.status import find_status
 from durable_retry_console.states import OperationPreview, preview_of
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
+from tests.support.polling import until
 
 WAIT_SECONDS = 20
 COUNT, ROWS = 45, 20
@@ -39,8 +40,7 @@ async def test_a_scan_reads_every_page(task_hub: TaskHubStage, monkeypatch: pyte
 
 async def test_a_scan_can_leave_out_what_is_older_and_what_is_younger(task_hub: TaskHubStage) -> None:
     await submit(task_hub.binding, an_operation(deadline_in=None))
-    instance = await task_hub.binding.read_instance("op-test")
-    assert instance is not None
+    instance = existing(await task_hub.binding.read_instance("op-test"))
     assert await seen(task_hub, created_after=instance.created_at + timedelta(seconds=1)) == {}
     assert await seen(task_hub, created_before=instance.created_at) == {}
 
@@ -61,8 +61,7 @@ async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage)
 
     previews = await seen(task_hub)
     for operation_id, preview in previews.items():
-        document = await find_status(task_hub.binding, operation_id)
-        assert document is not None
+        document = existing(await find_status(task_hub.binding, operation_id))
         names = ("status", "dependency")
         assert [getattr(preview, name) for name in names] == [document[name] for name in names]
     states = {operation_id: preview.status for operation_id, preview in previews.items()}
@@ -75,6 +74,7 @@ async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage)
 
 
 async def until_waiting(hub: TaskHubStage, operation_id: str) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while (await seen(hub))[operation_id].status is not OperationState.WAITING_RETRY:  # noqa: ASYNC110 # asks over gRPC
-            await asyncio.sleep(0.02)
+    async def waits() -> bool:
+        return (await seen(hub))[operation_id].status is OperationState.WAITING_RETRY
+
+    await until(waits)

@@ -29,6 +29,7 @@ from durable_retry.storage import tables
 from durable_retry.storage.lists import SHARDS
 from durable_retry.upkeep.removal import Past
 from tests.support.builders import NOON, a_success, an_entry, an_operation
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -47,9 +48,7 @@ async def committed(operation_id: str, count: int, *, days: int = 0, customer: s
 
 async def sent(operation_id: str, *numbers: int) -> None:
     for number in numbers:
-        kept = await find_event(f"{operation_id}.{number}")
-        assert kept is not None
-        await mark_sent(kept, NOON, 1)
+        await mark_sent(existing(await find_event(f"{operation_id}.{number}")), NOON, 1)
 
 
 async def test_events_are_in_their_order_also_past_the_ninth() -> None:
@@ -61,8 +60,7 @@ async def test_events_are_in_their_order_also_past_the_ninth() -> None:
 
 async def test_an_event_beside_a_handlers_writes_is_found_by_its_id_alone() -> None:
     await committed("op-beside.7", 1, customer="customer-7")
-    kept = await find_event("op-beside.7.1")
-    assert kept is not None
+    kept = existing(await find_event("op-beside.7.1"))
     assert kept.location == OutboxLocation("Kept", "customer-7")
     assert [event.event_id for event in await events_of("op-beside.7")] == ["op-beside.7.1"]
     assert await find_event("op-beside.7.2") is None
@@ -113,17 +111,14 @@ async def test_a_note_goes_with_the_last_pending_event() -> None:
     await sent("op-note", 1)
     await pending_of("op-note", NOON)
     assert await read_note("op-note") is not None
-    kept = await find_event("op-note.2")
-    assert kept is not None
-    await mark_failed(kept, "nobody there", 1)
+    await mark_failed(existing(await find_event("op-note.2")), "nobody there", 1)
     assert await pending_of("op-note", NOON) == (own_location("op-note"), [])
     assert await read_note("op-note") is None
 
 
 async def test_an_event_that_changed_meanwhile_is_marked_as_what_happened_to_it() -> None:
     await committed("op-race", 1)
-    first = await find_event("op-race.1")
-    assert first is not None
+    first = existing(await find_event("op-race.1"))
     await mark_sent(first, NOON, 1)
     await mark_failed(first, "a late execution gave up", 1)
     assert [event.state for event in await events_of("op-race")] == [EventState.SENT]
@@ -136,9 +131,7 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
     await sent("op-old", 1, 2)
     await sent("op-mixed.7", 1)
     await sent("op-young", 1)
-    kept = await find_event("op-mixed.7.2")
-    assert kept is not None
-    await mark_failed(kept, "nobody there", 1)
+    await mark_failed(existing(await find_event("op-mixed.7.2")), "nobody there", 1)
 
     for expected in (3, 0):
         removed = [
@@ -171,12 +164,9 @@ async def test_the_events_of_a_dead_letter_stand_beside_it_and_are_found_by_thei
     letter = first.event["data"]["dead_letter"]
     assert (letter["id"], letter["url"]) == (dead_letter_id, f"/api/dead-letters/{dead_letter_id}")
     assert first.event["data"]["order"] == 1
-    kept = await find_event(second.event_id)
-    assert kept is not None
+    kept = existing(await find_event(second.event_id))
     assert kept.location == OutboxLocation("DeadLetters", dead_letter_id)
-    note = await read_note(outbox_id)
-    assert note is not None
-    assert note.events == 2
+    assert existing(await read_note(outbox_id)).events == 2
 
 
 async def test_a_dead_letter_without_such_events_has_one_row() -> None:

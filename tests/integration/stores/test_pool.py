@@ -1,6 +1,5 @@
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -17,8 +16,9 @@ from durable_retry.storage.clients import run_in_pool
 from durable_retry_console.index.store import OperationList, buckets
 from durable_retry_console.metrics.counts import from_text
 from durable_retry_console.metrics.minutes import TABLE as METRICS
-from scripts.processes import ROOT
 from tests.support.azurite import Storage
+from tests.support.commands import ran
+from tests.support.polling import until
 
 MANY = 200
 
@@ -51,9 +51,7 @@ async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
 
 
 async def until_every_thread_is_busy(slow: SlowStorage) -> None:
-    async with asyncio.timeout(60):
-        while slow.begun < storage_clients._THREADS:  # noqa: ASYNC110 - it happens on threads
-            await asyncio.sleep(0.005)
+    await until(lambda: slow.begun >= storage_clients._THREADS)
 
 
 async def test_slow_storage_delays_no_name_resolution(slow: SlowStorage) -> None:
@@ -115,12 +113,9 @@ for entry in made:
 
 
 async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(storage: Storage) -> None:
-    ended = subprocess.run(  # noqa: ASYNC221 - our own script, and nothing else goes on
+    ended = ran(
         [sys.executable, "-c", AT_THE_END],
         env={**os.environ, STORAGE: storage.connection_string},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=300,
         check=True,
     )

@@ -2,6 +2,7 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from azure.core.exceptions import AzureError, HttpResponseError
@@ -104,10 +105,7 @@ async def days() -> list[str]:
 async def test_a_result_that_cannot_be_stored_stays_in_the_history(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    async def refuse(*_: Any, **__: Any) -> dict[str, Any]:
-        raise error
-
-    monkeypatch.setattr(attempt, "store_apart", refuse)
+    monkeypatch.setattr(attempt, "store_apart", AsyncMock(side_effect=error))
     outcome = AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0, result=LARGE)
     assert await attempt.with_result_apart(an_operation(), outcome) == outcome
 

@@ -99,8 +99,7 @@ async def test_a_process_keeps_one_copy_per_dependency_with_a_name_of_its_own(ta
     assert circuit_of(task_hub.binding, dependency) is copy
     assert len(copy.buffer.reporter) == 32
     close_circuits()
-    other = circuit_of(task_hub.binding, dependency)
-    assert other.buffer.reporter != copy.buffer.reporter
+    assert circuit_of(task_hub.binding, dependency).buffer.reporter != copy.buffer.reporter
     close_circuits()
 
 

@@ -14,6 +14,7 @@ from azure.core.paging import PageIterator
 
 from durable_retry.base.errors import ContendedError, StorageRefusedError
 from durable_retry.storage import contents, tables
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 
@@ -48,8 +49,7 @@ async def test_of_twenty_inserts_of_one_row_exactly_one_wins() -> None:
 async def test_merging_keeps_what_is_not_named() -> None:
     await tables.merge("Merge", row("a", x=1, y=2))
     await tables.merge("Merge", row("a", y=3))
-    kept = await tables.read("Merge", "p", "a")
-    assert kept is not None
+    kept = existing(await tables.read("Merge", "p", "a"))
     assert (kept["x"], kept["y"]) == (1, 3)
 
 
@@ -70,15 +70,11 @@ async def test_a_change_that_can_never_be_made_is_refused_and_says_why() -> None
 async def test_long_texts_come_back_whole() -> None:
     text = "\u00e4\U0001f600" * 30_000
     await tables.merge("Long", row("a", **contents.packed("document", text)))
-    kept = await tables.read("Long", "p", "a")
-    assert kept is not None
-    assert contents.unpacked("document", kept) == text
+    assert contents.unpacked("document", existing(await tables.read("Long", "p", "a"))) == text
 
 
 async def version_of(table: str, key: str) -> tables.Versioned:
-    found = await tables.read_version(table, "p", key)
-    assert found is not None
-    return found
+    return existing(await tables.read_version(table, "p", key))
 
 
 async def test_a_version_is_changed_once() -> None:

@@ -16,25 +16,25 @@ from scripts.processes import free_port
 from tests.support.builders import an_operation
 from tests.support.feature_parts import followed_by
 from tests.support.hub import TaskHubStage, binding_for
+from tests.support.narrowing import existing
+from tests.support.polling import until
 from tests.support.silent_server import silent_server
 
 WAIT_SECONDS = 20
 
 
 async def finished(hub: TaskHubStage, operation_id: str) -> dict[str, object]:
-    instance = await hub.binding.wait_for_end(operation_id, WAIT_SECONDS)
-    assert instance is not None
-    return document_of(instance)
+    return document_of(existing(await hub.binding.wait_for_end(operation_id, WAIT_SECONDS)))
 
 
 async def until_recorded(hub: TaskHubStage) -> None:
     """Wait for the record, which is completed by a signal after the orchestration ended."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            record = await read_record(hub.binding, "op-test")
-            if record is not None and record.document is not None:
-                return
-            await asyncio.sleep(0.02)
+
+    async def is_complete() -> bool:
+        record = await read_record(hub.binding, "op-test")
+        return record is not None and record.document is not None
+
+    await until(is_complete)
 
 
 @pytest.mark.shows("C2")

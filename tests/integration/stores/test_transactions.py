@@ -7,6 +7,7 @@ from azure.data.tables import TableClient, UpdateMode
 
 from durable_retry.base.errors import StorageRefusedError
 from durable_retry.storage import tables
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -22,8 +23,7 @@ async def kept(key: str) -> dict[str, Any] | None:
 async def test_changes_of_every_kind_are_made_without_the_sdks_own_way() -> None:
     odd = 'a "b"\r\n--changeset_\U0001f600\r\n\r\n' * 200
     await tables.transact("Written", [("create", row(key, x=1, y=1)) for key in ("old", "changed", "gone")])
-    seen = await tables.read_version("Written", "it's p\u00e4", "changed")
-    assert seen is not None
+    seen = existing(await tables.read_version("Written", "it's p\u00e4", "changed"))
     condition = {"etag": seen.etag, "match_condition": MatchConditions.IfNotModified}
     with patch.object(TableClient, "_batch_send", side_effect=AssertionError):
         assert await tables.transact(
@@ -47,8 +47,7 @@ async def test_changes_of_every_kind_are_made_without_the_sdks_own_way() -> None
 
 async def test_a_changed_row_refuses_the_whole_transaction() -> None:
     await tables.insert_if_absent("Written", row("version", x=1))
-    seen = await tables.read_version("Written", "it's p\u00e4", "version")
-    assert seen is not None
+    seen = existing(await tables.read_version("Written", "it's p\u00e4", "version"))
     await tables.merge("Written", row("version", x=2))
     condition = {"etag": seen.etag, "match_condition": MatchConditions.IfNotModified}
     with pytest.raises(StorageRefusedError, match="UpdateConditionNotSatisfied"):

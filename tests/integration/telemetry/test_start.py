@@ -1,12 +1,11 @@
 """What is imported and set up, each time in a process of its own: providers are the whole process's."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from scripts.processes import ROOT
+from tests.support.commands import ran
 
 INSIGHTS = "InstrumentationKey=00000000-0000-0000-0000-000000000000;IngestionEndpoint=http://127.0.0.1:9/"
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
@@ -38,9 +37,7 @@ def loaded(**settings: str) -> list[str]:
         **settings,
     }
     command = [sys.executable, "-c", LOAD]
-    return subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    return ran(command, env=environ, check=True).stdout.splitlines()
 
 
 def test_an_app_that_exports_nothing_imports_nothing_of_the_sdk() -> None:

@@ -13,8 +13,10 @@ import pytest
 from durable_retry.hub.task_hub import TaskHub, close_clients
 from durable_retry.routing import collections, routes_of, table
 from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from scripts.processes import free_port
+from tests.support.builders import NOON
 from tests.support.hub import TaskHubStage, binding_for, task_hub_stage
 
 DEPENDENCIES = """
@@ -24,6 +26,12 @@ retry = { strategy = "fixed", initial_seconds = 60.0, jitter = "none" }
 """
 
 ROUTES: Final = {route.function: route for route in table()}
+
+
+@pytest.fixture
+def clock_at_noon() -> Iterator[None]:
+    with clock.reading(lambda: NOON):
+        yield
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ from durable_retry_console.bulk.store import keep_items, list_items
 from tests.support.builders import NOON, an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode, cut_at_the_start
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
@@ -84,9 +85,7 @@ async def batch(
 
 
 async def status_of(dead_letter_id: str) -> Status:
-    record = await find_dead_letter(dead_letter_id)
-    assert record is not None
-    return record.status
+    return existing(await find_dead_letter(dead_letter_id)).status
 
 
 async def test_a_page_holds_the_newest_first(hub: TaskHubStage) -> None:
@@ -101,10 +100,8 @@ async def test_a_page_holds_the_newest_first(hub: TaskHubStage) -> None:
 async def test_a_batch_is_replayed_with_its_note(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
     ids = await kept(3)
-    step = await batch(hub, ids)
-    assert step == BatchResult(started=3)
-    record = await find_dead_letter(ids[0])
-    assert record is not None
+    assert await batch(hub, ids) == BatchResult(started=3)
+    record = existing(await find_dead_letter(ids[0]))
     assert [(replay.note, replay.action_id) for replay in record.replays] == [("all of them", "bulk-1")]
 
 
@@ -112,8 +109,7 @@ async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(h
     hub.answer = failing(0)
     ids = await kept(3)
     first = await batch(hub, ids)
-    again = await batch(hub, ids)
-    assert again == first
+    assert await batch(hub, ids) == first
     assert (await batch(hub, ids, "bulk-2")).skipped == 3
 
 
@@ -153,8 +149,7 @@ async def check_all_done(hub: TaskHubStage, ids: list[str]) -> None:
     ).records == []
     for record in await find_dead_letters(ids):
         assert record is not None
-        instance = await hub.binding.wait_for_end(record.operation_id or "", 20)
-        assert instance is not None
+        assert await hub.binding.wait_for_end(record.operation_id or "", 20) is not None
         attempts = [given for _, given in hub.activities if given["operation"]["replay_of"] == record.id]
         assert len(attempts) == len(record.replays) == 1
 
@@ -380,8 +375,7 @@ async def test_what_was_archived_by_mistake_is_restored_to_where_it_was(hub: Tas
         hub, action=BulkAction.RESTORE, note="a wrong filter", ids=[was_open, was_archived], now=clock.now()
     )
     assert (step.started, step.skipped, step.failures) == (1, 1, ())
-    restored = await find_dead_letter(was_archived)
-    assert restored is not None
+    restored = existing(await find_dead_letter(was_archived))
     assert (restored.status, restored.archived_at) == (Status.OPEN, None)
     assert [note["text"] for note in restored.notes] == ["a wrong filter"]
     done = {each["id"]: each["outcome"] for each in await items(hub, action=BulkAction.RESTORE)}
@@ -402,12 +396,9 @@ async def test_what_a_batch_did_before_it_was_cut_short_counts_as_done(
     archive = asked | {"action": BulkAction.ARCHIVE, "ids": [away, *ids]}
     cancel = asked | {"action_id": "bulk-2", "action": BulkAction.CANCEL, "ids": ["op-test"]}
 
-    async def cut(*_: Any) -> None:
-        raise CutError
-
     for request in (archive, cancel):
         with monkeypatch.context() as cut_short, suppress(CutError):
-            cut_short.setattr("durable_retry_console.bulk.items.keep_items", cut)
+            cut_short.setattr("durable_retry_console.bulk.items.keep_items", AsyncMock(side_effect=CutError))
             await act(hub, **request)
     await hub.binding.wait_for_end("op-test", 20)
     step = await act(hub, **archive)
@@ -428,8 +419,7 @@ async def test_an_item_whose_operation_was_replayed_once_more_shows_its_own_end(
     hub.answer = failing(1, Category.MALFORMED, 422)
     await batch(hub, [first])
     await hub.binding.wait_for_end("op-0", 20)
-    record = await find_dead_letter(first)
-    assert record is not None
+    record = existing(await find_dead_letter(first))
     second = await keep_operation(an_entry("op-0") | {"operation": record.replays[-1].operation}, clock.now())
     hub.answer = failing(0)
     await replay_dead_letter(hub.binding, second, ReplayBody(), clock.now())
@@ -504,15 +494,13 @@ async def test_until_when_is_said_by_the_clock_of_the_orchestrator(hub: TaskHubS
 
 async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:
     await change_circuit(hub, ManualControl.OPEN)
-    held = await held_until(hub.binding, "payments")
-    assert held is not None
+    held = existing(await held_until(hub.binding, "payments"))
     assert timedelta(0) < held - clock.now() <= RECHECK
 
 
 async def test_a_hold_that_ends_late_is_looked_at_again_since_somebody_may_end_it(hub: TaskHubStage) -> None:
     await change_circuit(hub, ManualControl.OPEN, 86_400)
-    held = await held_until(hub.binding, "payments")
-    assert held is not None
+    held = existing(await held_until(hub.binding, "payments"))
     assert held - clock.now() <= timedelta(seconds=CircuitSettings().max_break_seconds)
 
 

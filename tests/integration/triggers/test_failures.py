@@ -1,8 +1,9 @@
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -22,8 +23,8 @@ from durable_retry.operations.actions import Replayed, submit
 from durable_retry.operations.entities import read_record
 from durable_retry.operations.lone_records import KNOWN_TO_ALL_AFTER
 from durable_retry.operations.status import MOST_RESTARTS, document_of, find_status
-from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.dead_letters.record import dead_letter_id_of
+from durable_retry.rules.config.dependencies_file import Config
+from durable_retry.rules.dead_letters.record import KeptDeadLetter, dead_letter_id_of
 from durable_retry.rules.operations.completion import Completion
 from durable_retry.rules.operations.operation import start_input
 from durable_retry.rules.operations.status import OperationStatus
@@ -35,13 +36,17 @@ from durable_retry.upkeep.failures import Recovery, recover
 from durable_retry.upkeep.removal import Past
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators.operation import operation as operation_orchestrator
-from tests.support.builders import an_operation, failing
+from tests.support.builders import PAYMENTS, an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing, of_type
+from tests.support.polling import until
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOW = datetime.now(UTC)
 """The machine's clock, as the task hub's: it removes a record whose time is over."""
+
+CONFIG = Config({"payments": PAYMENTS})
 
 
 def failing_outright(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
@@ -83,16 +88,21 @@ def clock_at_now() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+async def clients_closed() -> AsyncIterator[None]:
+    yield
+    await close_clients()
+
+
 async def failed(hub: TaskHubStage, instance_id: str, given: dict[str, Any]) -> None:
     await hub.binding.start_instance(OPERATION, instance_id, given, again=False)
-    instance = await hub.binding.wait_for_end(instance_id, 20)
-    assert instance is not None
+    instance = existing(await hub.binding.wait_for_end(instance_id, 20))
     assert instance.runtime_status is OrchestrationStatus.FAILED
 
 
-async def is_complete(hub: TaskHubStage, operation_id: str) -> bool:
-    record = await read_record(hub.binding, operation_id)
-    return record is not None
+async def the_letter() -> KeptDeadLetter:
+    (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+    return letter
 
 
 async def purged(hub: TaskHubStage, started_before: datetime) -> int:
@@ -108,9 +118,7 @@ async def purged(hub: TaskHubStage, started_before: datetime) -> int:
 async def swept(hub: TaskHubStage, instance_id: str) -> None:
     """Sweep until the record of the key is complete and the instance purged."""
     assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
-    async with asyncio.timeout(60):
-        while not await is_complete(hub, instance_id):  # noqa: ASYNC110 # asks over gRPC
-            await asyncio.sleep(0.05)
+    await until(lambda: read_record(hub.binding, instance_id))
     # Not before every process looks for its record.
     assert await recover(hub.binding, NOW) == {Recovery.NONE: 1}
     assert await recover(hub.binding, NOW + KNOWN_TO_ALL_AFTER) == {Recovery.PURGED: 1}
@@ -123,47 +131,35 @@ async def test_a_failed_orchestration_becomes_a_dead_letter_before_it_is_purged(
         await failed(hub, "op-test", {"operation": an_operation().to_json()})
         assert await purged(hub, datetime.now(UTC) + timedelta(days=1)) == 0
         await swept(hub, "op-test")
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        letter = await the_letter()
         assert (letter.operation_id, letter.reason) == ("op-test", "AmbiguousOutcome")
         assert "the history does not fit" in letter.detail
-        document = await find_status(hub.binding, "op-test")
-        assert document is not None
+        document = existing(await find_status(hub.binding, "op-test"))
         assert (document["status"], document["dead_letter"]["id"]) == ("dead_lettered", letter.id)
-        await close_clients()
 
 
 async def test_a_replay_that_the_purge_of_its_failed_run_erased_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    configured = using(
-        parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"\n', {})
-    )
-    with configured, task_hub_stage(instead={OPERATION: failing_unless_replayed}) as hub:
+    with using(CONFIG), task_hub_stage(instead={OPERATION: failing_unless_replayed}) as hub:
         await failed(hub, "op-test", {"operation": an_operation().to_json()})
         assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
-        async with asyncio.timeout(60):
-            while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
-                await asyncio.sleep(0.05)
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        await until(lambda: read_record(hub.binding, "op-test"))
+        letter = await the_letter()
         assert await recover(hub.binding, NOW) == {Recovery.NONE: 1}
         replay_before_purge(letter.id, monkeypatch)
         assert await recover(hub.binding, NOW + KNOWN_TO_ALL_AFTER) == {Recovery.PURGED: 1}
-        instance = await hub.binding.read_instance("op-test")
-        assert instance is not None
+        instance = existing(await hub.binding.read_instance("op-test"))
         assert instance.input["operation"]["replay_of"] == letter.id
-        await close_clients()
 
 
 def replay_before_purge(dead_letter_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each purge erase a replay that nobody has seen yet."""
     purge = TaskHub.purge_instance
 
-    async def start_answered(*_: Any, **_more: Any) -> bool:
-        return True
-
     async def purge_behind_a_replay(self: TaskHub, *given: Any) -> bool:
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(TaskHub, "start_operation", start_answered)
+            meanwhile.setattr(TaskHub, "start_operation", AsyncMock(return_value=True))
             await replay_dead_letter(self, dead_letter_id, ReplayBody(), NOW)
         return await purge(self, *given)
 
@@ -186,37 +182,29 @@ LETTER = {"category": "malformed", "reason": "RejectedByDependency", "detail": "
 
 
 async def test_a_replay_that_retention_erased_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    configured = using(
-        parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"\n', {})
-    )
     entry = {"operation": an_operation().to_json(), "attempts": [], **LETTER}
-    with configured, task_hub_stage(instead={OPERATION: dead_unless_replayed}) as hub:
+    with using(CONFIG), task_hub_stage(instead={OPERATION: dead_unless_replayed}) as hub:
         dead_letter_id = await keep_operation(entry, NOW)
         await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation(), "s"), again=False)
         assert await hub.binding.wait_for_end("op-test", 20) is not None
         replay_before_purge(dead_letter_id, monkeypatch)
         await purged(hub, datetime.now(UTC) + timedelta(days=1))
-        instance = await hub.binding.read_instance("op-test")
-        assert instance is not None
+        instance = existing(await hub.binding.read_instance("op-test"))
         assert instance.input["operation"]["replay_of"] == dead_letter_id
-        await close_clients()
 
 
 async def test_of_an_operation_that_cannot_be_read_the_dead_letter_has_the_input() -> None:
     given = {"operation": {"key": "k-1", "fingerprint": "f1"}}
     with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
         await failed(hub, "op-odd", given)
-        shown = await find_status(hub.binding, "op-odd")
-        assert shown is not None
-        assert shown["status"] == "dead_lettered"
+        assert existing(await find_status(hub.binding, "op-odd"))["status"] == "dead_lettered"
         await swept(hub, "op-odd")
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        letter = await the_letter()
         assert (letter.key, letter.reason, letter.message) == (
             "op-odd",
             "ValidationFailed",
             '{"operation": {"key": "k-1", "fingerprint": "f1"}}',
         )
-        await close_clients()
 
 
 async def test_orchestrations_of_the_app_around_the_engine_are_left_to_it() -> None:
@@ -226,7 +214,6 @@ async def test_orchestrations_of_the_app_around_the_engine_are_left_to_it() -> N
         assert await hub.binding.wait_for_end("outbox-1", 20) is not None
         assert await purged(hub, datetime.now(UTC) + timedelta(days=1)) == 0
         assert await hub.binding.read_instance("outbox-1") is not None
-        await close_clients()
 
 
 async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> None:
@@ -234,22 +221,20 @@ async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> Non
         await failed(hub, "outbox-op-1", {})
         assert await purged(hub, datetime.now(UTC) - timedelta(days=1)) == 0
         assert await purged(hub, datetime.now(UTC) + timedelta(days=1)) == 1
-        await close_clients()
 
 
 async def terminated(hub: TaskHubStage, instance_id: str, reason: str) -> None:
     await (await hub.binding.client()).terminate_orchestration(instance_id, output=reason)
-    instance = await hub.binding.wait_for_end(instance_id, 20)
-    assert instance is not None
+    instance = existing(await hub.binding.wait_for_end(instance_id, 20))
     assert instance.runtime_status is OrchestrationStatus.TERMINATED
 
 
 async def until_shown(hub: TaskHubStage, instance_id: str) -> None:
-    async with asyncio.timeout(60):
-        while (instance := await hub.binding.read_instance(instance_id)) is None or (  # noqa: ASYNC110 # asks over gRPC
-            instance.custom_status is None
-        ):
-            await asyncio.sleep(0.05)
+    async def is_shown() -> bool:
+        instance = await hub.binding.read_instance(instance_id)
+        return instance is not None and instance.custom_status is not None
+
+    await until(is_shown)
 
 
 @pytest.mark.shows("P27")
@@ -260,25 +245,20 @@ async def test_an_operation_that_somebody_terminates_becomes_a_dead_letter_with_
         await submit(hub.binding, an_operation(created_at=datetime.now(UTC), deadline_at=None))
         await until_shown(hub, "op-test")
         await terminated(hub, "op-test", "no longer needed")
-        instance = await hub.binding.read_instance("op-test")
-        assert instance is not None
-        shown = document_of(instance)
+        shown = document_of(existing(await hub.binding.read_instance("op-test")))
         await swept(hub, "op-test")
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
-        document = await find_status(hub.binding, "op-test")
-        assert document is not None
+        letter = await the_letter()
+        document = existing(await find_status(hub.binding, "op-test"))
         assert (letter.reason, letter.category) == ("AmbiguousOutcome", "ambiguous")
         assert letter.detail == "the orchestration was terminated: no longer needed"
         assert document["dead_letter"] == shown["dead_letter"] | {"id": letter.id}
         assert document["status"] == shown["status"] == "dead_lettered"
-        await close_clients()
 
 
 async def status_of(hub: TaskHubStage, operation_id: str) -> str:
     instance = await hub.binding.read_instance(operation_id)
     document = await find_status(hub.binding, operation_id) if instance is None else document_of(instance)
-    assert document is not None
-    return str(document["status"])
+    return str(existing(document)["status"])
 
 
 @pytest.mark.shows("P23")
@@ -294,15 +274,12 @@ async def test_an_operation_that_failed_before_its_first_attempt_is_started_anew
         operation = an_operation(created_at=datetime.now(UTC), deadline_at=None)
         await failed(hub, "op-test", start_input(operation, "s"))
         assert await status_of(hub, "op-test") == "pending"
-        repeated = await submit(hub.binding, operation)
-        assert isinstance(repeated, Replayed)
-        assert not repeated.finished
+        assert not of_type(Replayed, await submit(hub.binding, operation)).finished
         fails.clear()
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
         await hub.binding.wait_for_end("op-test", 20)
         assert await status_of(hub, "op-test") == "succeeded"
         assert (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records == []
-        await close_clients()
 
 
 async def test_an_operation_that_always_fails_before_its_first_attempt_ends_as_a_dead_letter() -> None:
@@ -312,11 +289,10 @@ async def test_an_operation_that_always_fails_before_its_first_attempt_ends_as_a
             assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
             await hub.binding.wait_for_end("op-test", 20)
         await swept(hub, "op-test")
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        letter = await the_letter()
         assert "the orchestration failed 6 times: " in letter.detail
         assert "it cannot even begin" in letter.detail
         assert await status_of(hub, "op-test") == "dead_lettered"
-        await close_clients()
 
 
 @pytest.mark.parametrize("is_terminated", [False, True], ids=["failed", "terminated"])
@@ -334,13 +310,9 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
             await terminated(hub, "op-test", "t")
         await hub.binding.wait_for_end("op-test", 20)
         await recover(hub.binding, NOW)
-        saga = await hub.binding.wait_for_end("saga-1", 20)
-        assert saga is not None
-        assert saga.output is not None
-        ended = Completion.from_json(saga.output)
-        assert ended.operation_id == "op-test"
-        assert ended.status == "dead_lettered"
-        await close_clients()
+        saga = existing(await hub.binding.wait_for_end("saga-1", 20))
+        ended = Completion.from_json(existing(saga.output))
+        assert (ended.operation_id, ended.status) == ("op-test", "dead_lettered")
 
 
 @pytest.mark.parametrize(
@@ -355,17 +327,15 @@ async def test_what_runs_several_operations_is_started_anew_where_its_history_be
         for number in range(MOST_RESTARTS):
             await hub.binding.wait_for_end(instance_id, 20)
             assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
-            anew = await hub.binding.read_instance(instance_id)
-            assert anew is not None
+            anew = existing(await hub.binding.read_instance(instance_id))
             assert (anew.input["progress"], anew.input["restarts"]) == ({"at": 7}, number + 1)
         await hub.binding.wait_for_end(instance_id, 20)
         assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
         assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
         assert await recover(hub.binding, NOW + timedelta(hours=1)) == {Recovery.NONE: 1}
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        letter = await the_letter()
         assert (letter.source, letter.reason) == (name, "AmbiguousOutcome")
         assert "it cannot even begin" in letter.detail
-        await close_clients()
 
 
 async def test_an_operation_that_is_terminated_before_its_first_attempt_is_started_anew() -> None:
@@ -374,10 +344,7 @@ async def test_an_operation_that_is_terminated_before_its_first_attempt_is_start
         await terminated(hub, "op-test", "t")
         assert await status_of(hub, "op-test") == "pending"
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
-        anew = await hub.binding.read_instance("op-test")
-        assert anew is not None
-        assert anew.input["restarts"] == 1
-        await close_clients()
+        assert existing(await hub.binding.read_instance("op-test")).input["restarts"] == 1
 
 
 @pytest.mark.parametrize(("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1")])
@@ -388,10 +355,8 @@ async def test_what_runs_several_operations_goes_on_after_somebody_terminated_it
         await hub.binding.start_instance(name, instance_id, {"progress": {"at": 7}}, again=False)
         await terminated(hub, instance_id, "t")
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
-        anew = await hub.binding.read_instance(instance_id)
-        assert anew is not None
+        anew = existing(await hub.binding.read_instance(instance_id))
         assert (anew.input["progress"], anew.input["restarts"]) == ({"at": 7}, 1)
-        await close_clients()
 
 
 @pytest.mark.shows("P27")
@@ -400,10 +365,9 @@ async def test_a_bulk_action_that_somebody_terminates_stays_so_and_leaves_a_dead
         await hub.binding.start_instance(BULK_ACTION, "bulk-1", {"action_id": "bulk-1"}, again=False)
         await terminated(hub, "bulk-1", "too fast")
         assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
-        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        letter = await the_letter()
         assert (letter.source, letter.reason) == (BULK_ACTION, "AmbiguousOutcome")
         assert letter.detail == "the orchestration was terminated: too fast"
-        await close_clients()
 
 
 async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
@@ -413,8 +377,7 @@ async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
         await hub.binding.wait_for_end("saga-1", 20)
         for instance_id in ("op-test", "saga-1"):
             assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
-            assert (await hub.binding.read_instance(instance_id)).input["restarts"] == 1  # type: ignore[union-attr]
-        await close_clients()
+            assert existing(await hub.binding.read_instance(instance_id)).input["restarts"] == 1
 
 
 @pytest.mark.shows("P15")
@@ -424,23 +387,14 @@ async def test_one_that_cannot_be_followed_up_keeps_no_other_back(monkeypatch: p
         await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
         await failed(hub, "op-test", start_input(an_operation(), "s"))
         await hub.binding.wait_for_end("saga-1", 20)
-        real = failures._recover_operation
-
-        async def refuse(*_: Any) -> Recovery:
-            raise HttpResponseError("too large")
-
+        refuse = AsyncMock(side_effect=HttpResponseError("too large"))
         monkeypatch.setattr(failures, "_recover_operation", refuse)
         with pytest.raises(HttpResponseError):
             await recover(hub.binding, NOW)
-        assert (await hub.binding.read_instance("saga-1")).input["restarts"] == 1  # type: ignore[union-attr]
-
-        async def hang(*_: Any) -> Recovery:
-            raise asyncio.CancelledError
-
+        assert existing(await hub.binding.read_instance("saga-1")).input["restarts"] == 1
+        hang = AsyncMock(side_effect=asyncio.CancelledError)
         monkeypatch.setattr(failures, "_recover_operation", hang)
         await hub.binding.wait_for_end("saga-1", 20)
         with pytest.raises(asyncio.CancelledError):
             await recover(hub.binding, NOW)
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
-        monkeypatch.setattr(failures, "_recover_operation", real)
-        await close_clients()

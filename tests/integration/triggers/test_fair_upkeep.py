@@ -1,5 +1,5 @@
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from unittest.mock import AsyncMock
@@ -26,27 +26,18 @@ from durable_retry.features.retention.walks import ROUND_EVERY
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import Plugin, plugins
 from durable_retry.rules.dead_letters.record import archived
-from durable_retry.runtime import clock
 from durable_retry.runtime.deferred import deferred
 from durable_retry.settings.retention import Retention
 from durable_retry.upkeep import rounds as maintenance
 from durable_retry.upkeep.rounds import finish_left_over, run_maintenance
-from tests.support.builders import a_success, an_entry
+from tests.support.builders import NOON, a_success, an_entry
 from tests.support.hub import TaskHubStage
 
-pytestmark = pytest.mark.usefixtures("own_tables")
-
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def clock_at_now() -> Iterator[None]:
-    with clock.reading(lambda: NOW):
-        yield
+pytestmark = pytest.mark.usefixtures("own_tables", "clock_at_noon")
 
 
 async def keep(number: int) -> str:
-    return await keep_operation(an_entry(f"op-{number}"), NOW - timedelta(minutes=number))
+    return await keep_operation(an_entry(f"op-{number}"), NOON - timedelta(minutes=number))
 
 
 async def test_intents_that_cannot_be_finished_keep_no_other_waiting(
@@ -66,9 +57,9 @@ async def test_intents_that_cannot_be_finished_keep_no_other_waiting(
     monkeypatch.setattr(maintenance, "finish_interrupted", broken)
     monkeypatch.setattr(maintenance, "INTENTS_PER_RUN", 1)
     with pytest.raises(HttpResponseError):
-        await finish_left_over(hub.binding, NOW + timedelta(hours=1))
+        await finish_left_over(hub.binding, NOON + timedelta(hours=1))
     for _ in range(2):
-        assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
+        assert await finish_left_over(hub.binding, NOON + timedelta(hours=1)) == 1
     assert [intent.dead_letter_id for intent in (await left_over(10))[0]] == [kept[0]]
 
 
@@ -76,7 +67,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = await keep(1)
-    await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
+    await move_dead_letter(old, lambda record: archived(record, NOON - timedelta(days=31)))
     monkeypatch.setattr(retention, "retention", lambda: Retention(archived_for=timedelta(days=30)))
     monkeypatch.setattr(
         maintenance, "finish_left_over", AsyncMock(side_effect=HttpResponseError("left over"))
@@ -85,7 +76,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     monkeypatch.setattr(maintenance, "plugins", lambda: (Plugin(each_round=("broken",)), *plugins()))
     monkeypatch.setattr(maintenance, "deferred", lambda name: broken if name == "broken" else deferred(name))
     with pytest.raises(HttpResponseError):
-        await run_maintenance(hub.binding, NOW)
+        await run_maintenance(hub.binding, NOON)
     assert await find_dead_letter(old) is None
 
 
@@ -102,7 +93,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
 
     monkeypatch.setattr(maintenance, "run_each", cut_off)
     for number in range(30):
-        await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
+        await run_maintenance(hub.binding, NOON + number * maintenance.MAINTENANCE_EVERY)
     assert {step.func for step in begun} == {finish_left_over, *added}
 
 
@@ -118,7 +109,7 @@ async def test_the_kinds_of_what_is_removed_take_turns_in_coming_first(
 
     monkeypatch.setattr(retention, "run_each", cut_off)
     for number in range(30):
-        await look_at_all(hub.binding, NOW + number * ROUND_EVERY)
+        await look_at_all(hub.binding, NOON + number * ROUND_EVERY)
     assert set(begun) == retention.kinds().keys() - {RetentionKind.RECORDS}
     steps = 1 + sum(len(plugin.each_round) for plugin in plugins())
     assert steps * maintenance.MAINTENANCE_EVERY <= ROUND_EVERY
@@ -137,7 +128,7 @@ async def test_a_part_that_cannot_be_removed_keeps_no_other_part_waiting(
 
     monkeypatch.setattr(retention, "remove_past", refuse_first)
     with pytest.raises(HttpResponseError):
-        await look_at(hub.binding, RetentionKind.MARKERS, NOW)
+        await look_at(hub.binding, RetentionKind.MARKERS, NOON)
     assert removed == [1, 2, 3]
 
 
@@ -146,7 +137,7 @@ async def test_an_outbox_that_cannot_be_started_keeps_no_other_waiting(
 ) -> None:
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
     for number in range(3):
-        await commit_success(f"op-{number}", a_success(events=[event]), NOW)
+        await commit_success(f"op-{number}", a_success(events=[event]), NOON)
     started: list[str] = []
 
     async def start(_: TaskHub, outbox_id: str) -> bool:
@@ -157,7 +148,7 @@ async def test_an_outbox_that_cannot_be_started_keeps_no_other_waiting(
 
     monkeypatch.setattr(outbox, "start_sending", start)
     monkeypatch.setattr(outbox, "NOTES_PER_SWEEP", 1)
-    later = NOW + timedelta(hours=1)
+    later = NOON + timedelta(hours=1)
     with pytest.raises(TaskHubUnavailableError):
         await outbox.sweep(hub.binding, later)
     for _ in range(12):  # the lists of the index are read one after the other

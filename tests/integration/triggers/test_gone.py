@@ -24,6 +24,7 @@ from durable_retry_console.index.reconcile import GONE, SETTLED_AFTER, add_lost
 from durable_retry_console.index.store import OperationList, buckets
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import of_type
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
@@ -97,8 +98,7 @@ async def test_an_operation_that_was_purged_while_it_ran_becomes_a_dead_letter(
         while (shown := await find_status(hub.binding, "op-test")) is None:  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.02)
     assert (shown["status"], shown["key"], shown["unreadable"]) == ("dead_lettered", "key-1", GONE)
-    again = await submit(hub.binding, an_operation(created_at=NOW, deadline_at=None))
-    assert isinstance(again, Replayed)
+    again = of_type(Replayed, await submit(hub.binding, an_operation(created_at=NOW, deadline_at=None)))
     assert again.finished
     assert await failed() == ["dead_lettered"]
     await compare(hub, LATER + timedelta(hours=2))

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,8 @@ from durable_retry.upkeep.removal import Past
 from entities.idempotency_record import IdempotencyRecord
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing, of_type
+from tests.support.polling import until
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
@@ -50,18 +51,12 @@ async def end_and_lose(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as dead:
         dead.setattr(IdempotencyRecord, "complete", lambda _self, request: lost.append(request))
         await end(hub, ttl_seconds=10 * 86_400, keeps_record=True)
-        async with asyncio.timeout(20):
-            while not lost:  # noqa: ASYNC110 # the entity runs in a thread
-                await asyncio.sleep(0.02)
+        await until(lambda: lost)
     assert await read_record(hub.binding, "op-test") is None
 
 
 async def completed(hub: TaskHubStage) -> KeyRecord:
-    async with asyncio.timeout(20):
-        while True:
-            if (record := await read_record(hub.binding, "op-test")) is not None:
-                return record
-            await asyncio.sleep(0.02)
+    return of_type(KeyRecord, await until(lambda: read_record(hub.binding, "op-test")))
 
 
 @pytest.mark.shows("W4")
@@ -69,8 +64,7 @@ async def test_an_operation_whose_completion_was_lost_answers_for_its_key_all_th
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await end_and_lose(hub, monkeypatch)
-    again = await submit(hub.binding, an_operation(created_at=NOW + timedelta(days=5)))
-    assert isinstance(again, Replayed)
+    again = of_type(Replayed, await submit(hub.binding, an_operation(created_at=NOW + timedelta(days=5))))
     assert again.finished
 
 
@@ -80,8 +74,7 @@ async def test_a_record_is_completed_before_a_history_goes_that_was_to_outlive_t
 ) -> None:
     """It was lost, or the settings say now that histories go sooner."""
     await end(hub)
-    instance = await hub.binding.read_instance("op-test")
-    assert instance is not None
+    instance = existing(await hub.binding.read_instance("op-test"))
     assert await purged(hub, SOON_AFTER) == 0
     record = await completed(hub)
     assert (record.document, record.run) == (instance.output, an_operation().run)
@@ -89,8 +82,7 @@ async def test_a_record_is_completed_before_a_history_goes_that_was_to_outlive_t
     assert await purged(hub, SOON_AFTER) == 0  # Not every process looks for it yet.
     assert await purged(hub, SOON_AFTER, after=timedelta(hours=1) + KNOWN_TO_ALL_AFTER) == 1
     assert await hub.binding.read_instance("op-test") is None
-    again = await submit(hub.binding, an_operation(created_at=NOW + timedelta(hours=1)))
-    assert isinstance(again, Replayed)
+    again = of_type(Replayed, await submit(hub.binding, an_operation(created_at=NOW + timedelta(hours=1))))
     assert again.finished
     later = an_operation(created_at=NOW + timedelta(days=2), deadline_at=None)
     assert await submit(hub.binding, later) == Started()

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -14,11 +14,11 @@ from durable_retry.operations.actions import submit
 from durable_retry.storage import rounds, tables
 from durable_retry.upkeep.removal import Past
 from durable_retry.upkeep.rounds import run_maintenance
-from tests.support.builders import a_life, an_operation, failing
+from tests.support.builders import NOON, a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-OLD = NOW - MARKERS_KEPT - timedelta(seconds=1)
+OLD = NOON - MARKERS_KEPT - timedelta(seconds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ async def kept() -> dict[str, list[str]]:
 
 
 def past(hub: TaskHubStage, **more: Any) -> Past:
-    return Past(hub=hub.binding, now=NOW, before=NOW - MARKERS_KEPT, **more)
+    return Past(hub=hub.binding, now=NOON, before=NOON - MARKERS_KEPT, **more)
 
 
 async def removed(hub: TaskHubStage) -> int:
@@ -56,28 +56,27 @@ async def removed(hub: TaskHubStage) -> int:
 
 async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
-    await submit(hub.binding, an_operation(operation_id="op-ended", created_at=NOW, deadline_at=None))
+    await submit(hub.binding, an_operation(operation_id="op-ended", created_at=NOON, deadline_at=None))
     assert await hub.binding.wait_for_end("op-ended", 20) is not None
     for run, attempt, marked_at in (
         ("op-ended", 1, OLD - timedelta(days=3)),
         ("op-ended", 2, OLD),
         ("op-ended.dl-7", 1, OLD),
         ("op-gone", 1, OLD),
-        ("op-young", 1, NOW),
+        ("op-young", 1, NOON),
     ):
         assert await insert_marker(a_life(run), attempt, now=marked_at) is None
-    await run_maintenance(hub.binding, NOW)
+    await run_maintenance(hub.binding, NOON)
     assert await names() == ["op-young"]
 
 
 async def test_an_operation_that_goes_on_keeps_its_markers_however_old(hub: TaskHubStage) -> None:
     hub.answer = failing(99)
-    await submit(hub.binding, an_operation(operation_id="op-waits", created_at=NOW, deadline_at=None))
+    await submit(hub.binding, an_operation(operation_id="op-waits", created_at=NOON, deadline_at=None))
     await insert_marker(a_life("op-waits"), 1, now=OLD)
     await insert_marker(a_life("op-waits.dl-7"), 1, now=OLD)
     assert await removed(hub) == 0
-    marker = await insert_marker(a_life("op-waits"), 1, now=NOW)
-    assert marker is not None
+    marker = existing(await insert_marker(a_life("op-waits"), 1, now=NOON))
     assert (marker.run, marker.outcome) == (a_life().run, None)
 
 
@@ -85,19 +84,18 @@ async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_
     hub: TaskHubStage,
 ) -> None:
     hub.answer = failing(99)
-    await submit(hub.binding, an_operation(operation_id="op-endless", created_at=NOW, deadline_at=None))
+    await submit(hub.binding, an_operation(operation_id="op-endless", created_at=NOON, deadline_at=None))
     for attempt in (1, 2, 3):
         await insert_marker(a_life("op-endless"), attempt, now=OLD)
     assert await removed(hub) == 2
     assert await kept() == {"op-endless": ["0000000003"]}
-    marker = await insert_marker(a_life("op-endless"), 3, now=NOW)
-    assert marker is not None
+    marker = existing(await insert_marker(a_life("op-endless"), 3, now=NOON))
     assert (marker.run, marker.outcome) == (a_life().run, None)
 
 
 async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubStage) -> None:
     await insert_marker(a_life("op-both"), 1, now=OLD)
-    await insert_marker(a_life("op-both"), 2, now=NOW)
+    await insert_marker(a_life("op-both"), 2, now=NOON)
     assert await removed(hub) == 1
     assert await kept() == {"op-both": ["0000000002"]}
 
@@ -123,7 +121,7 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
 ) -> None:
     monkeypatch.setattr(walks, "ROWS_PER_STEP", 3)
     for number in range(2):
-        await insert_marker(a_life(f"op-a-young-{number}"), 1, now=NOW)
+        await insert_marker(a_life(f"op-a-young-{number}"), 1, now=NOON)
     for attempt in range(1, 6):  # more than one step looks at
         await insert_marker(a_life("op-b-many"), attempt, now=OLD)
     await insert_marker(a_life("op-b-many-last"), 1, now=OLD)
@@ -146,13 +144,13 @@ async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
     part = RetentionPart(RetentionKind.MARKERS, 0)
     for number in range(3):
         await insert_marker(a_life(f"op-0{number}"), 1, now=OLD)
-    assert await remove_past(hub.binding, part, NOW, 0) is True
+    assert await remove_past(hub.binding, part, NOON, 0) is True
     await insert_marker(a_life("op-00"), 1, now=OLD)  # behind the round
-    assert await remove_past(hub.binding, part, NOW, 60) is False
+    assert await remove_past(hub.binding, part, NOON, 60) is False
     assert await names() == ["op-00"]
-    assert await remove_past(hub.binding, part, NOW + ROUND_EVERY / 2, 60) is False
+    assert await remove_past(hub.binding, part, NOON + ROUND_EVERY / 2, 60) is False
     assert await names() == ["op-00"]
-    assert await remove_past(hub.binding, part, NOW + ROUND_EVERY, 60) is False
+    assert await remove_past(hub.binding, part, NOON + ROUND_EVERY, 60) is False
     assert await names() == []
 
 
@@ -163,5 +161,5 @@ async def test_each_part_removes_what_is_between_its_bounds(hub: TaskHubStage) -
         await insert_marker(a_life(run), 1, now=OLD)
     for shard in range(4):
         assert await names() == runs[8 * shard :]
-        await remove_past(hub.binding, RetentionPart(RetentionKind.MARKERS, shard), NOW, 60)
+        await remove_past(hub.binding, RetentionPart(RetentionKind.MARKERS, shard), NOON, 60)
     assert await names() == []

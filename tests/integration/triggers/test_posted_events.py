@@ -11,6 +11,7 @@ from tests.integration.triggers.test_sources import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage
 from tests.support.http import Answered, call
 from tests.support.hub import TaskHubStage, binding_for
+from tests.support.narrowing import existing
 
 HEADERS = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/shop", "ce-type": "order.placed"}
 
@@ -46,8 +47,7 @@ async def test_a_key_goes_before_the_events_name(hub: TaskHubStage) -> None:
 
 async def test_an_event_brings_its_correlation_id(hub: TaskHubStage) -> None:
     answer = await submitted(hub, CALL, **HEADERS, **{"ce-correlationid": "order%2042"})
-    instance = await hub.binding.read_instance(answer.body["operation_id"])
-    assert instance is not None
+    instance = existing(await hub.binding.read_instance(answer.body["operation_id"]))
     assert instance.input["operation"]["correlation_id"] == "order 42"
 
 
@@ -82,8 +82,7 @@ async def test_what_is_put_on_the_queue_gets_the_name_of_the_answer(
         answer = await enqueued(body, headers)
         assert answer.status == 202, answer.body
         assert answer.body["status_url"].endswith(f"/api/operations/{answer.body['operation_id']}")
-        message = queue.receive_message()
-        assert message is not None
+        message = existing(queue.receive_message())
         queue.delete_message(message)
     operation = make().operation_of(arrival(message.content.encode(), message.id))
     assert (operation.operation_id, operation.key) == (answer.body["operation_id"], answer.body["key"])

@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import azure.functions as func
 import pytest
@@ -44,6 +45,7 @@ from durable_retry_console.index import store as operation_index
 from tests.support.builders import a_success, an_entry, an_operation, failing
 from tests.support.cuts import CutError, cut_at_the_start
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
 from tests.support.tables import refuse_large_rows
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -66,14 +68,11 @@ async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> KeptDe
 
 
 async def found(dead_letter_id: str) -> KeptDeadLetter:
-    record = await find_dead_letter(dead_letter_id)
-    assert record is not None
-    return record
+    return existing(await find_dead_letter(dead_letter_id))
 
 
 async def ended(hub: TaskHubStage, operation_id: str) -> dict[str, Any]:
-    instance = await hub.binding.wait_for_end(operation_id, 20)
-    assert instance is not None
+    instance = existing(await hub.binding.wait_for_end(operation_id, 20))
     assert instance.output is not None
     return instance.output
 
@@ -106,8 +105,7 @@ async def test_an_operation_shows_its_replays_and_who_asked_for_them(hub: TaskHu
     record = await failed(hub)
     await replay_dead_letter(hub.binding, record.id, ReplayBody(note="again"), clock.now(), by="ada")
     await ended(hub, "op-one")
-    document = await find_status(hub.binding, "op-one")
-    assert document is not None
+    document = existing(await find_status(hub.binding, "op-one"))
     assert (document["submitted_by"], document["replay_of"]) == ("ada", record.id)
     (shown,) = await replays_of(document)
     assert (shown.dead_letter_id, shown.reason, shown.status) == (
@@ -132,9 +130,7 @@ async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_le
     )
     await replay(hub, await found(second_id))
     await ended(hub, "op-one")
-    document = await find_status(hub.binding, "op-one")
-    assert document is not None
-    shown = await replays_of(document)
+    shown = await replays_of(existing(await find_status(hub.binding, "op-one")))
     assert [(each.dead_letter_id, each.status, each.failed_again) for each in shown] == [
         (second_id, "succeeded", None),
         (first.id, "dead_lettered", second_id),
@@ -143,9 +139,7 @@ async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_le
 
 async def test_a_first_run_has_no_replays(hub: TaskHubStage) -> None:
     await submit(hub.binding, an_operation(operation_id="op-plain", created_at=clock.now()))
-    document = await find_status(hub.binding, "op-plain")
-    assert document is not None
-    assert await replays_of(document) == []
+    assert await replays_of(existing(await find_status(hub.binding, "op-plain"))) == []
 
 
 async def test_a_replay_counts_its_deadline_from_now(hub: TaskHubStage) -> None:
@@ -273,7 +267,7 @@ async def test_what_a_crash_left_is_not_started_again_once_it_has_failed_again(
     first = await failed(hub)
     hub.answer = failing(9, Category.MALFORMED, 422)
     with monkeypatch.context() as crash:
-        crash.setattr(replaying, "finish_change", cut_off)
+        crash.setattr(replaying, "finish_change", AsyncMock(side_effect=CutError))
         with pytest.raises(CutError):
             await replay(hub, first)
     await ended(hub, "op-one")
@@ -340,18 +334,13 @@ async def test_an_event_that_a_resend_has_sent_is_not_sent_again_by_the_replay_o
     await submit(hub.binding, an_operation(operation_id=operation_id, created_at=clock.now()))
     await hub.binding.wait_for_end(operation_id, 20)
     record = await found(await an_undeliverable_event(operation_id))
-    sent = await find_event(f"{operation_id}.1")
-    assert sent is not None
+    sent = existing(await find_event(f"{operation_id}.1"))
     await mark_pending(f"{operation_id}.1", clock.now())
     await mark_sent(await find_event(f"{operation_id}.1") or sent, clock.now(), 1)
     await replay(hub, record)
     assert (await found(record.id)).status is Status.REPLAYED
     assert [event.state for event in await events_of(operation_id)] == [EventState.SENT]
     assert (await left_over(10))[0] == []
-
-
-async def cut_off(*_: Any) -> None:
-    raise CutError
 
 
 async def _replayed_with_cut(

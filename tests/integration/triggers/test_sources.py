@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import azure.functions as func
 import pytest
@@ -172,10 +173,7 @@ async def test_a_key_that_stands_for_another_request_is_kept(
 async def test_a_mistake_of_ours_does_not_hold_up_the_source(
     hub: TaskHubStage, kept: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(intake_module, "read_operation", broken)
+    monkeypatch.setattr(intake_module, "read_operation", Mock(side_effect=KeyError("a bug")))
     await make().accept(hub.binding, arrival(CALL))
     assert [reason for reason, _ in kept] == ["PoisonMessage"]
 

@@ -1,5 +1,6 @@
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -101,18 +102,12 @@ async def test_an_operation_that_waits_or_runs_has_begun(
 async def test_health_is_degraded_while_nothing_begins_and_still_accepts(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def stands_still(*_: object) -> float:
-        return 130.0
-
-    monkeypatch.setattr(health, "seconds_without_a_start", stands_still)
+    monkeypatch.setattr(health, "seconds_without_a_start", AsyncMock(return_value=130.0))
     answer = await call(get_health, hub.binding)
     assert (answer.status, answer.body["status"]) == (200, "degraded")
     assert "not begun for 130 s" in answer.body["parts"]["starting"]["detail"]
     sharing._shared.values.clear()
 
-    async def goes_on(*_: object) -> float:
-        return 0.0
-
-    monkeypatch.setattr(health, "seconds_without_a_start", goes_on)
+    monkeypatch.setattr(health, "seconds_without_a_start", AsyncMock(return_value=0.0))
     answer = await call(get_health, hub.binding)
     assert (answer.status, answer.body["status"]) == (200, "healthy")

@@ -4,10 +4,9 @@ A lost message is one that the hub notes in the history and does not deliver. `w
 the test gives; waits are short, since the hub has the machine's clock.
 """
 
-import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -65,6 +64,8 @@ from orchestrators import completion_reports
 from tests.support.builders import an_operation, failing, outcome
 from tests.support.feature_parts import in_order
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing
+from tests.support.polling import until
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
@@ -118,21 +119,13 @@ def lose_activities(hub: TaskHubStage, after: int = 0) -> list[int]:
     return lose(hub, "_process_schedule_task_action", note, after=after)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 # asks over gRPC
-            await asyncio.sleep(0.02)
-
-
 async def submitted(hub: TaskHubStage, **changes: Any) -> None:
     operation = an_operation(deadline_in=None, policy=SOON, **changes)
     await hub.binding.start_operation(operation)
 
 
 async def found(hub: TaskHubStage, instance_id: str = "op-test") -> Instance:
-    instance = await hub.binding.read_instance(instance_id)
-    assert instance is not None
-    return instance
+    return existing(await hub.binding.read_instance(instance_id))
 
 
 async def comes_to(hub: TaskHubStage, status: OperationState) -> None:
@@ -145,10 +138,7 @@ async def comes_to(hub: TaskHubStage, status: OperationState) -> None:
 async def is_due(hub: TaskHubStage) -> None:
     due_at = datetime.fromisoformat(document_of(await found(hub))["next_attempt_at"])
 
-    async def is_over() -> bool:
-        return datetime.now(UTC) > due_at
-
-    await until(is_over)
+    await until(lambda: datetime.now(UTC) > due_at)
 
 
 CHECKED: Final = timedelta(minutes=1.5)
@@ -200,9 +190,7 @@ def steps(hub: TaskHubStage) -> list[str]:
 
 
 async def succeeds(hub: TaskHubStage) -> dict[str, Any]:
-    ended = await hub.binding.wait_for_end("op-test", 30)
-    assert ended is not None
-    document = document_of(ended)
+    document = document_of(existing(await hub.binding.wait_for_end("op-test", 30)))
     assert document["status"] == "succeeded"
     return document
 
@@ -313,11 +301,7 @@ async def test_an_attempt_goes_on_without_a_limiter_that_does_not_answer(
 
     hub.answer = answer
     await submitted(hub)
-
-    async def asks() -> bool:
-        return bool(attempts(hub)) and bool(hub.backend._entities)
-
-    await until(asks)
+    await until(lambda: attempts(hub) and hub.backend._entities)
     await unanswered(hub)
     (attempt,) = (await succeeds(hub))["attempts"]
     assert attempt["delay_reasons"] == ["went on without the limiter, which did not answer"]
@@ -332,11 +316,7 @@ async def test_a_lane_that_does_not_answer_lets_nobody_pass_and_is_asked_again(
     with monkeypatch.context() as dead:
         dead.setattr(hub.backend, "_enqueue_entity", lambda _id: None)
         await submitted(hub, parts=in_order("order-1"))
-
-        async def asks() -> bool:
-            return bool(hub.backend._entities)
-
-        await until(asks)
+        await until(lambda: hub.backend._entities)
         await unanswered(hub)
         await comes_to(hub, OperationState.WAITING_ORDER)
         waits = document_of(await found(hub))["waits"]
@@ -368,8 +348,7 @@ async def test_a_batch_that_neither_hears_of_an_end_nor_looks_is_nudged_to_look(
 
     await until(waits)
     assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
-    ended = await hub.binding.wait_for_end("batch-1", 30)
-    assert ended is not None
+    ended = existing(await hub.binding.wait_for_end("batch-1", 30))
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
     assert steps(hub) == [BATCH_STEP, BATCH_STEP, BATCH_CLOSE]
 
@@ -457,8 +436,7 @@ async def test_each_that_is_watched_goes_on_when_a_message_was_lost(
     await until(waits)
     after = 10 if lost.name == OUTBOX else 4
     assert await watched(hub, timedelta(minutes=after)) == {Standstill.NUDGED}
-    ended = await hub.binding.wait_for_end(instance_id, 30)
-    assert ended is not None
+    ended = existing(await hub.binding.wait_for_end(instance_id, 30))
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
     assert answers == []
 
@@ -503,8 +481,7 @@ async def test_what_is_queued_behind_slow_calls_is_called_once_however_late_it_i
         assert calls.total() == 1
         goes_on.set()
         for operation_id in QUEUED:
-            ended = await hub.binding.wait_for_end(operation_id, 30)
-            assert ended is not None
+            ended = existing(await hub.binding.wait_for_end(operation_id, 30))
             assert document_of(ended)["status"] == "succeeded"
         assert calls == Counter(QUEUED)
         await until(lambda: checks_are_through(hub))
@@ -519,16 +496,12 @@ async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
     hub.answer = lambda _name, _given: None
     await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now)
 
-    async def is_lost() -> bool:
-        return left == [0]
-
-    await until(is_lost)
+    await until(lambda: left == [0])
     for times in (1, 2):
         await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now + times * MAINTENANCE_EVERY)
         await until(lambda: checks_are_through(hub))
     part = rounds.RetentionPart(rounds.RetentionKind.RESULTS, 0)
-    ended = await hub.binding.wait_for_end(part.instance_id, 30)
-    assert ended is not None
+    ended = existing(await hub.binding.wait_for_end(part.instance_id, 30))
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
 
 

@@ -19,6 +19,7 @@ from orchestrators import operation as orchestrator
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing
 
 CHANGED: Final = "operation_2"
 WAIT_SECONDS: Final = 4.0
@@ -61,8 +62,7 @@ def operation_in(state: str, number: int) -> OperationInput:
 
 async def is_there(stage: TaskHubStage, dependency: Dependency, operation: OperationInput) -> bool:
     """Whether an operation is in the state of its name."""
-    instance = await stage.binding.read_instance(operation.operation_id)
-    assert instance is not None
+    instance = existing(await stage.binding.read_instance(operation.operation_id))
     state = operation.operation_id.rpartition("-")[2]
     shown = (instance.custom_status or {}).get("status")
     if state == "attempt":
@@ -92,6 +92,5 @@ async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back
         instance = await stage.binding.wait_for_end(operation.operation_id, 30)
         state = await client.get_orchestration_state(operation.operation_id)
         assert instance is not None
-        assert state is not None
-        assert (state.name, (instance.output or {})["status"]) == (name, "succeeded"), instance
+        assert (existing(state).name, (instance.output or {})["status"]) == (name, "succeeded"), instance
     await hub.close_clients()

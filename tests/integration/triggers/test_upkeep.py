@@ -206,8 +206,7 @@ async def test_what_a_look_leaves_is_removed_by_an_orchestration(
     with clock.reading(clock.now, lambda: next(seconds)):
         await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 3
-    ended = await hub.binding.wait_for_end(part.instance_id, 20)
-    assert ended is not None
+    assert await hub.binding.wait_for_end(part.instance_id, 20) is not None
     steps = [given for name, given in hub.activities if name == "remove_past"]
     assert steps == [{"kind": "dead_letters", "shard": 0}] * 3
     assert await remove_past(hub.binding, part, NOW, 60) is False

@@ -24,6 +24,7 @@ from scripts.processes import ROOT
 from tests.integration.triggers.conftest import App
 from tests.support.builders import an_entry, failing
 from tests.support.hub import task_hub_stage
+from tests.support.narrowing import existing
 from tests.support.stage import Stage
 from tests.support.walk import WORDS, Walk, walking
 
@@ -69,8 +70,7 @@ async def posted(app: App, key: str, walk: Walk) -> OperationInput:
     app.bodies = {"submit_operation": BODY | {"key": key}}
     with walking(walk):
         answer = await app.document("submit_operation")
-    instance = await app.hub.read_instance(answer["operation_id"])
-    assert instance is not None
+    instance = existing(await app.hub.read_instance(answer["operation_id"]))
     return OperationInput.from_json(instance.input["operation"])
 
 
