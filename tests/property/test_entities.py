@@ -37,6 +37,7 @@ from durable_retry.rules.operations.keys import KeyCompletion, KeyRecord, comple
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotRequest
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
+from tests.support.narrowing import second_of_type
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "change", "give_back", "leave", "look", "reset"}),
@@ -140,8 +141,7 @@ def test_a_slot_is_lent_to_one_and_free_at_rest_whatever_comes_again(arrivals: l
 
 
 def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place() -> None:
-    limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
-    assert isinstance(granted, Slot)
+    limiter, granted = second_of_type(Slot, acquire(Limiter(), asking(1, 0), NOON))
     limiter = give_back(limiter, granted, after(1))
     limiter, _ = acquire(limiter, asking(1, 0), after(2))
     assert len(limiter.leases) == 0
@@ -149,8 +149,7 @@ def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place()
 
 
 def test_looks_that_come_twice_early_or_late_lend_no_slot_and_lose_nobody_who_waits() -> None:
-    limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
-    assert isinstance(granted, Slot)
+    limiter, granted = second_of_type(Slot, acquire(Limiter(), asking(1, 0), NOON))
     limiter, _ = acquire(limiter, replace(asking(2, 0), waiter="op-2"), NOON)
     limiter, called = successors(give_back(limiter, granted, after(1)))
     for at in (1.5, 3.0, 3.0, 5.5):
@@ -184,8 +183,7 @@ def test_a_late_give_back_does_not_free_the_slot_of_a_later_attempt_of_the_same_
 
 def test_a_slot_that_a_repeated_turn_got_by_a_clock_behind_is_given_back() -> None:
     limiter, _ = acquire(Limiter(), asking(1, 20), NOON)  # Nobody waits: the turn's history was not stored.
-    limiter, granted = acquire(limiter, asking(1, 5), after(1))
-    assert isinstance(granted, Slot)
+    limiter, granted = second_of_type(Slot, acquire(limiter, asking(1, 5), after(1)))
     assert give_back(limiter, granted, after(2)).leases == NO_LEASES
 
 
@@ -263,16 +261,14 @@ def probing(operation: int, at: float, settings: CircuitSettings) -> PermitMessa
 
 def test_a_probes_request_that_comes_again_after_its_end_blocks_no_other_probe() -> None:
     circuit, settings = half_open()
-    circuit, answer = probing(1, 31, settings).apply(circuit, after(31))
-    assert isinstance(answer, Permitted)
+    circuit, answer = second_of_type(Permitted, probing(1, 31, settings).apply(circuit, after(31)))
     assert answer.lease_id is not None
     ended = ProbeResult(answer.lease_id, answer.epoch, CallHealth.SILENT, answer.lease_expires_at)
     report = replace(Desk().report(32), reporter="w", probes=(ended,))
     circuit = ReportMessage(report, settings, RetryBudgetSettings()).apply(circuit, after(32))
     circuit, _ = probing(1, 31, settings).apply(circuit, after(33))
     assert circuit.leases == ()
-    circuit, other = probing(2, 34, settings).apply(circuit, after(34))
-    assert isinstance(other, Permitted)
+    circuit, _other = second_of_type(Permitted, probing(2, 34, settings).apply(circuit, after(34)))
     again, _ = probing(2, 34, settings).apply(circuit, after(35))
     assert again.leases == circuit.leases
 
@@ -285,8 +281,7 @@ def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive
     circuit = Breaker()
     for number in (*order, *order):
         at, control = words[number]
-        message = ManualAction(control, after(at), "ann", "why")
-        circuit = message.apply(circuit, after(30))
+        circuit = ManualAction(control, after(at), "ann", "why").apply(circuit, after(30))
     assert circuit.state is CircuitState.DISABLED
     assert len(circuit.audit.entries) == 3
 

@@ -29,6 +29,7 @@ from tests.replay.recording import Shape, Steer
 from tests.support.builders import Activities, an_operation, failing, outcome
 from tests.support.feature_parts import followed_by, in_order
 from tests.support.hub import TaskHubStage
+from tests.support.narrowing import existing
 
 
 def _shape(operation: OperationInput, answer: Activities, steer: Steer | None = None) -> Shape:
@@ -157,9 +158,7 @@ async def _give_way(stage: TaskHubStage) -> None:
     await join_lane(stage.binding, front)
     await asyncio.sleep(2)
     lane = await read_lane(stage.binding, "customer-7")
-    place = lane.front
-    assert place is not None
-    await leave_lane(stage.binding, lane, place._replace(run=1), None)
+    await leave_lane(stage.binding, lane, existing(lane.front)._replace(run=1), None)
 
 
 def operation_shapes() -> dict[str, Shape]:

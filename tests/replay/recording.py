@@ -20,6 +20,7 @@ from durable_retry.hub import task_hub as hub
 from scripts.processes import ROOT
 from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.narrowing import existing
 
 FOLDER: Final = Path(__file__).parent / "histories"
 
@@ -81,8 +82,7 @@ async def record(orchestrator: str, name: str, shape: Shape, *, foreign: Any = N
         await stage.binding.start_instance(orchestrator, shape.instance_id, shape.given, again=False)
         if shape.steer is not None:
             await shape.steer(stage)
-        instance = await stage.binding.wait_for_end(shape.instance_id, _WAIT_SECONDS)
-        assert instance is not None
+        instance = existing(await stage.binding.wait_for_end(shape.instance_id, _WAIT_SECONDS))
         assert instance.runtime_status is OrchestrationStatus.COMPLETED, instance
         events = await stage.binding.read_history(shape.instance_id)
         await hub.close_clients()

@@ -43,6 +43,7 @@ from orchestrators import (
 )
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
+from tests.support.narrowing import existing
 
 ORCHESTRATORS: Final[dict[str, Any]] = {
     OPERATION: operation.operation,
@@ -107,24 +108,20 @@ def test_a_renamed_activity_is_found_out(shape: str, monkeypatch: pytest.MonkeyP
     module, names = ACTIVITIES[recording.history.orchestrator]
     for name in names:
         monkeypatch.setattr(module, name, "renamed")
-    found = difference(recording)
-    assert found is not None
-    assert found.code == "activity renamed"
+    assert existing(difference(recording)).code == "activity renamed"
 
 
 @pytest.mark.parametrize("shape", shapes())
 def test_a_wait_put_in_front_is_found_out(shape: str) -> None:
     history = load(shape).history
-    found = replayed(with_a_wait(ORCHESTRATORS[history.orchestrator]), history).difference
-    assert found is not None
+    found = existing(replayed(with_a_wait(ORCHESTRATORS[history.orchestrator]), history).difference)
     assert found.code == "a timer"
 
 
 @pytest.mark.parametrize("shape", shapes(FOREIGN))
 def test_a_history_that_other_code_has_written_is_found_out(shape: str) -> None:
     """The same saga, recorded with a wait in front: its orchestration must fail, not go on from nowhere."""
-    found = difference(load(shape, FOREIGN))
-    assert found is not None
+    found = existing(difference(load(shape, FOREIGN)))
     assert (found.history, found.code) == ("a timer", "activity submit")
 
 

@@ -109,6 +109,17 @@ def failing(times: int, category: Category = Category.TRANSIENT, status_code: in
     return answer
 
 
+def first(name: str, answers: Iterable[Any], then: Activities) -> Activities:
+    """Return activities of which one gives these answers first."""
+    left, no_more = iter(answers), object()
+
+    def answer(asked: str, given: dict[str, Any]) -> Any:
+        answered = next(left, no_more) if asked == name else no_more
+        return then(asked, given) if answered is no_more else answered
+
+    return answer
+
+
 def a_record(number: int = 1, **changes: Any) -> PastAttempt:
     """Return the record of a failed attempt, made at noon."""
     base = PastAttempt(

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
 from durable_retry.rules.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
@@ -15,7 +16,7 @@ BUDGET = RetryBudgetSettings()
 
 @dataclass
 class Desk:
-    """A breaker, and short ways to send it messages. Each report gets the next sequence number."""
+    """A breaker, and short ways to send it messages, which can be chained; reports are numbered."""
 
     breaker: Breaker = field(default_factory=Breaker)
     settings: CircuitSettings = SETTINGS
@@ -55,18 +56,19 @@ class Desk:
             probes=probes,
         )
 
-    def hear(self, report: Report, at: float | None = None) -> None:
+    def hear(self, report: Report, at: float | None = None) -> Self:
         """Take a report in, by default when it was made, or when the last message came if that was later."""
         received_at = max(report.at, self.breaker.clock or report.at) if at is None else after(at)
         message = ReportMessage(report, self.settings, self.budget)
         self.breaker = message.apply(self.breaker, received_at)
+        return self
 
-    def fail(self, at: float, failures: int = 10, successes: int = 0) -> None:
-        self.hear(self.report(at, failures=failures, successes=successes))
+    def fail(self, at: float, failures: int = 10, successes: int = 0) -> Self:
+        return self.hear(self.report(at, failures=failures, successes=successes))
 
-    def refuse(self, at: float, times: int = 1, successes: int = 0) -> None:
+    def refuse(self, at: float, times: int = 1, successes: int = 0) -> Self:
         """Take in so many refusals of the dependency's own credential."""
-        self.hear(self.report(at, failures=times, unauthorized=times, successes=successes))
+        return self.hear(self.report(at, failures=times, unauthorized=times, successes=successes))
 
     def ask(self, at: float, operation_id: str = "op-1", lease_seconds: float = 10) -> Permitted | Refused:
         request = ProbeRequest(operation_id, 1, after(at), lease_seconds)
@@ -75,12 +77,12 @@ class Desk:
 
     def conclude(
         self, at: float, health: CallHealth, operation_id: str = "op-1", epoch: int | None = None
-    ) -> None:
+    ) -> Self:
         lease_id = f"{operation_id}:1"
         expires_at = next((one.expires_at for one in self.breaker.leases if one.lease_id == lease_id), None)
         epoch = self.breaker.epoch if epoch is None else epoch
         result = ProbeResult(lease_id, epoch, health, expires_at)
-        self.hear(self.report(at, probes=(result,)))
+        return self.hear(self.report(at, probes=(result,)))
 
     def control(
         self,
@@ -92,10 +94,11 @@ class Desk:
         received_at: float | None = None,
         epoch: int | None = None,
         stops_deadline: bool | None = None,
-    ) -> None:
+    ) -> Self:
         """Send a manual control; it arrives at once unless `received_at` says when."""
         message = ManualAction(control, after(at), "ana", reason, for_seconds, epoch, stops_deadline)
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
+        return self
 
     def read(self, at: float, reader: str | None = None) -> Snapshot:
         """Read it as a worker does."""
@@ -105,9 +108,7 @@ class Desk:
 
 def tripped(settings: CircuitSettings = SETTINGS) -> Desk:
     """A circuit that opened at noon."""
-    desk = Desk(settings=settings)
-    desk.fail(0, failures=settings.minimum_calls)
-    return desk
+    return Desk(settings=settings).fail(0, failures=settings.minimum_calls)
 
 
 def with_settings(**changes: float) -> CircuitSettings:

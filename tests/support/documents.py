@@ -1,5 +1,4 @@
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -8,6 +7,7 @@ from textwrap import dedent
 
 from docs.published import published
 from scripts.processes import ROOT
+from tests.support.commands import ran
 
 _FENCE = re.compile(r"^ *(`{3,}) *([^\n]*)\n(.*?)^ *\1 *$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
@@ -95,13 +95,7 @@ class Document:
 @cache
 def documents() -> tuple[Document, ...]:
     """Every page that the repository has or is about to have."""
-    listed = subprocess.run(  # the repository's own, not a package's
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],  # noqa: S607 # git as it is found
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = ran(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], check=True)
     return tuple(Document(name) for name in sorted(listed.stdout.splitlines()) if (ROOT / name).exists())
 
 

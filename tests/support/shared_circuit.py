@@ -94,6 +94,11 @@ class Copies:
         self.shared.now = self.moment.now
         self.copy = self.another("w1")
 
+    async def flush_after(self, seconds: float) -> None:
+        """Let time pass, and send the reports that are due then."""
+        self.moment.pass_(seconds)
+        await self.copy.reporting.flush()
+
     def another(self, reporter: str) -> CircuitCache:
         """Returns the copy of another process."""
         admission = AdmissionSettings("payments", self.circuit, self.budget, self.bounds)

@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
@@ -129,12 +129,18 @@ class Stage:
         assert self.failure is None, self.failure
         return self.custom_status
 
+    def waiting(self) -> Self:
+        """Play until nothing but time can move the operation on."""
+        self.run_until_waiting()
+        return self
+
     @property
     def ended(self) -> bool:
         return self.output is not None or self.failure is not None
 
-    def raise_event(self, name: str, data: Any) -> None:
+    def raise_event(self, name: str, data: Any) -> Self:
         self.inbox.append(history.Raised(name, json.dumps(data)))
+        return self
 
     def made(self, activity: str) -> int:
         return sum(name == activity for name, _ in self.activities)

@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 from scripts.processes import ROOT
+from tests.support.narrowing import existing
 
 _APP_FOLDERS: Final = tuple(
     f"{ROOT / folder}/" for folder in ("durable_retry", "orchestrators", "activities", "entities")
@@ -68,8 +69,7 @@ class Walk:
         if self.is_over or code in self._read:
             return
         self._read.add(code)
-        file = _file_of(code)
-        assert file is not None
+        file = existing(_file_of(code))
         self.ran.add(file)
         self.is_over = code.co_name == self.last_function
         self._enter_room(room_of(file), callers, code.co_qualname)

@@ -1,7 +1,6 @@
 import ast
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from durable_retry.settings.group import SettingsGroup, setting
 from durable_retry.settings.intake import intake_settings
 from durable_retry.settings.mistakes import StartError
 from scripts.processes import ROOT
+from tests.support.commands import ran
 
 DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
@@ -326,13 +326,8 @@ def test_a_function_that_is_declared_behind_register_is_refused_as_one_before_it
 
 def run_alone(code: str, **env: str) -> list[str]:
     """Return the lines that code prints in an interpreter of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], **env},
-        capture_output=True,
-        text=True,
-        check=True,
+    return ran(
+        [sys.executable, "-c", code], env={"PATH": os.environ["PATH"], **env}, check=True
     ).stdout.splitlines()
 
 

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import chain
@@ -13,6 +12,7 @@ import pytest
 import activities
 from durable_retry.plugins import plugins
 from durable_retry.runtime.deferred import imported
+from tests.support.commands import ran
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -48,12 +48,9 @@ _REFERENCE: Final = re.compile(r'"((?:\w+\.)+\w+:\w+)"')
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
     """The modules that a start leaves loaded, in an interpreter of its own."""
-    run = subprocess.run(
+    run = ran(
         [sys.executable, "-c", "import json, sys, function_app; print(json.dumps(sorted(sys.modules)))"],
-        cwd=ROOT,
         env={"PATH": os.environ["PATH"], "FLAKY_TARGET_URL": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     return set(json.loads(run.stdout))

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from durable_retry.plugins import Plugin, features, names_of_absent, plugins, wh
 from durable_retry.routing import CORE
 from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
+from tests.support.commands import ran
 
 FEATURES: Final = {plugin.name: plugin for plugin in features()}
 
@@ -89,9 +89,7 @@ def app_without(feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
     added = (json.dumps(dict.fromkeys(members)), json.dumps(dict.fromkeys(settings, "1")))
     command = [sys.executable, "-c", WITHOUT, feature, str(folder / "dependencies.toml"), *added]
     environment = os.environ | {"FLAKY_TARGET_URL": "http://127.0.0.1:9"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = ran(command, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     names, problems = json.loads(done.stdout)
     return set(names), problems
@@ -290,7 +288,5 @@ def test_the_tests_of_the_core_pass_where_the_files_of_a_feature_are_gone(
     command += [str(file) for file in files if file not in about and file.name not in OF_THE_WHOLE]
     environment = os.environ | {"PYTHONPATH": str(remaining)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(
-        command, cwd=remaining, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
+    done = ran(command, cwd=remaining, env=environment, timeout=600)
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]

@@ -7,6 +7,7 @@ from durable_retry.base.names import FINISHED, WAITING, OperationState
 from durable_retry.rules.retry.history import WaitKind
 from durable_retry_console.bulk.bodies import BulkFilter
 from retryctl.options import OPTIONS, Option
+from tests.support.narrowing import existing, of_type
 
 _PAGE = Path(durable_retry_console.dashboard.__file__).parent / "page"
 _ALL = [state.value for state in OperationState]
@@ -14,8 +15,7 @@ UNFINISHED = tuple(state for state in OperationState if state not in FINISHED)
 
 
 def _words_of(file: str, name: str) -> list[str]:
-    found = re.search(rf"const {name} = \[(.*)\]", (_PAGE / file).read_text("utf-8"))
-    assert found is not None
+    found = existing(re.search(rf"const {name} = \[(.*)\]", (_PAGE / file).read_text("utf-8")))
     return re.findall(r'"(\w+)"', found[1])
 
 
@@ -25,9 +25,7 @@ def test_a_filter_of_unfinished_operations_takes_their_states() -> None:
 
 
 def test_the_command_line_takes_every_state() -> None:
-    taken = OPTIONS["operation_status"]
-    assert isinstance(taken, Option)
-    assert list(taken.more["choices"]) == _ALL
+    assert list(of_type(Option, OPTIONS["operation_status"]).more["choices"]) == _ALL
 
 
 def test_the_dashboard_orders_every_state() -> None:
@@ -40,8 +38,7 @@ def test_the_dashboard_orders_every_state() -> None:
 
 def test_the_dashboard_has_words_for_every_wait() -> None:
     waits = re.search(r"const WAITS = \{(.*?)\};", (_PAGE / "charts.js").read_text("utf-8"), re.DOTALL)
-    assert waits is not None
-    assert set(WaitKind) <= set(re.findall(r"^  (\w+): \[", waits[1], re.MULTILINE))
+    assert set(WaitKind) <= set(re.findall(r"^  (\w+): \[", existing(waits)[1], re.MULTILINE))
 
 
 def test_the_dashboard_has_a_colour_for_every_state() -> None:

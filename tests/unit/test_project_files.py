@@ -1,6 +1,5 @@
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
@@ -19,6 +18,8 @@ from durable_retry.features.openapi.routes import described
 from scripts.package import LEAST_BUNDLE, NEEDS
 from scripts.processes import ROOT
 from tests.long_checks import ALWAYS, AZURE
+from tests.support.commands import ran
+from tests.support.narrowing import existing
 from tests.support.semantics import OWN_TERMS
 
 SETUP = ".github/actions/setup"
@@ -140,7 +141,7 @@ def test_the_nightly_workflow_runs_all_long_tests_and_the_sites_publishes_what_i
 )
 def test_what_github_reads_follows_its_schema(schema: str, files: list[str]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran(command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -158,8 +159,7 @@ def test_a_host_that_a_workflow_starts_is_new_enough_and_finds_its_packages_in_t
     started = [run for run in steps if "func start" in run]
     assert len(started) == 2
     for run in started:
-        environment = re.search(r"python -m venv \S*\.venv", run)
-        assert environment is not None
+        environment = existing(re.search(r"python -m venv \S*\.venv", run))
         assert environment.start() < run.index("func start")
 
 

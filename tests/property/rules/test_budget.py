@@ -26,6 +26,7 @@ from durable_retry.rules.circuit.retry_budget import (
 from durable_retry.rules.circuit.snapshot import Snapshot
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS
+from tests.support.narrowing import existing
 
 SECONDS = 60
 
@@ -129,8 +130,7 @@ class Restarts:
         return snapshot_of(breaker, after(second), settings=SETTINGS, budget_settings=self.terms, reader=name)
 
     def retry(self, process: ReportBuffer, number: int, second: int) -> None:
-        copy = self.snapshot(process.reporter, second).budget
-        assert copy is not None
+        copy = existing(self.snapshot(process.reporter, second).budget)
         for each in range(number):
             answer = budget_allows(
                 copy,

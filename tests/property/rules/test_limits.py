@@ -19,6 +19,7 @@ from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import SlotRequest
 from tests.support.builders import NOON
 from tests.support.limited_crowd import AZURE, Backend, Crowd
+from tests.support.narrowing import existing
 
 ONEBOX = Backend()
 SLOW = Backend(hop=(0.3, 2.0), timer=(0.9, 1.7))
@@ -283,8 +284,7 @@ def test_whatever_comes_all_limits_hold_everybody_goes_and_at_rest_nothing_is_le
         under_way = [
             sum(s <= at < (e or at) for s, e in held if s is not None) for at, _ in held if at is not None
         ]
-        assert per_key is not None
-        assert max(under_way, default=0) <= (per_key.max_concurrency or len(attempts))
+        assert max(under_way, default=0) <= (existing(per_key).max_concurrency or len(attempts))
 
 
 @given(KEYED, ATTEMPTS)
@@ -326,9 +326,7 @@ def test_keys_that_wait_all_the_time_get_shares_within_one_place_of_their_weight
         first = shares.in_order(places, NOON)[0]
         places.remove(first)
         granted[first.limit_key] += 1
-        left = shares.charged(first, places, NOON, None)
-        assert left is not None
-        shares = FairShares.from_json(left.to_json())
+        shares = FairShares.from_json(existing(shares.charged(first, places, NOON, None)).to_json())
         for key, weight in weights.items():
             for other, its_weight in weights.items():
                 apart = abs(granted[key] / weight - granted[other] / its_weight)

@@ -38,6 +38,7 @@ from durable_retry.rules.retry.history import History
 from durable_retry.rules.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from durable_retry_console.finding.question import IndexCursor, cursor_content, read_place
 from tests.support.builders import NOON, a_record
+from tests.support.narrowing import existing
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 documents = st.recursive(
@@ -72,8 +73,7 @@ def test_reading_the_wish_for_a_wait_never_raises_and_stays_sane(
 
 @given(st.integers(0, 10**9 - 1))  # From here on it is an epoch time.
 def test_plain_seconds_are_taken_as_they_are(seconds: int) -> None:
-    hint = parse_retry_after({"Retry-After": str(seconds)}, status_code=503, now=NOON)
-    assert hint is not None
+    hint = existing(parse_retry_after({"Retry-After": str(seconds)}, status_code=503, now=NOON))
     assert hint.delay_seconds == min(seconds, MAX_HINT_SECONDS)
 
 

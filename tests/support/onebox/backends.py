@@ -34,6 +34,7 @@ from onebox.worker.link import Handler, Link
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.remote import RemoteInvoker, client_calls
 from onebox.worker.runner import Runner
+from tests.support.narrowing import existing
 from tests.support.onebox.durable_app import App, AppInvoker
 
 # The SDK's codec advises, once per process, to name types when decoding; its own worker is who does not.
@@ -72,8 +73,7 @@ class Backend:
         return await self.finished(instance_id)
 
     async def finished(self, instance_id: str) -> OrchestrationState:
-        state = await self.client.wait_for_orchestration_completion(instance_id, timeout=60)
-        assert state is not None
+        state = existing(await self.client.wait_for_orchestration_completion(instance_id, timeout=60))
         return state
 
     async def until(self, instance_id: str, holds: Callable[[OrchestrationState], bool]) -> None:
@@ -123,9 +123,7 @@ async def running_hub(
 
 
 def status_of(hub: Hub, instance_id: str) -> Status:
-    state = hub.tasks.get(instance_id)
-    assert state is not None
-    return state.status
+    return existing(hub.tasks.get(instance_id)).status
 
 
 def entity_state(hub: Hub, entity_id: str) -> str | None:

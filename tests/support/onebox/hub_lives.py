@@ -9,6 +9,7 @@ from typing import Final
 
 from scripts.processes import ROOT
 from tests.long_checks import SAMPLE_SEED
+from tests.support.narrowing import existing
 from tests.support.onebox.workload import OUTPUT
 
 SEED: Final = int(os.environ.get(SAMPLE_SEED, "15"))
@@ -36,8 +37,7 @@ async def live(folder: Path, life: int, *where: str, **env: str) -> tuple[int, l
 async def short_life(folder: Path, life: int, seconds: float, **env: str) -> list[str]:
     """Kill a life so many seconds after it began; return what it had accepted."""
     process = await _begin(folder, life, "wait", **env)
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"began\n"
+    assert await existing(process.stdout).readline() == b"began\n"
     await asyncio.sleep(seconds)  # the instant of the death is what the seed draws
     process.kill()
     out, _ = await process.communicate()

@@ -18,6 +18,7 @@ from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 from onebox.storage.blobs import BlobAccount, signed_headers
 from onebox.storage.ports import StoragePorts
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
+from tests.support.commands import ran
 
 APPS = ROOT / "packages" / "onebox" / "tests" / "apps"
 SAMPLE = APPS / "sample"
@@ -171,15 +172,7 @@ def resident(pid: int) -> int:
 
 def run_to_end(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs `onebox start` with something that must keep it from serving."""
-    return subprocess.run(  # our own command
-        [*START, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **env},
-    )
+    return ran([*START, *arguments], timeout=300, env={**os.environ, **env})
 
 
 _WORD_APP = """

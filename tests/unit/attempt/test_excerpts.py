@@ -147,8 +147,7 @@ def test_bytes_that_are_no_text_are_kept_as_bytes_with_a_note() -> None:
 def test_bytes_that_are_no_text_are_cut_and_masked_too() -> None:
     result = kept_result(answer(b"\xffsesame-open" + b"x" * 200), PAYMENTS, LIMIT)
     assert result["truncated"]
-    kept = b64decode(result["body"].partition(",")[2])
-    assert kept.startswith(b"\xff***x")
+    assert b64decode(result["body"].partition(",")[2]).startswith(b"\xff***x")
     assert len(result["body"].partition(",")[2]) <= LIMIT
 
 

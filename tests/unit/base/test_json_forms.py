@@ -26,6 +26,7 @@ from durable_retry.base.json_forms import (
 )
 from durable_retry.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
 from tests.support.builders import NOON
+from tests.support.narrowing import existing
 
 LATER = NOON + timedelta(microseconds=1)
 
@@ -263,8 +264,7 @@ PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
     ],
 )
 def test_a_valid_traceparent_is_kept(given: str, kept: str) -> None:
-    context = TraceContext.read(given)
-    assert context is not None
+    context = existing(TraceContext.read(given))
     assert (context.traceparent, context.trace_id, context.tracestate) == (kept, TRACE_ID, None)
 
 
@@ -301,9 +301,7 @@ def test_anything_else_is_no_trace(given: object) -> None:
     ],
 )
 def test_a_tracestate_that_cannot_be_used_does_not_cost_the_trace(given: object, kept: str | None) -> None:
-    context = TraceContext.read(PARENT, given)
-    assert context is not None
-    assert context.tracestate == kept
+    assert existing(TraceContext.read(PARENT, given)).tracestate == kept
 
 
 @pytest.mark.parametrize("context", [TraceContext(PARENT), TraceContext(PARENT, "vendor=1")])

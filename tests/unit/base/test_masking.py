@@ -5,6 +5,7 @@ import pytest
 
 from durable_retry.base.masking import MASKED, Masking, Show
 from durable_retry.base.validation import InvalidInputError, Problem
+from tests.support.narrowing import of_type
 
 CARD = {"number": "4242", "cvc": "123", "holder": "A"}
 CALL = {
@@ -248,8 +249,7 @@ DEEP = "[" * 3_000 + '{"pin": "1234"}' + "]" * 3_000
 
 @pytest.mark.parametrize("show", [Show.MASKED, Show.ALL])
 def test_the_text_of_a_message_may_nest_without_end(show: Show) -> None:
-    shown = Masking(show).shown({"message": DEEP})["message"]
-    assert isinstance(shown, str)
+    shown = of_type(str, Masking(show).shown({"message": DEEP})["message"])
     assert ("1234" in shown) is (show is Show.ALL)
 
 

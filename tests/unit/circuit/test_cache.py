@@ -17,6 +17,7 @@ from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import TRANSPORT_SECONDS, Blocked, NeedsProbe, probe_message
 from tests.support.builders import NOON, after, an_operation
+from tests.support.narrowing import existing, of_type
 from tests.support.shared_circuit import Copies
 
 FRAGILE = CircuitSettings(minimum_calls=3, break_seconds=30)
@@ -29,8 +30,7 @@ async def fail(stage: Copies, *, copy: CircuitCache | None = None, times: int = 
 
 
 async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str = "op-1") -> None:
-    permitted = await copy.enter(operation_id, 1, FIRST)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await copy.enter(operation_id, 1, FIRST))
     await copy.leave(permitted, verdict, duration_seconds=0.1)
 
 
@@ -45,8 +45,7 @@ async def tripped(stage: Copies) -> None:
     await fail(stage)
     stage.moment.pass_(0.2)
     await fail(stage, times=3)
-    stage.moment.pass_(0.2)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(0.2)
     assert stage.shared.breaker.state is CircuitState.OPEN
     stage.moment.pass_(1.1)
 
@@ -67,8 +66,7 @@ async def probing() -> tuple[Copies, Permitted]:
 async def throttled(lost: str = "") -> tuple[Copies, Permitted]:
     """Makes an attempt that is asked to pause until 20 s after noon; its report may be lost on its way."""
     stage = Copies(FRAGILE)
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(stage))
     stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
     await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
     return stage, permitted
@@ -103,19 +101,15 @@ async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
     await asyncio.sleep(0)
     first.cancel()
     stage.shared.reads_may_go.set()
-    answer = await second
-    assert isinstance(answer, Permitted)
-    assert not answer.fail_open
+    assert not of_type(Permitted, await second).fail_open
 
 
 async def test_a_failure_near_a_trip_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
     stage = Copies(FRAGILE)
     await fail(stage, times=4)
     assert len(stage.shared.sent_reports) == 1
-    stage.moment.pass_(0.1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(0.1)
     assert [message.report.window.everything().failures for message in stage.shared.sent_reports] == [1, 3]
-    stage.copy.reporting.close()
 
 
 async def test_what_is_due_later_goes_by_itself() -> None:
@@ -133,8 +127,7 @@ async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of
     await fail(stage)
     stage.moment.pass_(0.05)
     await fail(stage, times=3)
-    stage.moment.pass_(0.1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(0.1)
     assert stage.shared.breaker.state is CircuitState.OPEN
     stage.moment.pass_(0.1)
     assert isinstance(await ask(stage), Refused)
@@ -142,20 +135,15 @@ async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of
     stage.moment.pass_(0.3)
     assert isinstance(await ask(stage), Refused)
     assert stage.shared.reads == reads, "what the copy shows is good for a second again"
-    stage.copy.reporting.close()
 
 
 async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
     stage = Copies(FRAGILE)
     await tripped(stage)
-    first = await ask(stage)
-    assert isinstance(first, Refused)
-    assert first.base == stage.shared.breaker.retry_at
+    assert of_type(Refused, await ask(stage)).base == stage.shared.breaker.retry_at
     assert isinstance(await ask(stage, admission=AdmissionState(waiting=True)), Refused)
-    stage.moment.pass_(1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(1)
     assert stage.shared.breaker.waiting == 1
-    stage.copy.reporting.close()
 
 
 async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
@@ -165,7 +153,6 @@ async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_w
     answers = [await ask(stage, f"op-{number}", AdmissionState(waiting=True)) for number in range(5)]
     assert answers[0] == NeedsProbe(FRAGILE)
     assert all(isinstance(answer, Refused) for answer in answers[1:])
-    stage.copy.reporting.close()
 
 
 async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
@@ -175,7 +162,6 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
     assert stage.shared.breaker.state is CircuitState.CLOSED
-    stage.copy.reporting.close()
 
 
 async def test_a_probe_whose_lease_expired_does_not_go() -> None:
@@ -184,7 +170,6 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     late = stage.copy.at_begin(AdmissionState(waiting=True, permit=lease), 10)
     assert isinstance(await ask(stage, admission=late), Refused)
     assert stage.shared.breaker.leases == (), "the next one need not wait for its end"
-    stage.copy.reporting.close()
 
 
 async def test_a_probe_that_failed_does_not_go_again_after_a_lost_turn() -> None:
@@ -202,11 +187,8 @@ async def test_a_probe_that_failed_does_not_go_again_after_a_lost_turn() -> None
 async def test_a_throttled_answer_pauses_every_process() -> None:
     stage, _ = await throttled()
     other = stage.another("w2")
-    answer = await other.enter("op-2", 1, FIRST)
-    assert isinstance(answer, Refused)
-    assert answer.base == after(20)
+    assert of_type(Refused, await other.enter("op-2", 1, FIRST)).base == after(20)
     assert stage.shared.breaker.state is CircuitState.CLOSED
-    other.reporting.close()
 
 
 @pytest.mark.parametrize("lost", ["delivery", "task hub"])
@@ -214,12 +196,9 @@ async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost
     stage, _ = await throttled(lost)
     for seconds in (0, 0.5, 1, 10, 8.4):
         stage.moment.pass_(seconds)
-        answer = await ask(stage, "op-2")
-        assert isinstance(answer, Refused)
-        assert answer.base == after(20)
+        assert of_type(Refused, await ask(stage, "op-2")).base == after(20)
     stage.moment.pass_(0.1)
     assert isinstance(await ask(stage, "op-2"), Permitted)
-    stage.copy.reporting.close()
 
 
 async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
@@ -230,7 +209,6 @@ async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() 
     assert stage.shared.breaker.reporters.highest("w1") == 2
     stage.moment.pass_(1.1)
     assert isinstance(await ask(stage, "op-2"), Refused)
-    stage.copy.reporting.close()
 
 
 async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
@@ -239,7 +217,6 @@ async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
     stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
     stage.moment.pass_(1.1)
     assert isinstance(await ask(stage, "op-2"), Permitted)
-    stage.copy.reporting.close()
 
 
 async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
@@ -251,11 +228,9 @@ async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_
     await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
     stage.shared.delivers = True
     stage.moment.pass_(0.1)
-    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, await ask(stage, admission=AdmissionState(waiting=True, permit=lease)))
     assert answer.base == after(60)
     assert stage.shared.breaker.leases == ()
-    stage.copy.reporting.close()
 
 
 async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
@@ -269,7 +244,6 @@ async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any
     stage.moment.pass_(1)
     assert isinstance(await ask(stage), Permitted)
     assert stage.copy.fail_open.calls == 1
-    stage.copy.reporting.close()
 
 
 @pytest.mark.shows("P6")
@@ -280,9 +254,7 @@ async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so
     stage.shared.is_down = True
     with caplog.at_level(logging.WARNING, logger="durable_retry.circuit.cache"):
         for number in range(30):
-            answer = await ask(stage, f"op-{number}")
-            assert isinstance(answer, Permitted)
-            assert answer.fail_open
+            assert of_type(Permitted, await ask(stage, f"op-{number}")).fail_open
             stage.moment.pass_(0.4)
         assert stage.shared.reads <= 12
         assert stage.copy.fail_open.calls == 30
@@ -296,7 +268,6 @@ async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so
     assert not seeing.fail_open
     (recovered,) = [line for line in caplog.messages if "can be read again" in line]
     assert recovered.endswith("can be read again; 30 attempts went on without it.")
-    stage.copy.reporting.close()
 
 
 async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
@@ -305,9 +276,7 @@ async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
     monkeypatch.setattr("durable_retry.circuit.cache.READ_SECONDS", 0.01)
     stage = Copies()
     stage.shared.reads_may_go = asyncio.Event()
-    answer = await ask(stage)
-    assert isinstance(answer, Permitted)
-    assert answer.fail_open
+    assert of_type(Permitted, await ask(stage)).fail_open
 
 
 async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
@@ -315,15 +284,12 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     await ask(stage)
     stage.shared.is_down = True
     await fail(stage)
-    stage.moment.pass_(0.5)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(0.5)
     assert len(stage.shared.sent_reports) == 1
     stage.shared.is_down = False
-    stage.moment.pass_(0.5)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(0.5)
     assert [message.report.sequence for message in stage.shared.sent_reports] == [1, 1]
     assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
-    stage.copy.reporting.close()
 
 
 @pytest.mark.shows("W10")
@@ -332,25 +298,20 @@ async def test_a_report_of_a_probe_that_the_circuit_lost_is_sent_again_though_no
     stage.shared.delivers = False
     await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
     stage.shared.delivers = True
-    stage.moment.pass_(5)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(5)
     assert stage.shared.breaker.state is CircuitState.CLOSED
     sent = len(stage.shared.sent_reports)
     for _ in range(3):
-        stage.moment.pass_(5)
-        await stage.copy.reporting.flush()
+        await stage.flush_after(5)
     assert len(stage.shared.sent_reports) == sent, "it was counted"
     assert stage.copy.reporting.next_report_at() is None
-    stage.copy.reporting.close()
 
 
 async def test_a_report_of_a_pause_that_the_circuit_lost_is_sent_again() -> None:
     stage, _ = await throttled("delivery")
     stage.shared.delivers = True
-    stage.moment.pass_(5)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(5)
     assert stage.shared.breaker.throttled_until == after(20)
-    stage.copy.reporting.close()
 
 
 async def test_a_report_of_a_probe_is_not_sent_again_once_its_lease_is_over() -> None:
@@ -359,11 +320,9 @@ async def test_a_report_of_a_probe_is_not_sent_again_once_its_lease_is_over() ->
     await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
     sent = len(stage.shared.sent_reports)
     for _ in range(10):
-        stage.moment.pass_(5)
-        await stage.copy.reporting.flush()
+        await stage.flush_after(5)
     assert len(stage.shared.sent_reports) == sent + 4
     assert stage.copy.reporting.next_report_at() is None
-    stage.copy.reporting.close()
 
 
 async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
@@ -374,13 +333,11 @@ async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> Non
     sent_at = []
     for second in range(60):
         before = len(stage.shared.sent_reports)
-        stage.moment.pass_(1)
-        await stage.copy.reporting.flush()
+        await stage.flush_after(1)
         if len(stage.shared.sent_reports) > before:
             sent_at.append(second + 1)
     assert sent_at[:5] == [1, 3, 7, 15, 23]
     assert {message.report.sequence for message in stage.shared.sent_reports} == {1}
-    stage.copy.reporting.close()
 
 
 async def heard(stage: Copies) -> None:
@@ -397,15 +354,13 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
     await heard(stage)
     answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
     assert all(isinstance(answer, Permitted) for answer in answers[:10])
-    postponed = answers[10]
-    assert isinstance(postponed, BudgetPostponed)
+    postponed = of_type(BudgetPostponed, answers[10])
     assert postponed.reserved
     assert postponed.until > NOON
     promised = AdmissionState(promised_at=postponed.until)
     taken = stage.copy.buffer.here.retries
     assert isinstance(await stage.copy.enter("op-10", 2, promised), Permitted)
     assert stage.copy.buffer.here.retries == taken
-    stage.copy.reporting.close()
 
 
 async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
@@ -420,8 +375,6 @@ async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> No
     stage.moment.pass_(0.2)
     answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
     assert all(isinstance(answer, Permitted) for answer in answers)
-    stage.copy.reporting.close()
-    other.reporting.close()
 
 
 async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None:
@@ -429,16 +382,11 @@ async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None
     await heard(stage)
     for number in range(30):
         await stage.copy.enter(f"op-{number}", 2, FIRST)
-    stage.moment.pass_(1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(1)
     other = stage.another("w2")
     for _ in range(20):
-        answer = await other.enter("op-2", 2, FIRST)
-        assert isinstance(answer, BudgetPostponed)
-        assert not answer.reserved
+        assert not of_type(BudgetPostponed, await other.enter("op-2", 2, FIRST)).reserved
     assert stage.shared.breaker.reporters.highest("w2") == 1
-    stage.copy.reporting.close()
-    other.reporting.close()
 
 
 async def test_a_process_that_fell_silent_is_new_again() -> None:
@@ -453,8 +401,6 @@ async def test_a_process_that_fell_silent_is_new_again() -> None:
     await other.reporting.flush()
     answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(3)]
     assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False]
-    stage.copy.reporting.close()
-    other.reporting.close()
 
 
 async def gone(stage: Copies, fresh: CircuitCache, due: Mapping[str, AdmissionState]) -> list[float]:
@@ -477,7 +423,6 @@ async def gone(stage: Copies, fresh: CircuitCache, due: Mapping[str, AdmissionSt
                 )
         stage.moment.pass_(0.1)
         await fresh.reporting.flush()
-    fresh.reporting.close()
     return went
 
 
@@ -491,7 +436,6 @@ async def test_promises_that_are_over_are_void() -> None:
         if isinstance(answer, BudgetPostponed) and answer.reserved:
             promised[f"op-{number}"] = AdmissionState(promised_at=answer.until)
     assert len(promised) > 20
-    stage.copy.reporting.close()
     stage.moment.pass_(60)
     went = await gone(stage, stage.another("w2"), promised)
     *others, most = sorted(Counter(int(at) for at in went).values())
@@ -510,7 +454,6 @@ async def test_processes_that_were_killed_keep_no_share_of_the_level(
     copy = stage.copy
     for number in range(kills):
         await fail(stage, copy=copy)
-        copy.reporting.close()
         stage.moment.pass_(3)
         copy = stage.another(f"started-{number}")
     stage.moment.pass_(1)
@@ -534,36 +477,30 @@ async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrive
     assert sum(message.report.retries for message in stage.shared.sent_reports) == (10 if is_reported else 0)
     answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
     assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
-    stage.copy.reporting.close()
 
 
 async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
     off = CircuitSettings(enabled=False, minimum_calls=1)
     stage = Copies(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(stage))
     await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
     await stage.copy.enter("op-2", 2, FIRST)
-    stage.moment.pass_(1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(1)
     assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
     assert stage.shared.breaker.throttled_until is None
     assert sum(message.report.retries for message in stage.shared.sent_reports) == 1
     assert isinstance(await ask(stage, "op-3"), Permitted)
-    stage.copy.reporting.close()
 
 
 async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
     stage = Copies(FRAGILE)
     assert stage.copy.pause("op-1", stage.moment.now()) is None
-    permitted = await ask(stage)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(stage))
     until = stage.moment.now() + timedelta(seconds=100)
     await stage.copy.leave(
         permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until, throttled_by="429"
     )
-    learnt = stage.copy.pause("op-1", stage.moment.now())
-    assert learnt is not None
+    learnt = existing(stage.copy.pause("op-1", stage.moment.now()))
     assert (learnt.base, learnt.throttled) == (until, True)
     for control in ManualControl:
         if control is ManualControl.RESET:
@@ -573,16 +510,11 @@ async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
         stage.moment.pass_(1.1)
         other = stage.another("w2")
         await other.refresh_snapshot()
-        paused = other.pause("op-1", stage.moment.now())
-        assert paused is not None
-        assert paused.base >= until
+        assert existing(other.pause("op-1", stage.moment.now())).base >= until
         # A probe that was permitted before keeps to it as well.
         probe = AdmissionState(permit=Permitted(1, "op-1:2", stage.moment.now() + timedelta(seconds=60)))
         assert isinstance(await other.enter("op-1", 2, probe), Refused)
     stage.moment.pass_(100)
     await other.refresh_snapshot()
     assert other.pause("op-1", stage.moment.now()) is None
-    off = Copies(CircuitSettings(enabled=False))
-    assert off.copy.pause("op-1", NOON) is None
-    for copy in (stage.copy, other):
-        copy.reporting.close()
+    assert Copies(CircuitSettings(enabled=False)).copy.pause("op-1", NOON) is None

@@ -16,6 +16,7 @@ from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked
 from durable_retry.runtime import clock
 from tests.support.builders import NOON, PAYMENTS, after, an_operation, an_outcome
+from tests.support.narrowing import of_type
 from tests.support.shared_circuit import Copies
 
 FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts")
@@ -37,9 +38,7 @@ async def test_nothing_starts_and_a_thaw_lets_it_go(*, is_on: bool) -> None:
     stage = Copies(CircuitSettings(enabled=is_on))
     assert isinstance(await ask(stage), Permitted)
     freeze(stage)
-    held = await ask(stage)
-    assert isinstance(held, Refused)
-    assert held.frozen
+    assert of_type(Refused, await ask(stage)).frozen
     freeze(stage, FREEZE.then(after(2), share=1.0))
     assert isinstance(await ask(stage), Permitted)
 
@@ -67,9 +66,7 @@ async def test_a_dependency_without_anything_to_ask_is_read_once_a_second_and_he
         freeze(stage)
         read.return_value = json.dumps(stage.shared.breaker.to_json())
         now = after(1.1)
-        held = await ask()
-        assert isinstance(held, Refused)
-        assert held.frozen
+        assert of_type(Refused, await ask()).frozen
         assert await ask(is_canary=True) == made
     assert read.await_count == 2
     # No report goes to a circuit that is switched off.
@@ -81,11 +78,8 @@ async def test_a_probe_that_was_granted_before_is_given_back() -> None:
     stage = Copies()
     freeze(stage)
     lease = Permitted(1, lease_id="op-1:1", lease_expires_at=after(60))
-    held = await ask(stage, AdmissionState(permit=lease))
-    assert isinstance(held, Refused)
-    assert held.frozen
-    stage.moment.pass_(5)
-    await stage.copy.reporting.flush()
+    assert of_type(Refused, await ask(stage, AdmissionState(permit=lease))).frozen
+    await stage.flush_after(5)
     probes = [probe.lease_id for sent in stage.shared.sent_reports for probe in sent.report.probes]
     assert probes == ["op-1:1"]
 
@@ -103,6 +97,5 @@ async def test_a_call_beside_attempts_is_let_through_as_before(
     refused = await refusal_of(hub, PAYMENTS, "op-1", None)
     assert (None if refused is None else refused.reason) == reason
     circuit.snapshot = replace(circuit.snapshot, frozen=None)
-    held = await refusal_of(hub, PAYMENTS, "op-1", None)
-    assert held is not None
+    assert await refusal_of(hub, PAYMENTS, "op-1", None) is not None
     close_circuits()

@@ -20,6 +20,7 @@ from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk
+from tests.support.narrowing import existing, of_type
 
 
 class Entity:
@@ -45,8 +46,7 @@ class Entity:
 
     def ask(self, at: float) -> Permitted | Refused:
         message = PermitMessage(ProbeRequest("op-1", 2, after(at), 15), SETTINGS)
-        document = self.run(PERMIT, message.to_json(), at).get_result(dict)
-        assert document is not None
+        document = existing(self.run(PERMIT, message.to_json(), at).get_result(dict))
         answer: PermitAnswer = union_from_json(PermitAnswer, document)
         return answer
 
@@ -75,9 +75,7 @@ def test_it_trips_is_probed_and_closes() -> None:
 def test_a_failed_probe_makes_the_break_longer() -> None:
     entity = Entity()
     entity.fail(0, 10)
-    answer = entity.ask(30)
-    assert isinstance(answer, Permitted)
-    entity.conclude(31, answer, CallHealth.FAILURE)
+    entity.conclude(31, of_type(Permitted, entity.ask(30)), CallHealth.FAILURE)
     assert entity.desk.breaker.retry_at == after(91)
 
 
@@ -153,9 +151,7 @@ def test_an_opening_is_reported_with_its_evidence() -> None:
     report = replace(entity.desk.report(0, failures=10, successes=2), last_error="503: no backend")
     entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)
     entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)  # a signal may arrive twice
-    answer = entity.ask(30)
-    assert isinstance(answer, Permitted)
-    entity.conclude(31, answer, CallHealth.FAILURE)
+    entity.conclude(31, of_type(Permitted, entity.ask(30)), CallHealth.FAILURE)
     entity.control(40, ManualControl.OPEN, 600)
     assert [(each.after, each.evidence, each.by) for each in changes] == [
         ("open", "10 of 12 calls in 30 s failed; the last error: 503: no backend", "circuit"),
@@ -170,9 +166,7 @@ def test_every_change_of_an_outage_says_when_it_began_and_how_many_probes_failed
     subscribe(CircuitChanged, changes.append)
     entity.fail(0, 10)
     for at, health in ((30, CallHealth.FAILURE), (100, CallHealth.SUCCESS)):
-        answer = entity.ask(at)
-        assert isinstance(answer, Permitted)
-        entity.conclude(at + 1, answer, health)
+        entity.conclude(at + 1, of_type(Permitted, entity.ask(at)), health)
     entity.control(200, ManualControl.DISABLE)
     assert [(each.after, each.opened_at, each.failed_probes) for each in changes] == [
         ("open", after(0), 0),

@@ -15,6 +15,7 @@ from durable_retry.http.parameters import (
     row_cursor,
 )
 from durable_retry.http.routes import read_query
+from tests.support.mistakes import pointers_of
 
 
 class Colour(StrEnum):
@@ -27,9 +28,7 @@ PARAMETERS = (COLOUR, CREATED_AFTER, LIMIT, CURSOR)
 
 
 def pointers(sent: dict[str, str]) -> set[str]:
-    with pytest.raises(InvalidInputError) as caught:
-        read_query(PARAMETERS, sent)
-    return {problem.pointer for problem in caught.value.problems}
+    return set(pointers_of(read_query, PARAMETERS, sent))
 
 
 def test_an_empty_query_gives_the_defaults() -> None:

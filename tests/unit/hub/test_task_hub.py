@@ -25,6 +25,7 @@ from durable_retry.operations.status import document_of, is_started_anew
 from durable_retry.rules.operations.operation import start_input
 from durable_retry.runtime import clock
 from tests.support.builders import an_operation
+from tests.support.narrowing import existing
 
 HUB = TaskHub("hub")
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -123,8 +124,7 @@ async def test_whatever_an_instance_holds_it_can_be_read(monkeypatch: pytest.Mon
     """On Azure Storage the output of a failed instance is plain text; anyone may start one with any input."""
     shown = Showing(serialized_input=text, serialized_output=text, serialized_custom_status=text)
     monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
-    instance = await HUB.read_instance("op-1")
-    assert instance is not None
+    instance = existing(await HUB.read_instance("op-1"))
     assert (instance.input, instance.custom_status, instance.output) == ({"text": text}, None, None)
     assert instance.failure == text
     assert document_of(instance)["status"] == "dead_lettered"
@@ -172,9 +172,7 @@ async def test_an_instance_that_was_started_again_is_not_purged(
     purge = AsyncMock()
     monkeypatch.setattr(shown, "purge_orchestration", purge, raising=False)
     monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
-    instance = await HUB.read_instance("op-1")
-    assert instance is not None
-    assert await HUB.purge_instance(instance) is is_purged
+    assert await HUB.purge_instance(existing(await HUB.read_instance("op-1"))) is is_purged
     assert purge.await_count == is_purged
 
 

@@ -23,8 +23,7 @@ def nudge(stage: Stage, minutes: float, asked_before: float | None = None) -> An
     """Nudge an operation after some minutes, as upkeep does; return what it shows."""
     stage.now = NOON + timedelta(minutes=minutes)
     before = NOON + timedelta(minutes=minutes if asked_before is None else asked_before)
-    stage.raise_event("nudge", {"asked_before": to_rfc3339(before)})
-    return stage.run_until_waiting()
+    return stage.raise_event("nudge", {"asked_before": to_rfc3339(before)}).run_until_waiting()
 
 
 @pytest.mark.shows("P29")
@@ -79,14 +78,12 @@ def test_an_attempt_is_asked_for_a_few_times_and_then_waits_as_for_any_failure_o
 def test_an_attempt_that_was_asked_for_again_can_be_cancelled() -> None:
     stage = silent()
     nudge(stage, 5)
-    stage.raise_event("cancel", {})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"
 
 
 def test_a_cancel_waits_for_the_answer_of_an_attempt_that_nobody_misses() -> None:
     stage = silent()
-    stage.raise_event("cancel", {})
-    stage.run_until_waiting()
+    stage.raise_event("cancel", {}).run_until_waiting()
     assert not stage.ended
     stage.answer_task(stage.unanswered[0], outcome(1, result={}))
     assert stage.run()["status"] == "succeeded"

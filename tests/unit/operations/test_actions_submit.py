@@ -3,6 +3,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from durabletask.client import OrchestrationStatus
@@ -121,12 +122,9 @@ async def test_a_record_is_read_where_it_may_answer_without_its_history_only(
 async def test_what_has_ended_takes_no_other_place_in_its_order(
     storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_place(*_: Any) -> OperationInput:
-        raise AssertionError
-
     ordered = an_operation(parts=in_order("customer-1"))
     storage.rows["op-test"] = {"operation": ordered.to_json()}
-    monkeypatch.setattr(lane_start, "take_number", no_place)
+    monkeypatch.setattr(lane_start, "take_number", AsyncMock(side_effect=AssertionError))
     assert isinstance(await submit(AZURE, ordered), Replayed)
 
 

@@ -17,6 +17,7 @@ from durable_retry.runtime import clock
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import rounds, tables
 from tests.support.builders import NOON
+from tests.support.narrowing import existing
 from tests.support.tables import TablesInMemory
 
 DAY = timedelta(days=1)
@@ -62,9 +63,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 async def looks(now: datetime) -> bool:
     """Whether a submission looks for a record, once the row has been read."""
     may_answer_alone(now)
-    reading = lone_records._known.get().reading
-    assert reading is not None
-    await reading
+    await existing(lone_records._known.get().reading)
     return may_answer_alone(now)
 
 

@@ -292,8 +292,7 @@ def test_without_a_fallback_nothing_is_asked() -> None:
 def test_a_cancel_ends_what_asks_for_leave() -> None:
     world = World(Departure(), first=always_refused)
     world.stage.run_until_waiting()
-    world.stage.raise_event("cancel", {})
-    assert world.stage.run()["status"] == "cancelled"
+    assert world.stage.raise_event("cancel", {}).run()["status"] == "cancelled"
 
 
 def test_a_call_that_fails_fast_goes_to_its_fallback_all_the_same() -> None:

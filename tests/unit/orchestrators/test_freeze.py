@@ -145,8 +145,7 @@ def test_a_wave_begins_when_all_workers_see_it() -> None:
     ask_for(THAW.to_json(), stage)
     stage.run_until_waiting()
     assert stage.made(WAKE_FROZEN) == 0
-    wave = Wave.from_json(stage.custom_status["wave"])
-    assert wave == Wave(1, (0.1, 1.0), "ada", waiting=4)
+    assert Wave.from_json(stage.custom_status["wave"]) == Wave(1, (0.1, 1.0), "ada", waiting=4)
     stage._fire_next_timer()
     stage.run_until_waiting()
     assert stage.made(WAKE_FROZEN) == 1

@@ -106,8 +106,7 @@ def test_what_is_refused_or_unknown_is_not_held(category: Category) -> None:
 
 def test_it_is_cancelled_while_it_is_held() -> None:
     stage = held(failing(99))
-    stage.raise_event("cancel", {"by": "ada"})
-    document = stage.run()
+    document = stage.raise_event("cancel", {"by": "ada"}).run()
     assert (document["status"], stage.made("dead_letter")) == ("cancelled", 0)
     assert [each["action"] for each in document["actions"]] == ["pause", "cancel"]
 

@@ -179,11 +179,9 @@ def test_an_answer_that_is_lost_is_asked_for_again_until_somebody_cancels() -> N
     world = World(asking(), lambda _at, _number: LATE)
     world.stage.run_until_waiting()
     world.stage.now = after(60)
-    world.stage.raise_event("nudge", {"asked_before": "2026-11-21T12:01:00Z"})
-    world.stage.run_until_waiting()
+    world.stage.raise_event("nudge", {"asked_before": "2026-11-21T12:01:00Z"}).run_until_waiting()
     assert len(world.asked) == 2
-    world.stage.raise_event("cancel", {"by": "ann"})
-    document = world.stage.run()
+    document = world.stage.raise_event("cancel", {"by": "ann"}).run()
     assert (document["status"], document["may_have_acted"]) == ("cancelled", True)
 
 
@@ -191,8 +189,7 @@ def test_a_cancel_ends_the_wait_and_gives_back_what_the_question_holds() -> None
     refused = Refused(base=after(30), waiting=0, until=after(30), reason="open")
     world = World(asking(), held(refused))
     world.stage.run_until_waiting()
-    world.stage.raise_event("cancel", {"by": "ann"})
-    document = world.stage.run()
+    document = world.stage.raise_event("cancel", {"by": "ann"}).run()
     assert document["status"] == "cancelled"
     assert [attempt["category"] for attempt in document["attempts"]] == ["ambiguous"]
     assert ("gone", {"was_waiting": True}) in [
@@ -205,8 +202,7 @@ def test_retry_now_asks_at_once() -> None:
     world = World(asking(), not_found)
     world.stage.run_until_waiting()
     world.stage.now = after(3)
-    world.stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
-    world.stage.run_until_waiting()
+    world.stage.raise_event("retry_now", {"attempt": 1, "by": "ann"}).run_until_waiting()
     assert (len(world.asked), world.stage.made("attempt")) == (2, 1)
 
 
@@ -266,8 +262,7 @@ def test_a_replay_that_asks_for_long_goes_on_in_a_history_of_its_own() -> None:
 def test_a_replay_can_be_cancelled_while_it_asks() -> None:
     world = World(replaying(), unanswered)
     world.stage.run_until_waiting()
-    world.stage.raise_event("cancel", {"by": "ann"})
-    document = world.stage.run()
+    document = world.stage.raise_event("cancel", {"by": "ann"}).run()
     assert (document["status"], document["attempts"]) == ("cancelled", [])
 
 

@@ -1,8 +1,9 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,8 +18,9 @@ from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support import history
-from tests.support.builders import NOON, Activities, an_operation, failing, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, first, outcome
 from tests.support.feature_parts import followed_by, in_order
+from tests.support.narrowing import existing
 from tests.support.stage import Stage
 
 HEALTHY_TURNS = 2
@@ -90,8 +92,7 @@ def test_an_end_is_reported_once_however_often_its_history_is_replayed(
 
 def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None:
     stage = Stage(an_operation(), failing(3))
-    document = stage.run()
-    assert document["attempt_count"] == 4
+    assert stage.run()["attempt_count"] == 4
     assert stage.turns == HEALTHY_TURNS + 3 * TURNS_PER_FAILURE
     assert stage.made("attempt") == 4
 
@@ -110,8 +111,7 @@ def test_a_timer_of_a_lost_turn_does_not_take_the_attempt_for_its_own() -> None:
 
 
 def test_an_answer_to_a_lost_turn_does_not_end_the_wait() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     (_, number) = stage.timers[0]
     stage.inbox = [history.Completed(number, json.dumps(outcome(2)))]
     stage.run_until_waiting()
@@ -120,8 +120,7 @@ def test_an_answer_to_a_lost_turn_does_not_end_the_wait() -> None:
 
 
 def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
-    stage = Stage(an_operation(), failing(1))
-    status = stage.run_until_waiting()
+    status = Stage(an_operation(), failing(1)).run_until_waiting()
     assert status["status"] == "waiting_retry"
     assert status["next_attempt_at"] == "2026-11-21T12:00:10Z"
     assert status["attempts"][0]["next_delay_seconds"] == 10.0
@@ -154,14 +153,12 @@ def test_an_early_timer_does_not_take_a_cancel_away() -> None:
     stage.run_until_waiting()
     stage._fire_next_timer()
     stage.turn()
-    stage.raise_event("cancel", {})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"
     assert stage.made("attempt") == 1
 
 
 def test_clocks_that_disagree_do_not_make_a_wait_endless() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     for _ in range(4):
         fire_at, timer_id = stage.timers.pop()
         stage.inbox.append(history.Fired(timer_id, fire_at.replace(tzinfo=None)))
@@ -170,8 +167,7 @@ def test_clocks_that_disagree_do_not_make_a_wait_endless() -> None:
 
 
 def test_a_wait_that_is_checked_by_a_clock_behind_is_late_by_seconds() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     (due, timer_id), true_now = stage.timers[-1], stage.timers[-1][0]
     while stage.made("attempt") == 1:
         stage.now = true_now - timedelta(seconds=30)
@@ -183,21 +179,14 @@ def test_a_wait_that_is_checked_by_a_clock_behind_is_late_by_seconds() -> None:
     assert true_now - due <= timedelta(seconds=6)
 
 
-def answers_swapped(name: str, for_another: Any, then: Activities) -> Activities:
-    """Return activities of which one is answered first with what a lost turn asked for under its number."""
-    wrong = [for_another]
-    return lambda asked, given: wrong.pop() if wrong and asked == name else then(asked, given)
-
-
 def test_an_attempt_that_a_lost_turn_asked_for_is_not_taken_for_the_dead_letter() -> None:
-    activities = answers_swapped("dead_letter", outcome(2), failing(9))
-    stage = Stage(an_operation(), activities)
+    stage = Stage(an_operation(), first("dead_letter", [outcome(2)], failing(9)))
     assert stage.run()["dead_letter"]["id"] == "dl-1"
     assert stage.made("dead_letter") == 2
 
 
 def test_a_dead_letter_that_a_lost_turn_asked_for_is_not_taken_for_an_attempt() -> None:
-    stage = Stage(an_operation(), answers_swapped("attempt", "stopped-dl-1", failing(0)))
+    stage = Stage(an_operation(), first("attempt", ["stopped-dl-1"], failing(0)))
     document = stage.run()
     assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
 
@@ -226,13 +215,10 @@ def test_whatever_the_input_is_the_operation_ends_as_a_dead_letter(given: Any) -
 
 
 def test_a_later_input_that_cannot_be_read_may_have_acted() -> None:
-    stage = Stage(an_operation(replay_of="dl-0"), failing(99))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(replay_of="dl-0"), failing(99)).waiting()
     written = an_operation(replay_of="dl-0").to_json()
     stage._begin(json.dumps({"operation": written, "history": {"attempts": [{}]}}))
-    completion = Completion.of(stage.run())
-    assert completion is not None
-    assert completion.may_have_acted
+    assert existing(Completion.of(stage.run())).may_have_acted
 
 
 def test_the_waits_are_the_policys() -> None:
@@ -303,9 +289,7 @@ def test_what_an_earlier_attempt_may_have_done_goes_with_the_end_and_with_a_repl
 
 def test_a_replay_that_is_refused_does_not_undo_what_the_run_before_it_did() -> None:
     stage = Stage(an_operation(acted_before=True), ending_in(Category.MALFORMED))
-    completion = Completion.of(stage.run())
-    assert completion is not None
-    assert completion.may_have_acted
+    assert existing(Completion.of(stage.run())).may_have_acted
 
 
 def test_a_success_does_not_say_that_it_may_have_acted() -> None:
@@ -317,51 +301,34 @@ def test_a_success_does_not_say_that_it_may_have_acted() -> None:
 @pytest.mark.shows("D10")
 def test_a_wait_past_the_deadline_is_not_begun() -> None:
     stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=11)), failing(99))
-    document = stage.run()
-    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert stage.run()["dead_letter"]["reason"] == "DeadlineExceeded"
     assert stage.now == NOON
 
 
 def test_an_attempt_that_never_left_is_made_again_under_its_number() -> None:
-    failures = iter([RuntimeError("the worker died"), RuntimeError("again")])
-
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        return next(failures, None) or failing(0)(name, given)
-
-    stage = Stage(an_operation(), answer)
-    document = stage.run()
-    assert document["attempt_count"] == 1
+    failures = [RuntimeError("the worker died"), RuntimeError("again")]
+    stage = Stage(an_operation(), first("attempt", failures, failing(0)))
+    assert stage.run()["attempt_count"] == 1
     assert [given["attempt"] for _, given in stage.activities] == [1, 1, 1]
 
 
 def test_an_answer_for_another_attempt_is_not_taken() -> None:
-    answers = iter([outcome(7, status_code=200, result={})])
-
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        return next(answers, None) or failing(0)(name, given)
-
-    stage = Stage(an_operation(), answer)
+    of_another = outcome(7, status_code=200, result={})
+    stage = Stage(an_operation(), first("attempt", [of_another], failing(0)))
     assert stage.run()["attempts"][0]["number"] == 1
     assert stage.made("attempt") == 2
 
 
 def test_our_own_storage_failing_does_not_lose_a_dead_letter() -> None:
-    failures = iter([OSError("table storage is away")] * 3)
-
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        failure = next(failures, None) if name == "dead_letter" else None
-        return failure or failing(99, Category.MALFORMED)(name, given)
-
-    stage = Stage(an_operation(), answer)
+    failures = [OSError("table storage is away")] * 3
+    stage = Stage(an_operation(), first("dead_letter", failures, failing(99, Category.MALFORMED)))
     assert stage.run()["dead_letter"]["id"] == "dl-1"
     assert stage.now == NOON + timedelta(seconds=2 + 4 + 8)
 
 
 def test_cancelling_ends_the_wait() -> None:
-    stage = Stage(an_operation(), failing(99))
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {})
-    assert stage.run_until_waiting()["status"] == "cancelled"
+    stage = Stage(an_operation(), failing(99)).waiting()
+    assert stage.raise_event("cancel", {}).run_until_waiting()["status"] == "cancelled"
     assert (stage.now, stage.output["status"]) == (NOON, "cancelled")
 
 
@@ -375,16 +342,13 @@ def test_cancelling_during_an_attempt_lets_it_end_first() -> None:
 
 def test_a_cancel_that_comes_with_the_start_lets_the_first_attempt_end() -> None:
     stage = Stage(an_operation(), failing(9))
-    stage.raise_event("cancel", {})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"
     assert stage.made("attempt") == 1
 
 
 def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 2})
-    assert stage.run_until_waiting()["status"] == "succeeded"
+    stage = Stage(an_operation(), failing(1)).waiting()
+    assert stage.raise_event("retry_now", {"attempt": 2}).run_until_waiting()["status"] == "succeeded"
     assert stage.now == NOON
 
 
@@ -410,15 +374,13 @@ def test_a_start_that_has_passed_is_not_waited_for() -> None:
 
 def test_a_scheduled_operation_is_cancelled_before_it_begins() -> None:
     stage = in_an_hour()
-    stage.raise_event("cancel", {"by": "ada"})
-    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {"by": "ada"}).run_until_waiting()["status"] == "cancelled"
     assert (stage.now, stage.activities) == (NOON, [])
 
 
 def test_a_scheduled_operation_is_started_now() -> None:
     stage = in_an_hour()
-    stage.raise_event("retry_now", {"attempt": 1, "by": "ada"})
-    document = stage.run_until_waiting()
+    document = stage.raise_event("retry_now", {"attempt": 1, "by": "ada"}).run_until_waiting()
     assert (document["attempt_count"], document["actions"][0]["by"]) == (1, "ada")
     assert stage.now == NOON
 
@@ -465,8 +427,7 @@ def test_an_operation_tells_the_one_that_it_replaces() -> None:
 
 def test_a_replaced_operation_ends_as_cancelled_and_says_by_what() -> None:
     stage = debounced()
-    stage.raise_event("replaced", request_of("op-later", 3))
-    document = stage.run()
+    document = stage.raise_event("replaced", request_of("op-later", 3)).run()
     assert (document["status"], document["replaced_by"]) == ("cancelled", "op-later")
     assert (stage.now, stage.activities) == (NOON, [])
 
@@ -494,23 +455,19 @@ def test_an_event_that_replaces_nothing_does_not_end_the_wait() -> None:
     stage = debounced()
     stage.raise_event("replaced", request_of("op-earlier", -3))
     assert stage.run_until_waiting()["status"] == "scheduled"
-    stage.raise_event("replaced", {"by": "me"})
-    assert stage.run_until_waiting()["status"] == "scheduled"
-    stage.raise_event("replaced", request_of("op-later", 3))
-    assert stage.run()["replaced_by"] == "op-later"
+    assert stage.raise_event("replaced", {"by": "me"}).run_until_waiting()["status"] == "scheduled"
+    assert stage.raise_event("replaced", request_of("op-later", 3)).run()["replaced_by"] == "op-later"
 
 
 def test_a_debounced_operation_is_started_now_and_what_comes_later_is_new() -> None:
     stage = debounced()
-    stage.raise_event("retry_now", {"attempt": 1, "by": "ada"})
-    assert stage.run()["status"] == "succeeded"
+    assert stage.raise_event("retry_now", {"attempt": 1, "by": "ada"}).run()["status"] == "succeeded"
     assert (stage.now, stage.states["debounce"]["is_over"]) == (NOON, True)
 
 
 def test_a_debounced_operation_that_is_cancelled_leaves() -> None:
     stage = debounced()
-    stage.raise_event("cancel", {"by": "ada"})
-    document = stage.run()
+    document = stage.raise_event("cancel", {"by": "ada"}).run()
     assert (document["status"], "replaced_by" in document) == ("cancelled", False)
     assert [name for name, _ in stage.calls["debounce"]] == ["arrive", "withdraw"]
     assert stage.states["debounce"]["is_over"] is True
@@ -518,10 +475,8 @@ def test_a_debounced_operation_that_is_cancelled_leaves() -> None:
 
 def test_a_paused_operation_that_is_replaced_ends() -> None:
     stage = debounced()
-    stage.raise_event("pause", {"by": "ada"})
-    assert stage.run_until_waiting()["status"] == "paused"
-    stage.raise_event("replaced", request_of("op-later", 3))
-    assert stage.run()["replaced_by"] == "op-later"
+    assert stage.raise_event("pause", {"by": "ada"}).run_until_waiting()["status"] == "paused"
+    assert stage.raise_event("replaced", request_of("op-later", 3)).run()["replaced_by"] == "op-later"
 
 
 def test_an_operation_whose_feature_was_taken_out_is_left_to_a_person_and_sends_nothing() -> None:
@@ -544,10 +499,8 @@ def test_an_operation_whose_debounce_key_cannot_be_asked_for_is_left_to_a_person
 
 
 def paused(answer: Activities | None = None, **pause: Any) -> Stage:
-    stage = Stage(an_operation(), answer or failing(1))
-    stage.run_until_waiting()
-    stage.raise_event("pause", {"by": "ada", **pause})
-    assert stage.run_until_waiting()["status"] == "paused"
+    stage = Stage(an_operation(), answer or failing(1)).waiting()
+    assert stage.raise_event("pause", {"by": "ada", **pause}).run_until_waiting()["status"] == "paused"
     return stage
 
 
@@ -568,10 +521,8 @@ def test_a_pause_holds_a_wait_until_it_is_resumed() -> None:
 
 @pytest.mark.parametrize("data", [None, [], {}, "stop", {"for_seconds": "soon"}])
 def test_a_pause_in_any_form_is_resumed(data: Any) -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
-    stage.raise_event("pause", data)
-    assert stage.run_until_waiting()["status"] == "paused"
+    stage = Stage(an_operation(), failing(1)).waiting()
+    assert stage.raise_event("pause", data).run_until_waiting()["status"] == "paused"
     stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "grace"})
     assert stage.run()["status"] == "succeeded"
 
@@ -620,28 +571,24 @@ def test_a_pause_that_does_not_say_when_it_was_asked_for_holds_again() -> None:
     stage = paused(for_seconds=5)
     stage._fire_next_timer()
     assert stage.run_until_waiting()["status"] == "waiting_retry"
-    stage.raise_event("pause", {"by": "ada"})
-    assert stage.run_until_waiting()["status"] == "paused"
+    assert stage.raise_event("pause", {"by": "ada"}).run_until_waiting()["status"] == "paused"
 
 
 def test_a_wait_that_was_paused_beyond_its_end_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     facts: list[Any] = []
     monkeypatch.setattr(run, "report", facts.append)
-    stage = paused(for_seconds=600)
-    stage.run()
+    paused(for_seconds=600).run()
     assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [0.0]
 
 
 def test_a_paused_operation_is_cancelled() -> None:
     stage = paused()
-    stage.raise_event("cancel", {"by": "ada"})
-    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {"by": "ada"}).run_until_waiting()["status"] == "cancelled"
     assert stage.made("attempt") == 1
 
 
 def test_the_deadline_goes_on_during_a_pause() -> None:
-    stage = paused(failing(99), for_seconds=3600)
-    document = stage.run()
+    document = paused(failing(99), for_seconds=3600).run()
     assert document["dead_letter"]["reason"] == "DeadlineExceeded"
     assert document["deadline_at"] == "2026-11-21T13:00:00Z"
 
@@ -679,8 +626,7 @@ def test_what_a_resume_changes_applies_and_is_kept() -> None:
 
 
 def test_a_change_at_once_pauses_and_resumes() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     stage.raise_event("pause", {"by": "ada", "at_once": True, "reason": "it is back", "change": CHANGE})
     shown = stage.run_until_waiting()
     assert (shown["status"], shown["deadline_at"]) == ("waiting_retry", "2026-11-21T12:01:00Z")
@@ -701,8 +647,7 @@ def test_a_change_in_an_odd_form_changes_nothing(change: Any) -> None:
 
 
 def test_a_pause_in_an_odd_form_has_no_end_of_its_own() -> None:
-    stage = paused(for_seconds="soon", reason=7)
-    assert stage.custom_status["next_attempt_at"] is None
+    assert paused(for_seconds="soon", reason=7).custom_status["next_attempt_at"] is None
 
 
 def test_how_late_a_wait_ends_is_reported_unless_somebody_ends_it_before(
@@ -710,21 +655,15 @@ def test_how_late_a_wait_ends_is_reported_unless_somebody_ends_it_before(
 ) -> None:
     facts: list[Any] = []
     monkeypatch.setattr(run, "report", facts.append)
-    stage = Stage(an_operation(), failing(2))
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 2})
-    stage.run()
+    Stage(an_operation(), failing(2)).waiting().raise_event("retry_now", {"attempt": 2}).run()
     assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [None, 0.0]
 
 
 def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:
-    stage = Stage(an_operation(), failing(99))
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 2, "by": "ada"})
-    shown = stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(99)).waiting()
+    shown = stage.raise_event("retry_now", {"attempt": 2, "by": "ada"}).run_until_waiting()
     assert [(each["action"], each["by"]) for each in shown["actions"]] == [("retry_now", "ada")]
-    stage.raise_event("cancel", {"by": "grace"})
-    document = stage.run_until_waiting()
+    document = stage.raise_event("cancel", {"by": "grace"}).run_until_waiting()
     assert [(each["action"], each["by"]) for each in document["actions"]] == [
         ("retry_now", "ada"),
         ("cancel", "grace"),
@@ -733,25 +672,20 @@ def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:
 
 @pytest.mark.parametrize("data", [None, [], {}])
 def test_an_event_that_does_not_say_who_sent_it_cancels_all_the_same(data: Any) -> None:
-    stage = Stage(an_operation(), failing(99))
-    stage.run_until_waiting()
-    stage.raise_event("cancel", data)
-    document = stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(99)).waiting()
+    document = stage.raise_event("cancel", data).run_until_waiting()
     (action,) = document["actions"]
     assert (document["status"], action["action"], action["by"]) == ("cancelled", "cancel", None)
 
 
 @pytest.mark.parametrize("by", [None, 7])
 def test_what_nobody_known_did_is_shown_without_a_name(by: Any) -> None:
-    stage = Stage(an_operation(), failing(99))
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {"by": by})
-    assert stage.run_until_waiting()["actions"][0]["by"] is None
+    stage = Stage(an_operation(), failing(99)).waiting()
+    assert stage.raise_event("cancel", {"by": by}).run_until_waiting()["actions"][0]["by"] is None
 
 
 def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     stage.raise_event("retry_now", {"attempt": 1})
     assert stage.run_until_waiting()["status"] == "waiting_retry"
 
@@ -915,27 +849,18 @@ def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
 
 
 def committing(**answered: Any) -> Activities:
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        committed = {"run_id": "op-test.1", "rejected": None, **answered}
-        return committed if name == "commit" else failing(0)(name, given)
-
-    return answer
+    return first("commit", repeat({"run_id": "op-test.1", "rejected": None, **answered}), failing(0))
 
 
 @pytest.mark.parametrize("data", [None, "now", [], {}, {"attempt": "2"}])
 def test_an_event_of_another_form_changes_nothing(data: Any) -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", data)
-    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    stage = Stage(an_operation(), failing(1)).waiting()
+    assert stage.raise_event("retry_now", data).run_until_waiting()["status"] == "waiting_retry"
     assert stage.run()["status"] == "succeeded"
 
 
 def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(*_: Any, **_named: Any) -> None:
-        raise KeyError("no such rule")
-
-    monkeypatch.setattr("orchestrators.run.after", mistaken)
+    monkeypatch.setattr("orchestrators.run.after", Mock(side_effect=KeyError("no such rule")))
     stage = Stage(an_operation(), failing(1))
     document = stage.run()
     assert document["status"] == "dead_lettered"
@@ -996,10 +921,8 @@ def test_an_operation_that_nobody_could_try_before_its_deadline_may_still_succee
 )
 def test_a_pause_over_the_deadline_keeps_no_first_attempt(resume: dict[str, Any], status: str) -> None:
     begin, end = NOON + timedelta(minutes=1), NOON + timedelta(minutes=2)
-    stage = Stage(an_operation(start_at=begin, deadline_at=end), failing(0))
-    stage.run_until_waiting()
-    stage.raise_event("pause", {"by": "ada"})
-    assert stage.run_until_waiting()["status"] == "paused"
+    stage = Stage(an_operation(start_at=begin, deadline_at=end), failing(0)).waiting()
+    assert stage.raise_event("pause", {"by": "ada"}).run_until_waiting()["status"] == "paused"
     stage.now = NOON + timedelta(minutes=5)
     stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "ada", "change": resume})
     document = stage.run()
@@ -1007,8 +930,7 @@ def test_a_pause_over_the_deadline_keeps_no_first_attempt(resume: dict[str, Any]
 
 
 def test_a_retry_that_nobody_made_before_the_deadline_is_not_made_and_says_why() -> None:
-    stage = Stage(an_operation(deadline_at=NOON + timedelta(minutes=1)), failing(9))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(minutes=1)), failing(9)).waiting()
     stage.now = NOON + timedelta(minutes=5)
     document = stage.run()
     assert stage.made("attempt") == 1

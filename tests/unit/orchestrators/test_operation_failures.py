@@ -1,5 +1,6 @@
 import json
 from datetime import timedelta
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.rules.retry.policy import RetryPolicy
 from orchestrators.batch import batch
-from tests.support.builders import NOON, Activities, an_operation, failing, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, first, outcome
 from tests.support.feature_parts import followed_by
 from tests.support.stage import Stage
 
@@ -16,15 +17,7 @@ EVENT = {"type": "charge.completed", "queue": "charge-events", "data": {}}
 
 def refusing(what: str, times: int, attempts_failing: int = 0) -> Activities:
     """Return activities of which one fails so many times."""
-    left, others = [times], failing(attempts_failing)
-
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        if name == what and left[0] > 0:
-            left[0] -= 1
-            return ConnectionError("storage is away")
-        return others(name, given)
-
-    return answer
+    return first(what, repeat(ConnectionError("storage is away"), times), failing(attempts_failing))
 
 
 def committing(times: int, **changes: Any) -> Stage:
@@ -58,12 +51,8 @@ def test_a_commit_that_never_succeeds_ends_as_a_dead_letter_that_says_what_took_
 
 def test_what_storage_refuses_for_good_says_what_took_effect() -> None:
     rejected = {"run_id": "op-test.1", "events": [], "rejected": "InvalidInput: no such thing"}
-    others = failing(0)
-    stage = Stage(
-        an_operation(**followed_by(EVENT)),
-        lambda name, given: rejected if name == "commit" else others(name, given),
-    )
-    letter = stage.run()["dead_letter"]
+    activities = first("commit", repeat(rejected), failing(0))
+    letter = Stage(an_operation(**followed_by(EVENT)), activities).run()["dead_letter"]
     assert (letter["reason"], letter["category"]) == ("RejectedByHandler", "malformed")
     assert letter["detail"] == (
         "attempt 1 succeeded and has taken effect, and is not committed: InvalidInput: no such thing"
@@ -128,26 +117,21 @@ def test_a_handler_that_sent_what_is_sent_once_does_not_run_again_after_a_confli
 
 
 def test_a_cancel_ends_a_commit_that_fails() -> None:
-    stage = committing(10**6)
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {"by": "ada"})
-    document = stage.run()
+    stage = committing(10**6).waiting()
+    document = stage.raise_event("cancel", {"by": "ada"}).run()
     assert (document["status"], document["may_have_acted"], stage.made("commit")) == ("cancelled", True, 2)
     assert document["actions"][-1]["by"] == "ada"
 
 
 def test_a_commit_that_fails_once_is_tried_again_before_a_cancel_ends_it() -> None:
     """The one that failed may have committed."""
-    stage = committing(1)
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {"by": "ada"})
-    assert stage.run()["status"] == "succeeded"
+    stage = committing(1).waiting()
+    assert stage.raise_event("cancel", {"by": "ada"}).run()["status"] == "succeeded"
     assert stage.now == NOON
 
 
 def test_retry_now_ends_the_wait_of_a_commit_that_fails() -> None:
-    stage = committing(1)
-    stage.run_until_waiting()
+    stage = committing(1).waiting()
     stage.raise_event("retry_now", {"attempt": 2, "by": None})
     assert stage.run_until_waiting()["status"] == "succeeded"
     assert stage.now == NOON
@@ -183,8 +167,7 @@ def test_a_cancel_ends_the_storing_of_a_dead_letter() -> None:
     stage = Stage(an_operation(), refusing("dead_letter", 10**6, attempts_failing=99))
     while not stage.made("dead_letter"):
         stage.run_until_attempt(stage.made("attempt") + 1)
-    stage.raise_event("cancel", {})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"
     assert stage.made("dead_letter") == 2
 
 
@@ -193,8 +176,7 @@ def test_the_storing_of_a_dead_letter_is_tried_again_before_a_cancel_ends_it() -
     stage = Stage(an_operation(), refusing("dead_letter", 1, attempts_failing=99))
     while not stage.made("dead_letter"):
         stage.run_until_attempt(stage.made("attempt") + 1)
-    stage.raise_event("cancel", {})
-    document = stage.run()
+    document = stage.raise_event("cancel", {}).run()
     assert (document["status"], document["dead_letter"]["id"]) == ("dead_lettered", "dl-1")
 
 

@@ -8,7 +8,7 @@ from durable_retry.rules.operations.operation import CONTENT_BYTES, fingerprint_
 from durable_retry.rules.retry.loop import NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
 from orchestrators.outbox import outbox
-from tests.support.builders import Activities, an_operation, failing, outcome
+from tests.support.builders import Activities, an_operation, failing, first, outcome
 from tests.support.cuts import PartStage
 from tests.support.stage import Stage
 from tests.unit.orchestrators.test_outbox import World, an_event
@@ -26,14 +26,7 @@ def asked(stage: Stage | PartStage) -> list[str]:
 
 def renaming(*answers: dict[str, Any]) -> Activities:
     """Return activities whose first attempts answer so, each with the present name."""
-    left = list(answers)
-
-    def answer(name: str, given: dict[str, Any]) -> Any:
-        if name == "attempt" and left:
-            return left.pop(0) | {"renamed_to": "pay"}
-        return failing(0)(name, given)
-
-    return answer
+    return first("attempt", (answer | {"renamed_to": "pay"} for answer in answers), failing(0))
 
 
 @pytest.mark.parametrize(

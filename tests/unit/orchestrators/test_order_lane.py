@@ -70,8 +70,7 @@ def test_it_waits_for_its_turn_and_says_who_is_in_front() -> None:
 
 
 def test_a_word_that_was_lost_is_made_up_for_when_it_asks_again() -> None:
-    stage = behind_another()
-    stage.run_until_waiting()
+    stage = behind_another().waiting()
     stage.operate("order_lane", "leave", message(run=1))
     stage.inbox.clear()
     assert stage.run()["status"] == "succeeded"
@@ -80,8 +79,7 @@ def test_a_word_that_was_lost_is_made_up_for_when_it_asks_again() -> None:
 
 
 def test_a_turn_for_an_earlier_run_is_not_taken_for_its_own() -> None:
-    stage = behind_another()
-    stage.run_until_waiting()
+    stage = behind_another().waiting()
     for stale in ({"run": 7}, {}, "turn", None):
         stage.raise_event("turn", stale)
     assert stage.run_until_waiting()["status"] == "waiting_order"
@@ -89,8 +87,7 @@ def test_a_turn_for_an_earlier_run_is_not_taken_for_its_own() -> None:
 
 
 def test_it_asks_for_ever_with_a_history_of_bounded_length() -> None:
-    stage = behind_another(deadline_in=None)
-    stage.run_until_waiting()
+    stage = behind_another(deadline_in=None).waiting()
     while stage.executions < 3:
         stage._fire_next_timer()
         stage.run_until_waiting()
@@ -102,8 +99,7 @@ def test_it_asks_for_ever_with_a_history_of_bounded_length() -> None:
 
 
 def test_one_that_was_begun_early_waits_for_its_start_no_more() -> None:
-    stage = behind_another(start_at=after(86_400), deadline_in=None)
-    stage.run_until_waiting()
+    stage = behind_another(start_at=after(86_400), deadline_in=None).waiting()
     stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
     while stage.executions < 2:
         assert stage.run_until_waiting()["status"] == "waiting_order"
@@ -121,8 +117,7 @@ def test_a_turn_is_kept_when_the_history_begins_anew() -> None:
 
 
 def test_retry_now_asks_again_and_does_not_break_the_order() -> None:
-    stage = behind_another()
-    stage.run_until_waiting()
+    stage = behind_another().waiting()
     stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
     assert stage.run_until_waiting()["status"] == "waiting_order"
     assert said(stage) == ["take", "take"]
@@ -130,20 +125,16 @@ def test_retry_now_asks_again_and_does_not_break_the_order() -> None:
 
 
 def test_it_can_be_cancelled_while_it_waits_and_leaves_its_place() -> None:
-    stage = behind_another()
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {"by": "ann"})
-    assert stage.run()["status"] == "cancelled"
+    stage = behind_another().waiting()
+    assert stage.raise_event("cancel", {"by": "ann"}).run()["status"] == "cancelled"
     assert [place.operation_id for place in Lane.from_json(stage.states["order_lane"]).places()] == [
         "op-front"
     ]
 
 
 def test_it_can_be_paused_while_it_waits_and_keeps_its_turn_until_it_goes_on() -> None:
-    stage = behind_another()
-    stage.run_until_waiting()
-    stage.raise_event("pause", {"by": "ann"})
-    assert stage.run_until_waiting()["status"] == "paused"
+    stage = behind_another().waiting()
+    assert stage.raise_event("pause", {"by": "ann"}).run_until_waiting()["status"] == "paused"
     stage.operate("order_lane", "leave", message(run=1))
     assert stage.run_until_waiting()["status"] == "paused"
     stage.raise_event("resume", {"paused_at": "2026-11-21T12:00:00Z", "by": "ann"})
@@ -221,8 +212,7 @@ def test_a_look_that_fails_costs_nothing_but_time() -> None:
 
 
 def test_an_operation_that_begins_later_enters_its_lane_when_it_begins() -> None:
-    stage = ordered(start_at=after(60))
-    stage.run_until_waiting()
+    stage = ordered(start_at=after(60)).waiting()
     assert said(stage) == []
     stage.run()
     assert (
@@ -234,8 +224,7 @@ def test_an_operation_that_begins_later_enters_its_lane_when_it_begins() -> None
 def test_the_time_in_order_is_no_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
     facts: list[Any] = []
     monkeypatch.setattr(run, "report", facts.append)
-    stage = behind_another()
-    stage.run_until_waiting()
+    stage = behind_another().waiting()
     stage.now += timedelta(seconds=4)
     stage.operate("order_lane", "leave", message(run=1))
     assert [wait["kind"] for wait in stage.run()["waits"]] == ["order"]
@@ -265,8 +254,7 @@ def test_who_misses_the_one_before_it_goes_on_when_a_look_finds_that_it_is_over(
 @pytest.mark.shows("W7")
 def test_who_misses_the_one_before_it_lets_it_go_first() -> None:
     """The join of that one was lost, and its orchestration has not asked yet."""
-    stage = behind_a_gap(message(number=1))
-    stage.run_until_waiting()
+    stage = behind_a_gap(message(number=1)).waiting()
     assert said(stage) == ["take", "join", "take"]
     assert stage.operate("order_lane", "take", message(run=1, number=1))["has_turn"]
     stage.operate("order_lane", "leave", message(run=1, number=1))

@@ -149,8 +149,7 @@ def test_a_spent_retry_budget_is_waited_for() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
     until = NOON + timedelta(seconds=30)
     world.answers["op-1.1"] = [{"stopped": BudgetPostponed(until, reserved=True).to_json()}]
-    stage = played(world)
-    assert stage.now == until
+    assert played(world).now == until
     assert world.attempts == [("1", 1), ("1", 1)]
     assert "promised_at" in world.admissions[1]
 

@@ -139,32 +139,26 @@ def test_the_deadline_ends_it_and_the_dead_letter_says_that_it_was_accepted() ->
 @pytest.mark.parametrize("laps", [1, LAPS_PER_HISTORY + 1])
 def test_a_cancel_ends_it(laps: int) -> None:
     answer, asked = accepting(None)
-    stage = Stage(polling(), answer)
-    stage.run_until_waiting()
+    stage = Stage(polling(), answer).waiting()
     while len(asked) < laps:
         stage._fire_next_timer()
         stage.run_until_waiting()
-    stage.raise_event("cancel", {"by": "ann"})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {"by": "ann"}).run()["status"] == "cancelled"
     assert len(asked) == laps
 
 
 def test_a_retry_now_asks_at_once() -> None:
     answer, asked = accepting(over(a_poll(200)))
-    stage = Stage(polling(), answer)
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
-    document = stage.run()
+    stage = Stage(polling(), answer).waiting()
+    document = stage.raise_event("retry_now", {"attempt": 1, "by": "ann"}).run()
     assert (document["status"], len(asked), stage.now) == ("succeeded", 1, NOON)
     assert [action["action"] for action in document["actions"]] == ["retry_now"]
 
 
 def test_a_pause_holds_the_polls_up() -> None:
     answer, asked = accepting(over(a_poll(200, after(60))))
-    stage = Stage(polling(), answer)
-    stage.run_until_waiting()
-    stage.raise_event("pause", {"for_seconds": 60.0})
-    assert stage.run_until_waiting()["status"] == "paused"
+    stage = Stage(polling(), answer).waiting()
+    assert stage.raise_event("pause", {"for_seconds": 60.0}).run_until_waiting()["status"] == "paused"
     assert stage.run()["status"] == "succeeded"
     assert (len(asked), stage.now) == (1, after(60))
 
@@ -179,8 +173,7 @@ def test_one_that_nobody_can_ask_for_is_a_dead_letter() -> None:
         unnamed = {"status_code": 202, "headers": {}}
         return outcome(1, status_code=202, result=unnamed) if name == "attempt" else failing(0)(name, given)
 
-    document = Stage(polling(), answer).run()
-    assert document["dead_letter"]["reason"] == "AmbiguousOutcome"
+    assert Stage(polling(), answer).run()["dead_letter"]["reason"] == "AmbiguousOutcome"
 
 
 def test_polls_that_fail_on_this_side_are_made_again_and_end_in_a_dead_letter() -> None:
@@ -195,9 +188,7 @@ def test_polls_that_fail_on_this_side_are_made_again_and_end_in_a_dead_letter() 
 
 def test_a_cancel_ends_polls_that_fail_on_this_side() -> None:
     answer, _ = accepting(RuntimeError("no worker"))
-    stage = Stage(polling(), answer)
-    stage.run_until_waiting()
+    stage = Stage(polling(), answer).waiting()
     stage._fire_next_timer()
     stage.run_until_waiting()
-    stage.raise_event("cancel", {})
-    assert stage.run()["status"] == "cancelled"
+    assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"

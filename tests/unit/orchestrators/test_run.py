@@ -103,10 +103,8 @@ def test_a_pause_of_the_dependency_that_stops_deadlines_is_waited_for() -> None:
 
 
 def test_the_time_for_which_operation_and_dependency_are_paused_counts_once() -> None:
-    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=20)), blocked(HELD))
-    stage.run_until_waiting()
-    stage.raise_event("pause", {"by": "ada", "for_seconds": 5, "stops_deadline": True})
-    ended = stage.run()
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=20)), blocked(HELD)).waiting()
+    ended = stage.raise_event("pause", {"by": "ada", "for_seconds": 5, "stops_deadline": True}).run()
     assert ended["status"] == "succeeded"
     assert ended["deadline_at"] == to_rfc3339(NOON + timedelta(seconds=20) + (BREAK_OVER - NOON))
 
@@ -147,8 +145,7 @@ def test_a_circuit_that_fails_lets_the_attempt_go() -> None:
 
 def test_a_lease_that_expired_on_the_way_is_asked_for_again_a_little_later() -> None:
     stage = Stage(an_operation(), blocked(PROBE, PROBE))
-    shown = stage.run_until_waiting()
-    assert shown["status"] == "waiting_circuit"
+    assert stage.run_until_waiting()["status"] == "waiting_circuit"
     assert stage.run()["status"] == "succeeded"
     assert stage.made("attempt") == 3
 
@@ -188,8 +185,7 @@ def test_a_promised_retry_that_somebody_sends_now_goes_at_its_instant_all_the_sa
     stage = Stage(an_operation(), blocked(None, BudgetPostponed(turn, reserved=True), then=failing(1)))
     stage.run_until_attempt(2)
     stage.run_until_waiting()
-    stage.raise_event("retry_now", {"by": "ann", "attempt": 2})
-    assert stage.run()["status"] == "succeeded"
+    assert stage.raise_event("retry_now", {"by": "ann", "attempt": 2}).run()["status"] == "succeeded"
     assert stage.now >= turn
 
 
@@ -200,8 +196,7 @@ def test_who_leaves_gives_its_token_back(event: str, key: str | None) -> None:
     stage = Stage(an_operation(), blocked(None, later, then=failing(1)))
     stage.run_until_attempt(2)
     stage.run_until_waiting()
-    stage.raise_event(event, {"by": "ann"})
-    stage.run_until_waiting()
+    stage.raise_event(event, {"by": "ann"}).run_until_waiting()
     assert stage.calls["circuit_breaker"] == [(GONE, {"was_waiting": False, "was_promised": True})]
     told = [each.entityOperationSignaled.targetInstanceId.value for each in stage.past]
     assert str(circuit_id("payments", key)) in told
@@ -209,17 +204,14 @@ def test_who_leaves_gives_its_token_back(event: str, key: str | None) -> None:
 
 @pytest.mark.parametrize(("event", "is_told"), [("cancel", True), ("pause", False)])
 def test_who_will_never_come_counts_as_waiting_no_more(event: str, *, is_told: bool) -> None:
-    stage = Stage(an_operation(), blocked(OPEN))
-    stage.run_until_waiting()
-    stage.raise_event(event, {"by": "ann"})
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), blocked(OPEN)).waiting()
+    stage.raise_event(event, {"by": "ann"}).run_until_waiting()
     gone = [(GONE, {"was_waiting": True, "was_promised": False})]
     assert stage.calls["circuit_breaker"] == (gone if is_told else [])
 
 
 def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:
-    stage = Stage(an_operation(), blocked(OPEN))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), blocked(OPEN)).waiting()
     stage.now += timedelta(seconds=5)
     stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(stage.now)})
     assert stage.run_until_waiting()["status"] == "succeeded"
@@ -230,10 +222,8 @@ def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:
     "message", [{"at": to_rfc3339(NOON - timedelta(seconds=1))}, None, {}, {"at": "noon"}, "now", {"at": 5}]
 )
 def test_a_change_from_before_the_wait_or_of_another_form_changes_nothing(message: Any) -> None:
-    stage = Stage(an_operation(), blocked(OPEN))
-    stage.run_until_waiting()
-    stage.raise_event(CIRCUIT_EVENT, message)
-    assert stage.run_until_waiting()["status"] == "waiting_circuit"
+    stage = Stage(an_operation(), blocked(OPEN)).waiting()
+    assert stage.raise_event(CIRCUIT_EVENT, message).run_until_waiting()["status"] == "waiting_circuit"
     assert stage.made("attempt") == 1
     assert stage.run()["status"] == "succeeded"
 
@@ -269,18 +259,15 @@ def test_who_is_held_up_after_its_own_pause_goes_on_when_the_circuit_changes() -
 
 
 def test_a_wait_for_a_retry_does_not_end_because_the_circuit_changed() -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(NOON + timedelta(seconds=1))})
     assert stage.run_until_waiting()["status"] == "waiting_retry"
     assert stage.made("attempt") == 1
 
 
 def test_retry_now_asks_the_circuit_which_still_decides() -> None:
-    stage = Stage(an_operation(), blocked(OPEN, OPEN))
-    stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 1})
-    shown = stage.run_until_waiting()
+    stage = Stage(an_operation(), blocked(OPEN, OPEN)).waiting()
+    shown = stage.raise_event("retry_now", {"attempt": 1}).run_until_waiting()
     assert (shown["status"], shown["attempt_count"]) == ("waiting_circuit", 0)
     assert shown["waits"][0]["times"] == 2
 
@@ -308,8 +295,7 @@ def test_after_one_that_failed_the_circuit_decides_again_and_still_counts_who_wa
     stage = Stage(an_operation(), blocked(OPEN, None, OPEN, then=failing(9)))
     failed = tried(stage)
     assert (failed["status"], failed["attempts"][0]["delay_reasons"][0]) == ("waiting_retry", PAST)
-    stage.raise_event("retry_now", {"attempt": 2})
-    held = stage.run_until_waiting()
+    held = stage.raise_event("retry_now", {"attempt": 2}).run_until_waiting()
     assert (held["status"], held["attempt_count"]) == ("waiting_circuit", 1)
     assert (admissions(stage)[2]["waiting"], "is_canary" in admissions(stage)[2]) == (True, False)
 
@@ -321,10 +307,8 @@ def test_a_try_for_an_earlier_attempt_lets_nothing_through() -> None:
 
 
 def test_a_wait_for_the_circuit_can_be_cancelled() -> None:
-    stage = Stage(an_operation(), blocked(OPEN))
-    stage.run_until_waiting()
-    stage.raise_event("cancel", {})
-    assert stage.run_until_waiting()["status"] == "cancelled"
+    stage = Stage(an_operation(), blocked(OPEN)).waiting()
+    assert stage.raise_event("cancel", {}).run_until_waiting()["status"] == "cancelled"
 
 
 def test_a_circuit_whose_worker_dies_is_asked_again() -> None:
@@ -410,8 +394,7 @@ def test_a_step_that_is_told_of_a_free_slot_asks_for_it_and_its_handler_runs_onc
     stage.run_until_waiting()
     stage.states["call_limiter"]["leases"] = {"texts": {}}
     stage.now += timedelta(seconds=0.5)
-    stage.raise_event(SLOT_EVENT, {"dependency": "warehouse"})
-    assert stage.run()["status"] == "succeeded"
+    assert stage.raise_event(SLOT_EVENT, {"dependency": "warehouse"}).run()["status"] == "succeeded"
     assert (stage.now, stage.made("attempt")) == (NOON + timedelta(seconds=0.5), 2)
 
 

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 import zipfile
 from importlib.util import cache_from_source
@@ -22,6 +21,7 @@ from scripts.package import (
     merged,
     write,
 )
+from tests.support.commands import ran
 
 
 def durable(text: bytes) -> dict[str, Any]:
@@ -96,15 +96,13 @@ def test_a_deployed_module_is_not_compiled_when_it_is_imported(tmp_path: Path) -
     write(tmp_path / "app", "storage")
     module = tmp_path / "app" / "durable_retry" / "runtime" / "clock.py"
     module.write_text("compiled = 'here'")
-    run = subprocess.run(
+    run = ran(
         [
             sys.executable,
             "-c",
             "import durable_retry.runtime.clock as m; print(m.__file__, m.now.__code__.co_filename)",
         ],
         cwd=tmp_path / "app",
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert run.stdout.split() == [str(module), str(module)]

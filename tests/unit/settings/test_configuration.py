@@ -1,7 +1,8 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -213,46 +214,49 @@ def test_a_host_json_that_is_missing_or_broken_is_one_readable_line(
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 
 
-def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> str:
-    """Load the app with a file of this text, and return its mistakes, one a line."""
-    (folder / "dependencies.toml").write_text(text)
-    settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"))
-    monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    monkeypatch.setattr(configuration, "hook", lambda name: "" if name == "handlers" else hook(name))
-    monkeypatch.setattr(configuration, "registered_handlers", dict)
-    monkeypatch.setattr(configuration, "_config", None)
-    mistakes = Mistakes(folder)
-    configuration.load_app(mistakes)
-    return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str]:
+    """Loads the app with a file of a text, and returns its mistakes, one a line."""
+
+    def load(text: str) -> str:
+        (tmp_path / "dependencies.toml").write_text(text)
+        settings = AppSettings(dependencies_file=str(tmp_path / "dependencies.toml"))
+        monkeypatch.setattr(configuration, "app_settings", lambda: settings)
+        monkeypatch.setattr(configuration, "hook", lambda name: "" if name == "handlers" else hook(name))
+        monkeypatch.setattr(configuration, "registered_handlers", dict)
+        monkeypatch.setattr(configuration, "_config", None)
+        mistakes = Mistakes(tmp_path)
+        configuration.load_app(mistakes)
+        return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
+
+    return load
 
 
-def test_a_good_file_is_there_for_everybody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert start(monkeypatch, tmp_path, GOOD) == ""
+def test_a_good_file_is_there_for_everybody(start: Callable[[str], str]) -> None:
+    assert start(GOOD) == ""
     assert configuration.find_dependency("payments") is not None
     assert configuration.find_dependency("nobody") is None
 
 
 def test_what_may_not_be_meant_is_logged(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     endless = "retry.max_attempts = -1\ntimeouts.deadline_seconds = 0\n"
-    assert start(monkeypatch, tmp_path, GOOD + endless) == ""
+    assert start(GOOD + endless) == ""
     assert "dependencies.payments.retry.max_attempts: -1 without a deadline" in caplog.text
 
 
 @pytest.mark.shows("A23")
-def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_mistake_is_listed_with_its_key_path(start: Callable[[str], str]) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
-    printed = start(monkeypatch, tmp_path, bad)
+    printed = start(bad)
     assert "dependencies.toml:2: dependencies.payments.base_url: " in printed
     assert "dependencies.toml:4: dependencies.payments.retry.max_attempt: " in printed
 
 
-def test_no_mistake_hides_what_the_app_finds_where_it_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_mistake_hides_what_the_app_finds_where_it_runs(start: Callable[[str], str]) -> None:
     text = f'{GOOD}colour = 1\nfallback = "b"\nschema = "gone.json"\n[dependencies.b]\nbase_url = "ftp://b"\n'
-    printed = start(monkeypatch, tmp_path, text + 'fallback = "gone"\n')
+    printed = start(text + 'fallback = "gone"\n')
     assert [line.partition("dependencies.toml:")[2] for line in printed.splitlines()] == [
         "3: dependencies.payments.colour: is not a known key",
         "7: dependencies.b.base_url: must begin with http:// or https://, not 'ftp://b'",
@@ -284,26 +288,24 @@ def test_a_mistake_in_a_setting_hides_none_in_the_file_that_another_one_names(
 
 
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start: Callable[[str], str],
 ) -> None:
-    printed = start(monkeypatch, tmp_path, GOOD + "timeouts = { attempt_seconds = 295 }\n")
+    printed = start(GOOD + "timeouts = { attempt_seconds = 295 }\n")
     assert "305 s" in printed
     assert "functionTimeout" in printed
 
 
 def test_mistakes_in_the_file_are_listed_beside_a_wrong_time_limit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     wrong = Problem("host.json/functionTimeout", "must look like 00:05:00, not '5 minutes'")
 
-    def function_timeout_seconds() -> float | None:
-        raise SettingsError((wrong,))
-
-    monkeypatch.setattr(configuration, "function_timeout_seconds", function_timeout_seconds)
-    printed = start(monkeypatch, tmp_path, '[dependencies.payments]\nbase_url = "ftp://x"\nretries = 3\n')
+    no_time = Mock(side_effect=SettingsError((wrong,)))
+    monkeypatch.setattr(configuration, "function_timeout_seconds", no_time)
+    printed = start('[dependencies.payments]\nbase_url = "ftp://x"\nretries = 3\n')
     for mistake in ("host.json:1: functionTimeout", "payments.base_url", "payments.retries"):
         assert mistake in printed
-    assert wrong.detail in start(monkeypatch, tmp_path, GOOD)
+    assert wrong.detail in start(GOOD)
     (tmp_path / "dependencies.toml").unlink()
     mistakes = Mistakes(tmp_path)
     assert configuration.read_dependencies(tmp_path / "dependencies.toml", mistakes) is None

@@ -10,6 +10,7 @@ from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import Metric, MetricKind
 from durable_retry_console.alerts import gauges
 from scripts.processes import ROOT
+from tests.support.narrowing import existing
 from tests.support.telemetry import Recorded
 
 METRICS = (*RECORDED, DEBOUNCED, *gauges.GAUGES)
@@ -37,8 +38,7 @@ def test_the_document_has_the_buckets_of_the_code() -> None:
 
 
 def metrics_of(recorded: Recorded) -> dict[str, Any]:
-    data = recorded.reader.get_metrics_data()
-    assert data is not None
+    data = existing(recorded.reader.get_metrics_data())
     return {
         metric.name: metric
         for group in data.resource_metrics

@@ -11,6 +11,7 @@ from durable_retry.base.names import Category
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.telemetry import spans
 from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.narrowing import existing
 from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Recorded, ids
 
 OPERATION_ID = "durable_retry.operation.id"
@@ -26,17 +27,14 @@ def test_a_submission_hangs_on_the_caller_and_what_follows_on_the_submission(
     submitted, attempted = recorded.span("submit payments"), recorded.span("attempt payments")
     assert submitted.kind is SpanKind.PRODUCER
     assert ids(submitted) == (TRACE_ID, CALLER_ID)
-    assert submitted.context is not None
-    assert ids(attempted) == (TRACE_ID, f"{submitted.context.span_id:016x}")
-    assert operation.trace is not None
-    assert operation.trace.tracestate == "vendor=1"
+    assert ids(attempted) == (TRACE_ID, f"{existing(submitted.context).span_id:016x}")
+    assert existing(operation.trace).tracestate == "vendor=1"
 
 
 def test_without_a_caller_a_trace_begins(recorded: Recorded) -> None:
     with spans.submission(an_operation()) as (_, operation):
         pass
-    assert operation.trace is not None
-    assert ids(recorded.span("submit payments")) == (operation.trace.trace_id, "")
+    assert ids(recorded.span("submit payments")) == (existing(operation.trace).trace_id, "")
 
 
 def test_without_the_sdk_the_callers_place_stays_as_it_was() -> None:
@@ -135,8 +133,7 @@ async def test_a_request_has_a_span_and_its_place_goes_out_with_it(recorded: Rec
     headers, attempt_id = await answered(200)
     request = recorded.span("POST")
     assert (request.kind, ids(request)) == (SpanKind.CLIENT, (TRACE_ID, attempt_id))
-    assert request.context is not None
-    assert headers["traceparent"] == f"00-{TRACE_ID}-{request.context.span_id:016x}-01"
+    assert headers["traceparent"] == f"00-{TRACE_ID}-{existing(request.context).span_id:016x}-01"
     assert headers["tracestate"] == "vendor=1"
     assert request.attributes == {
         "http.request.method": "POST",
@@ -160,8 +157,7 @@ async def test_a_span_of_a_failed_request_has_its_kind_and_no_url(recorded: Reco
     with pytest.raises(httpx.ConnectError):
         await answered(0)
     request = recorded.span("POST")
-    assert request.attributes is not None
-    assert request.attributes["error.type"] == "ConnectError"
+    assert existing(request.attributes)["error.type"] == "ConnectError"
     assert request.events == ()
     assert "secret" not in request.to_json()
 

@@ -12,6 +12,7 @@ from durable_retry.rules.config.dependency import Auth, Dependency
 from durable_retry.settings import configuration
 from durable_retry.settings.mistakes import Mistakes
 from tests.support.certificates import SelfSigned, make_self_signed
+from tests.support.narrowing import existing
 
 OAUTH = 'token_url = "https://id.example.com/token", client_id = "app", client_secret = "${SECRET}"'
 SETTINGS = {"SECRET": "sesame-open", "TOKEN": "Bearer sesame", "EMPTY": ""}
@@ -41,17 +42,13 @@ def test_an_identity_is_asked_for_a_token_and_the_header_is_reserved() -> None:
     dependency = read('auth = { identity = "api://payments/.default", client_id = "user-assigned" }')
     assert dependency.auth == Auth("Authorization", None)
     assert "authorization" in dependency.reserved_headers
-    auth = keys_of(dependency).auth
-    assert auth is not None
+    auth = existing(keys_of(dependency).auth)
     assert (auth.identity, auth.client_id) == ("api://payments/.default", "user-assigned")
 
 
 def test_the_client_of_oauth_is_shown_without_its_secret() -> None:
     dependency = read(f'auth = {{ header = "X-Token", oauth = {{ {OAUTH}, scope = "charge" }} }}')
-    auth = keys_of(dependency).auth
-    assert auth is not None
-    assert auth.oauth is not None
-    assert auth.oauth.client_secret == Secret("sesame-open")
+    assert existing(existing(keys_of(dependency).auth).oauth).client_secret == Secret("sesame-open")
     shown = TypeAdapter(Dependency).dump_python(dependency, mode="json")["auth"]
     assert (shown["header"], shown["oauth"]["scope"]) == ("X-Token", "charge")
     assert shown["oauth"]["client_secret"] == "***"
@@ -61,8 +58,7 @@ def test_the_client_of_oauth_is_shown_without_its_secret() -> None:
 def test_a_fixed_header_stays_one() -> None:
     dependency = read('auth = { value = "${TOKEN}" }')
     assert dependency.auth == Auth("Authorization", Secret("Bearer sesame"))
-    shown = TypeAdapter(Dependency).dump_python(dependency, mode="json")["auth"]
-    assert shown["value"] == "***"
+    assert TypeAdapter(Dependency).dump_python(dependency, mode="json")["auth"]["value"] == "***"
     assert "sesame" not in f"{dependency!r}"
 
 

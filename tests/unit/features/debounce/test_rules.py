@@ -18,6 +18,7 @@ from durable_retry.features.debounce.rules import (
     withdraw,
 )
 from tests.support.builders import NOON, PAYMENTS, after
+from tests.support.narrowing import existing
 
 
 def asking(name: str, at: float, seconds: float = 10.0) -> DebounceRequest:
@@ -126,8 +127,7 @@ def test_one_that_was_cancelled_ends_its_series() -> None:
     series, _ = joined(asking("a", 0))
     assert withdraw(None, asking("a", 0)) is None
     assert withdraw(series, asking("b", 1)) == series
-    left = withdraw(series, asking("a", 0))
-    assert left is not None
+    left = existing(withdraw(series, asking("a", 0)))
     assert arrive(left, asking("b", 90))[1] == DebouncePlace(due_at=after(100))
 
 

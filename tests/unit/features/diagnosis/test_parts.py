@@ -14,6 +14,7 @@ from durable_retry.hub.instances import Instance
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import deferred
 from durable_retry.storage import queues, tables
+from tests.support.narrowing import existing
 
 HUB = TaskHub("{}")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,8 +37,7 @@ async def parts_while_storage_hangs(monkeypatch: pytest.MonkeyPatch) -> dict[str
     monkeypatch.setattr(tables, "read", never)
     monkeypatch.setattr(queues, "exists", never)
     monkeypatch.setattr(parts, "registration", Mock(return_value=Mock(wants=Mock(return_value=True))))
-    found = await find_diagnosis(HUB, "diagnosis-1", role="operator", caller="ann")
-    assert found is not None
+    found = existing(await find_diagnosis(HUB, "diagnosis-1", role="operator", caller="ann"))
     return {part.name: (part.state, part.detail) for part in found.parts}
 
 

@@ -1,5 +1,4 @@
 import json
-from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import AsyncMock, call
 
@@ -15,8 +14,8 @@ from durable_retry.rules.config.dependency import Dependency, Targets
 from durable_retry.rules.intake import Arrival, read_message
 from durable_retry.rules.operations.envelope import parse_envelope
 from durable_retry.rules.operations.submission import Naming, parse
+from tests.support.builders import NOON
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
 CALLER, MAKER = (TraceContext(f"00-{name * 32}-{name * 16}-01", f"vendor={name}") for name in "ab")

@@ -18,6 +18,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from durable_retry.storage import clients as storage_clients
 from tests.support.builders import NOON, after, an_operation
+from tests.support.narrowing import existing
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers")
@@ -62,9 +63,7 @@ async def config(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Config]:
 
 def known(name: str, state: CircuitState = CircuitState.CLOSED, **more: Any) -> None:
     """Let this worker know a circuit, which nobody can read anew."""
-    dependency = find_dependency(name)
-    assert dependency is not None
-    circuit = circuit_of(HUB, dependency)
+    circuit = circuit_of(HUB, existing(find_dependency(name)))
     circuit.now = lambda: NOON
     circuit.snapshot = Snapshot(NOON, state, 1, **more)
 

@@ -1,6 +1,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from azure.core.exceptions import ServiceRequestError
@@ -177,11 +178,8 @@ async def test_without_its_row_an_attempt_is_not_made(monkeypatch: pytest.Monkey
 
 
 async def test_where_its_end_cannot_be_noted_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(*_: Any) -> Any:
-        raise ServiceRequestError("down")
-
     with monkeypatch.context() as patched:
-        patched.setattr(Stay, "end", failing)
+        patched.setattr(Stay, "end", AsyncMock(side_effect=ServiceRequestError("down")))
         outcome = await attempted(category=Category.THROTTLED, status_code=429)
     assert outcome.category is Category.THROTTLED
     assert not await STAY.leave()

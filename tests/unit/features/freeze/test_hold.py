@@ -33,6 +33,7 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from tests.support.builders import NOON, PAYMENTS, after
 from tests.support.circuit import tripped
+from tests.support.narrowing import existing
 
 MAIL = replace(PAYMENTS, name="mail")
 HELD = Freeze(NOON, NOON, "ada", "wrong amounts", stops_deadline=True)
@@ -178,8 +179,7 @@ async def test_the_document_shows_a_hold_and_how_far_its_thaw_is() -> None:
     assert (shown.status, shown.by, shown.stops_deadline, shown.wave) == (HoldState.HELD, "ada", True, None)
     hub = frozen(THAWING)
     hub.instance = running(wave=WAVE.to_json())
-    wave = (await hold_document(hub)).wave
-    assert wave is not None
+    wave = existing((await hold_document(hub)).wave)
     assert (wave.number, wave.waiting, wave.released, wave.by) == (1, 40, 4, "ada")
     for instance in (None, running()):
         hub.instance = instance

@@ -27,6 +27,8 @@ from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.snapshot import release_seconds
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk, tripped
+from tests.support.mistakes import pointers_of
+from tests.support.narrowing import existing
 
 FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts")
 THAW = Thaw("ada", NOON, (0.1, 1.0), 30)
@@ -59,9 +61,7 @@ def test_a_freeze_is_later_than_the_one_before_whatever_the_clocks_say() -> None
     ],
 )
 def test_waves_rise_to_all(waves: list[float], pointer: str) -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        validated(ThawBody, {"waves": waves})
-    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+    assert pointers_of(validated, ThawBody, {"waves": waves}) == [pointer]
 
 
 def test_a_thaw_has_three_waves_unless_told() -> None:
@@ -77,8 +77,7 @@ def test_a_freeze_says_why(body: dict[str, Any]) -> None:
 
 def test_a_thaw_has_one_wave_after_the_other() -> None:
     assert THAW.share == 0.1
-    second = THAW.next()
-    assert second is not None
+    second = existing(THAW.next())
     assert second.share == 1.0
     assert second.next() is None
 
@@ -121,8 +120,7 @@ def test_a_circuit_that_opened_since_is_named_with_what_it_got() -> None:
 def test_a_circuit_that_was_open_before_or_is_held_by_hand_stops_nothing() -> None:
     assert opened(tripped().breaker, 2, began=1) is None
     assert opened(Breaker(), 2) is None
-    desk = Desk()
-    desk.control(1, ManualControl.OPEN)
+    desk = Desk().control(1, ManualControl.OPEN)
     assert opened(desk.breaker, 2) is None
 
 

@@ -18,6 +18,7 @@ from durable_retry.handlers import Call, HandlerFailure, Outcome, Rejected, Thro
 from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.settings.configuration import app_settings
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
+from tests.support.narrowing import existing
 
 pytestmark = pytest.mark.usefixtures("no_handlers")
 
@@ -152,8 +153,7 @@ kinds = pytest.mark.parametrize(("make", "line"), KINDS.values(), ids=KINDS)
 
 
 def is_exhausted(run: HandlerRun, line: str) -> bool:
-    letter = run.dead_letter
-    assert letter is not None
+    letter = existing(run.dead_letter)
     errors = [attempt.error or "" for attempt in run.attempts]
     assert [error.partition("; unknown kind of error: ")[0] for error in errors] == [line] * 2
     return (letter.category, letter.reason) == (Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED)
@@ -214,8 +214,7 @@ async def test_what_a_long_error_is_cut_for_is_what_can_be_done() -> None:
     def sell() -> None:
         raise OutOfInkError("blue" * 200)
 
-    error = (await run(sell)).attempts[0].error
-    assert error is not None
+    error = existing((await run(sell)).attempts[0].error)
     assert len(error) == ERROR_CHARS
     assert error.endswith(f"... (cut); {UNKNOWN}; {CLASSIFY}")
 
@@ -354,8 +353,7 @@ async def test_a_request_that_may_have_acted_is_not_sent_again_whatever_is_let_o
 
     shop = FakeDependency(httpx.ReadTimeout("no answer"))
     ended = await run(sell, shop)
-    assert ended.dead_letter is not None
-    assert ended.dead_letter.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
+    assert existing(ended.dead_letter).reason is DeadLetterReason.AMBIGUOUS_OUTCOME
     assert len(shop.requests) == 1
 
 
@@ -441,9 +439,7 @@ async def test_an_error_of_decoding_in_a_client_of_the_handlers_own_says_that_it
 
 async def test_a_handler_that_cancels_itself_was_not_cancelled_from_outside() -> None:
     async def sell() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel("by itself")
+        existing(asyncio.current_task()).cancel("by itself")
         await asyncio.sleep(0)
 
     assert is_exhausted(await run(sell), "CancelledError: by itself")
@@ -609,8 +605,7 @@ async def test_what_was_refused_in_a_group_of_tasks_is_refused() -> None:
             group.create_task(refused())
 
     ended = await run(sell)
-    assert ended.dead_letter is not None
-    assert (ended.dead_letter.category, ended.attempt_count) == (Category.BUSINESS_RULE, 1)
+    assert (existing(ended.dead_letter).category, ended.attempt_count) == (Category.BUSINESS_RULE, 1)
 
 
 async def test_a_member_of_a_group_is_classified_by_the_dependency_of_its_step() -> None:
@@ -866,8 +861,7 @@ async def test_a_refused_credential_after_a_request_that_may_have_acted_is_ambig
         raise PasswordError("no")
 
     ended = await run(sell, FakeDependency(httpx.ReadTimeout("no answer")))
-    assert ended.dead_letter is not None
-    assert ended.dead_letter.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
+    assert existing(ended.dead_letter).reason is DeadLetterReason.AMBIGUOUS_OUTCOME
     assert ended.attempt_count == 1
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,25 +20,35 @@ async def lonely(order):
 """
 
 
-def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: str) -> str:
-    """Load the app with a file of this text, and return its mistakes, one a line."""
-    (folder / "dependencies.toml").write_text(text)
-    settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"))
-    monkeypatch.setenv("HANDLERS", ",".join(modules))
-    monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_check_declared", None)):
-        monkeypatch.setattr(f"durable_retry.features.handlers.registry.{name}", empty)
-    monkeypatch.setattr(configuration, "_config", None)
-    mistakes = Mistakes(folder)
-    configuration.load_app(mistakes)
-    return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Loads the app with a file of a text and modules, and returns its mistakes, one a line."""
+
+    def load(text: str, *modules: str) -> str:
+        (tmp_path / "dependencies.toml").write_text(text)
+        settings = AppSettings(dependencies_file=str(tmp_path / "dependencies.toml"))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("HANDLERS", ",".join(modules))
+        monkeypatch.setattr(configuration, "app_settings", lambda: settings)
+        for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_check_declared", None)):
+            monkeypatch.setattr(f"durable_retry.features.handlers.registry.{name}", empty)
+        monkeypatch.setattr(configuration, "_config", None)
+        mistakes = Mistakes(tmp_path)
+        configuration.load_app(mistakes)
+        return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
+
+    return load
 
 
-def start_with(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, module: str, functions: str) -> str:
-    """Load the app with such a file and a module of these functions, and return its mistakes, one a line."""
-    monkeypatch.syspath_prepend(folder)
-    (folder / f"{module}.py").write_text(f"import durable_retry\n{functions}")
-    return start(monkeypatch, folder, text, module)
+@pytest.fixture
+def start_with(start: Callable[..., str], tmp_path: Path) -> Callable[[str, str, str], str]:
+    """The same with a module of these functions."""
+
+    def load(text: str, module: str, functions: str) -> str:
+        (tmp_path / f"{module}.py").write_text(f"import durable_retry\n{functions}")
+        return start(text, module)
+
+    return load
 
 
 def test_handlers_are_added_to_the_apps_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,29 +58,22 @@ def test_handlers_are_added_to_the_apps_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert handler_modules() == ("orders.handlers", "shipping", "billing.handlers")
 
 
-def test_a_handler_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "no_such_module" in start(monkeypatch, tmp_path, GOOD, "no_such_module")
+def test_a_handler_module_that_is_not_there_is_named(start: Callable[..., str]) -> None:
+    assert "no_such_module" in start(GOOD, "no_such_module")
 
 
-def test_a_handler_of_an_unknown_dependency_does_not_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_handler_of_an_unknown_dependency_does_not_start(start: Callable[..., str], tmp_path: Path) -> None:
     for name in "12":
         (tmp_path / f"lonely_handlers_{name}.py").write_text(HANDLER.replace("{name}", name))
-    monkeypatch.syspath_prepend(tmp_path)
-    printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers_1", "lonely_handlers_2")
+    printed = start(GOOD, "lonely_handlers_1", "lonely_handlers_2")
     assert "lonely_handlers_1.py:4: handler 'lonely-1': names" in printed
     assert "lonely_handlers_2.py:4: handler 'lonely-2': names" in printed
 
     assert f"'nobody', which {tmp_path / 'dependencies.toml'} lacks" in printed
 
 
-def test_what_a_function_cannot_have_is_listed_with_its_module(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_function_cannot_have_is_listed_with_its_module(start_with: Callable[..., str]) -> None:
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         GOOD,
         "wrong_functions",
         "@durable_retry.operation(dependency='payments', timeout=3600)\n"
@@ -81,13 +85,9 @@ def test_what_a_function_cannot_have_is_listed_with_its_module(
     assert "wrong_functions.py:4: handler 'unreadable': its annotations cannot be read" in printed
 
 
-def test_events_that_nobody_could_get_are_listed_with_their_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_events_that_nobody_could_get_are_listed_with_their_place(start_with: Callable[..., str]) -> None:
     event = "{ type = 'failed', queue = 'azure-webjobs-x' }"
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         f"{GOOD}\non_failure = [{event}]\n",
         "telling_functions",
         "from durable_retry import Event\n"
@@ -102,12 +102,8 @@ def test_events_that_nobody_could_get_are_listed_with_their_place(
     assert "telling_functions.py:6: handler 'refund': /on_failure/1: has data that is no object" in printed
 
 
-def test_a_fallback_that_cannot_be_is_refused_with_its_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fallback_that_cannot_be_is_refused_with_its_place(start_with: Callable[..., str]) -> None:
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         f"{GOOD}\nfallback = 'payments'\n",
         "falling_functions",
         "@durable_retry.operation(dependency='payments', fallback='gone')\n"
@@ -120,12 +116,8 @@ def test_a_fallback_that_cannot_be_is_refused_with_its_place(
     assert "falling_functions.py:4: handler 'refund': /fallback: a name is letters" in printed
 
 
-def test_a_mistake_in_the_file_hides_none_of_a_function(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_mistake_in_the_file_hides_none_of_a_function(start_with: Callable[..., str]) -> None:
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         f"{GOOD}\ncolour = 1\n",
         "slow_functions",
         "@durable_retry.operation(dependency='payments', timeout=295)\n"
@@ -139,11 +131,9 @@ def test_a_mistake_in_the_file_hides_none_of_a_function(
 
 
 def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_with: Callable[..., str],
 ) -> None:
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         GOOD,
         "asked_functions",
         "@durable_retry.operation(dependency='payments')\n"
@@ -164,12 +154,10 @@ def test_a_lookup_of_a_function_that_cannot_be_is_refused_with_its_place(
 
 
 def test_what_a_function_has_of_a_feature_that_was_taken_out_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_with: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("durable_retry.plugins.names_of_absent", lambda: {"lookup": "lookup"})
     printed = start_with(
-        monkeypatch,
-        tmp_path,
         GOOD,
         "lacking_functions",
         "@durable_retry.operation(dependency='payments')\n"
@@ -181,13 +169,12 @@ def test_what_a_function_has_of_a_feature_that_was_taken_out_is_refused(
 
 
 def test_functions_are_checked_although_the_file_of_dependencies_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "lonely_handlers_3.py").write_text(HANDLER.replace("{name}", "3"))
     (tmp_path / "broken_handlers.py").write_text("import durable_retry\n\nraise RuntimeError('not today')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    printed = start(monkeypatch, tmp_path, GOOD + "colour = 1\n", "lonely_handlers_3", "broken_handlers")
+    printed = start(GOOD + "colour = 1\n", "lonely_handlers_3", "broken_handlers")
     assert "dependencies.toml:3: dependencies.payments.colour: is not a known key" in printed
     assert "lonely_handlers_3.py:4: handler 'lonely-3': names the dependency 'nobody'" in printed
     assert "broken_handlers.py:3: cannot import broken_handlers: RuntimeError: not today" in printed
-    assert "lonely-3" not in start(monkeypatch, tmp_path, "a = = 1", "lonely_handlers_3")
+    assert "lonely-3" not in start("a = = 1", "lonely_handlers_3")

@@ -17,6 +17,7 @@ from durable_retry.features.handlers.raised import (
     answer_within,
     links_of,
 )
+from tests.support.narrowing import existing, of_type
 
 
 def exception(name: str, *bases: str, **attributes: Any) -> Exception:
@@ -66,21 +67,18 @@ def httpx_error() -> Exception:
     ids=lambda error: names_of(error)[0],
 )
 def test_the_answer_is_found_with_its_status_headers_method_and_body(error: Exception) -> None:
-    found = answer_of(error)
-    assert found is not None
+    found = existing(answer_of(error))
     assert found.headers["retry-after"] == "7"
     assert (found.status_code, found.method, found.body) == (429, ANSWER.method, ANSWER.body)
 
 
 @pytest.mark.parametrize("charset", ["punycode", "utf-8", "latin-1"])
 def test_no_more_of_a_body_is_decoded_than_is_kept(charset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = httpx_error()
-    assert isinstance(error, httpx.HTTPStatusError)
+    error = of_type(httpx.HTTPStatusError, httpx_error())
     error.response._content = b"caf\xe9 " + b"x" * 1_000_000
     error.response.headers["content-type"] = f"text/plain; charset={charset}"
     monkeypatch.setattr(httpx.Response, "text", None)
-    found = answer_of(error)
-    assert found is not None
+    found = existing(answer_of(error))
     assert found.body.startswith("café xx" if charset == "latin-1" else "caf\\xe9 xx")
     assert len(found.body) == 16_384
 
@@ -103,8 +101,7 @@ def test_without_a_status_and_headers_there_is_no_answer(error: Exception) -> No
 def test_a_body_that_was_not_read_is_missing() -> None:
     request = httpx.Request("GET", "http://a")
     answer = httpx.Response(503, stream=httpx.ByteStream(b"x"), request=request)
-    found = answer_of(httpx.HTTPStatusError("", request=request, response=answer))
-    assert found is not None
+    found = existing(answer_of(httpx.HTTPStatusError("", request=request, response=answer)))
     assert (found.status_code, found.body) == (503, "")
 
 
@@ -132,8 +129,7 @@ def test_an_exception_may_be_its_own_cause_or_one_of_a_hundred(place: str) -> No
 def test_the_answer_within_is_the_outermost() -> None:
     outer = exception("app.Error")
     outer.__cause__ = exception("vendor.Error", response=refused(text="slow down"))
-    found = answer_within(outer)
-    assert found is not None
+    found = existing(answer_within(outer))
     assert (answer_of(outer), found.status_code, found.body) == (None, 429, "slow down")
     assert answer_within(exception("app.Error")) is None
 
@@ -171,15 +167,13 @@ def test_a_code_stands_behind_the_names_of_the_classes_and_those_before_the_clas
 
 @pytest.mark.parametrize("code", [None, "", "two words", "x" * 65, object(), lambda: 1 / 0, [1]])
 def test_what_is_no_code_gives_no_name(code: object) -> None:
-    names = names_of(exception("vendor.Away", code=code))
-    assert names[:2] == ["vendor.Away", "Away"]
+    assert names_of(exception("vendor.Away", code=code))[:2] == ["vendor.Away", "Away"]
 
 
 def test_a_stream_that_was_not_read_is_not_read_for_its_text() -> None:
     response = requests.Response()
     response.status_code = 503
-    found = answer_of(requests.HTTPError(response=response))
-    assert found is not None
+    found = existing(answer_of(requests.HTTPError(response=response)))
     assert (found.status_code, found.body, response._content_consumed) == (503, "", False)
 
 

@@ -25,6 +25,8 @@ from durable_retry.features.outbox.rules.outbox import OutboxKeys
 from durable_retry.handlers import Call, Outcome, TableWrite
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.config.dependency import Dependency
+from tests.support.mistakes import pointers_of
+from tests.support.narrowing import existing
 
 
 class Nothing(BaseModel):
@@ -54,9 +56,7 @@ async def second(_given: Nothing, _call: Call) -> None:
 def test_a_handler_is_found_by_its_name() -> None:
     durable_retry.operation("b", dependency="d")(first)
     declared: Any = durable_retry.operation(dependency="d")(second)
-    found = find_handler("b")
-    assert found is not None
-    assert (found.function, declared) == (first, second)
+    assert (existing(find_handler("b")).function, declared) == (first, second)
     assert set(registered_handlers()) == {"b", "second"}
     assert find_handler("c") is None
 
@@ -218,9 +218,7 @@ def a_write(**changes: Any) -> TableWrite:
 def test_a_write_that_storage_would_refuse_is_refused_where_it_is_made(
     changes: dict[str, Any], pointer: str
 ) -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        a_write(**changes)
-    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+    assert pointers_of(a_write, **changes) == [pointer]
 
 
 def test_an_update_carries_its_conditions_and_no_other_write_has_any() -> None:
@@ -253,9 +251,7 @@ def test_a_row_keeps_texts_numbers_and_booleans() -> None:
 def test_what_cannot_be_one_transaction_is_refused_where_it_is_made(
     given: dict[str, Any], pointer: str
 ) -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        Outcome(1, **given)
-    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+    assert pointers_of(Outcome, 1, **given) == [pointer]
 
 
 def test_the_largest_outcome_fits_one_transaction() -> None:
@@ -341,8 +337,7 @@ def test_a_second_lookup_and_what_is_no_function_are_mistakes(monkeypatch: pytes
     ],
 )
 def test_a_lookup_takes_what_its_operation_takes(function: Any, words: str) -> None:
-    declared = durable_retry.operation(dependency="d")(charging)
-    declared.lookup(function)
+    durable_retry.operation(dependency="d")(charging).lookup(function)
     with pytest.raises(HandlerSetupError, match=f"handler 'charging.lookup': {words}"):
         handler_of(charging).check_functions()
 

@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from durable_retry.features.histories.replay import Difference, RecordedHistory, replayed
 from scripts.processes import ROOT
+from tests.support.commands import ran
 
 type Steps = Generator[task.Task[Any], Any, Any]
 type Change = Callable[[task.OrchestrationContext, Any], Any]
@@ -204,7 +205,7 @@ def ask(given: str) -> str:
 def run(app: Path, histories: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "durable_retry.features.histories.replay", str(histories)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=app, env=environ, capture_output=True, text=True, check=False)
+    return ran(command, cwd=app, env=environ)
 
 
 def test_the_orchestrators_of_an_app_are_found_and_histories_of_others_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.runtime import clock
+from tests.support.narrowing import of_type
 from tests.support.shared_circuit import CircuitInMemory, Copies, Moment
 
 FRAGILE = CircuitSettings(minimum_calls=3, by="limit_key")
@@ -51,8 +52,7 @@ class Keys:
         before = shared.reads
         for number in range(seconds):
             self.moment.pass_(1.1)
-            permitted = await circuit.enter(f"op-{number}", attempt, FIRST)
-            assert isinstance(permitted, Permitted)
+            permitted = of_type(Permitted, await circuit.enter(f"op-{number}", attempt, FIRST))
             assert not permitted.fail_open
         return shared.reads - before
 
@@ -70,8 +70,7 @@ async def ask(
 
 async def fail(circuit: KeyCircuit, moment: Moment, times: int) -> None:
     for number in range(times):
-        permitted = await ask(circuit, f"op-f{number}")
-        assert isinstance(permitted, Permitted)
+        permitted = of_type(Permitted, await ask(circuit, f"op-f{number}"))
         await circuit.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
     moment.pass_(0.2)
     await circuit.reporting.flush()
@@ -101,8 +100,7 @@ async def test_a_hold_of_the_dependency_holds_every_key_and_counts_those_who_wai
     keys = Keys()
     keys.control(ManualControl.OPEN, 600)
     for name in ("a", "b"):
-        held = await ask(keys.key(name))
-        assert isinstance(held, Refused)
+        held = of_type(Refused, await ask(keys.key(name)))
         assert held.reason == "the circuit is held open: maintenance"
     await ask(keys.key("a"), waiting=True)
     keys.moment.pass_(1.1)
@@ -167,21 +165,17 @@ async def test_a_pause_of_a_key_holds_up_the_other_processes_within_a_second() -
     keys = Keys()
     paused, other = keys.key("a", "w1"), keys.key("a", "w2")
     await ask(other)
-    permitted = await ask(paused)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(paused))
     until = keys.moment.at + timedelta(seconds=100)
     await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
     keys.moment.pass_(1.1)
-    held = await ask(other)
-    assert isinstance(held, Refused)
-    assert held.throttled
+    assert of_type(Refused, await ask(other)).throttled
 
 
 async def test_while_a_key_is_near_a_trip_every_process_reports_its_successes() -> None:
     keys = Keys()
     failing, other = keys.key("a", "w1"), keys.key("a", "w2")
-    permitted = await ask(other)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(other))
     await other.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
     await fail(failing, keys.moment, 1)
     await ask(other)
@@ -247,8 +241,7 @@ async def test_keys_beyond_the_most_share_the_dependencys_circuit_until_another_
     assert circuit_of(HUB, dependency, "third") is whole
     moment.pass_(61)
     assert circuit_of(HUB, dependency, "used") is used
-    third = circuit_of(HUB, dependency, "third")
-    assert third.settings.limit_key == "third"
+    assert circuit_of(HUB, dependency, "third").settings.limit_key == "third"
     assert circuit_of(HUB, dependency, "unused") is whole
     assert circuit_of(HUB, dependency, "used") is used
     assert unused.settings.limit_key == "unused"
@@ -258,13 +251,11 @@ async def test_keys_beyond_the_most_share_the_dependencys_circuit_until_another_
 async def test_a_pause_of_a_key_holds_while_the_dependency_lets_everything_through() -> None:
     keys = Keys()
     paused = keys.key("paused")
-    permitted = await ask(paused)
-    assert isinstance(permitted, Permitted)
+    permitted = of_type(Permitted, await ask(paused))
     until = keys.moment.at + timedelta(seconds=100)
     await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
     keys.control(ManualControl.DISABLE)
-    held = await ask(paused)
-    assert isinstance(held, Refused)
+    held = of_type(Refused, await ask(paused))
     assert (held.throttled, held.base, held.limit_key) == (True, until, "paused")
     assert isinstance(await ask(keys.key("other")), Permitted)
     paused.reporting.close()

@@ -50,8 +50,7 @@ def test_every_attempt_takes_a_slot_of_its_own() -> None:
 
 
 def test_a_slot_that_a_worker_failed_with_is_given_back() -> None:
-    stage = Stage(an_operation(), limited(ONE_AT_ONCE, lambda _name, _given: OSError("gone")))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, lambda _name, _given: OSError("gone"))).waiting()
     assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
     assert "lasted_seconds" not in stage.calls["call_limiter"][1][1], "nobody knows"
 
@@ -101,8 +100,7 @@ def test_one_that_is_told_that_a_slot_is_free_asks_for_it_and_not_its_worker() -
     stage = held_up()
     asked_before, place = stage.made("attempt"), stage.states["call_limiter"]["places"][0]
     assert place[-1] == "op-test", "the instance that is told"
-    stage.raise_event(SLOT_EVENT, {"dependency": "payments"})
-    assert stage.run()["status"] == "succeeded"
+    assert stage.raise_event(SLOT_EVENT, {"dependency": "payments"}).run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=0.5), "before its timer"
     assert stage.made("attempt") == asked_before + 1
     assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "acquire", "give_back"]
@@ -112,8 +110,7 @@ def test_one_that_is_told_that_a_slot_is_free_asks_for_it_and_not_its_worker() -
 def test_whatever_else_an_event_says_the_worker_is_asked(said: Any) -> None:
     stage = held_up()
     asked_before = stage.made("attempt")
-    stage.raise_event(SLOT_EVENT, said)
-    assert stage.run()["status"] == "succeeded"
+    assert stage.raise_event(SLOT_EVENT, said).run()["status"] == "succeeded"
     assert stage.made("attempt") == asked_before + 2
 
 
@@ -143,8 +140,7 @@ def test_who_is_cancelled_or_paused_gives_its_place_back(event: str) -> None:
     stage.lend("another", ONE_AT_ONCE.to_json())
     stage.run_until_waiting()
     assert len(stage.states["call_limiter"]["places"]) == 1
-    stage.raise_event(event, {"by": "ann"})
-    stage.run_until_waiting()
+    stage.raise_event(event, {"by": "ann"}).run_until_waiting()
     assert stage.states["call_limiter"]["places"] == []
     (left,) = [given for name, given in stage.calls["call_limiter"] if name == "leave"]
     assert (left["lease_id"].endswith(":1"), left["is_gone"]) == (True, True)
@@ -152,8 +148,7 @@ def test_who_is_cancelled_or_paused_gives_its_place_back(event: str) -> None:
 
 def test_one_that_was_paused_asks_at_once_when_it_is_resumed_as_nobody_tells_it_of_a_slot() -> None:
     stage = held_up()
-    stage.raise_event("pause", {"by": "ann"})
-    paused_at = stage.run_until_waiting()["updated_at"]
+    paused_at = stage.raise_event("pause", {"by": "ann"}).run_until_waiting()["updated_at"]
     stage.now += timedelta(seconds=0.5)
     stage.raise_event("resume", {"paused_at": paused_at, "by": "ann"})
     assert stage.run()["status"] == "succeeded"

@@ -29,6 +29,7 @@ from durable_retry.rules.retry.loop import Blocked
 from durable_retry.rules.retry.slots import NeedsSlot, Slot
 from durable_retry.telemetry.facts import subscribe
 from tests.support.builders import NOON, after, an_operation
+from tests.support.narrowing import of_type
 from tests.support.shared_circuit import CircuitInMemory, Copies
 
 FIRST = AdmissionState()
@@ -39,9 +40,7 @@ def limited(limits: LimitSettings, circuit: CircuitSettings | None = None) -> tu
     stage = Copies(
         circuit or CircuitSettings(), bounds=LimitKeys.model_validate({"limits": limits.to_json()})
     )
-    of_worker = stage.copy.limits
-    assert isinstance(of_worker, WorkerLimits)
-    return stage, of_worker
+    return stage, of_type(WorkerLimits, stage.copy.limits)
 
 
 def key_circuit(stage: Copies, limit_key: str) -> KeyCircuit:
@@ -64,8 +63,7 @@ async def known(stage: Copies) -> None:
     """Let the others know of the worker, which takes two snapshots a second apart."""
     await ask(stage)
     for _ in range(4):
-        stage.moment.pass_(1.1)
-        await stage.copy.reporting.flush()
+        await stage.flush_after(1.1)
         await ask(stage, admission=FIRST)
 
 
@@ -78,8 +76,7 @@ def test_a_probe_needs_no_slot_unless_others_go_on_beside_it(
     """The circuit of a limit key holds up that key alone."""
     _, limits = limited(LimitSettings(max_concurrency=4), CircuitSettings(by=by))
     probe = Permitted(1, lease_id="op-1:1", lease_expires_at=after(60))
-    needs_none = isinstance(limits.admit(probe, FIRST, NOON, limit_key), Permitted)
-    assert needs_none is is_alone
+    assert isinstance(limits.admit(probe, FIRST, NOON, limit_key), Permitted) is is_alone
 
 
 async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
@@ -87,8 +84,7 @@ async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() 
     assert await ask(stage, admission=FIRST) == NeedsSlot(
         ReadLimits.of(limits.keys.settings, stage.moment.now()).to_json()
     )
-    stage.moment.pass_(1.1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(1.1)
     assert stage.shared.sent_reports, "it announces itself, to be counted"
 
 
@@ -131,8 +127,7 @@ async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_nee
 async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
     stage, _ = limited(LimitSettings(max_concurrency=1))
     assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
-    answer = await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1")))
-    assert isinstance(answer, Permitted)
+    answer = of_type(Permitted, await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1"))))
     assert not answer.in_share
 
 
@@ -359,17 +354,14 @@ async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_f
     stage, limits = limited(LimitSettings(max_concurrency=16))
     await known(stage)
     limits.share.running, limits.share.full_at = 7, None
-    first = await ask(stage)
-    assert isinstance(first, Permitted)
+    first = of_type(Permitted, await ask(stage))
     assert first.in_share
     waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(limits.share.door) == 1
     await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
-    second = await waiting
-    assert isinstance(second, Permitted)
-    assert second.in_share
+    assert of_type(Permitted, await waiting).in_share
 
 
 async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
@@ -389,13 +381,11 @@ async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
     assert isinstance(
         await first.enter("op-1", 1, FIRST), NeedsSlot
     )  # the others do not know of this process yet
-    stage.moment.pass_(1.1)
-    await stage.copy.reporting.flush()
+    await stage.flush_after(1.1)
     stage.moment.pass_(1.1)
     await first.enter("op-1", 1, FIRST)
     stage.moment.pass_(1.1)
-    running = [await first.enter("op-1", 1, FIRST) for _ in range(8)][-1]
-    assert isinstance(running, Permitted)
+    running = of_type(Permitted, [await first.enter("op-1", 1, FIRST) for _ in range(8)][-1])
     assert isinstance(await second.enter("op-1", 1, FIRST), NeedsSlot)
     await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)
     stage.moment.pass_(1.1)

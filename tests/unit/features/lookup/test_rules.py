@@ -31,6 +31,7 @@ from durable_retry.rules.retry.history import AttemptOutcome, WaitKind
 from durable_retry.rules.retry.loop import RetryState, after
 from tests.support.builders import NOON, PAYMENTS, an_operation, an_outcome
 from tests.support.builders import after as instant
+from tests.support.narrowing import second_of_type
 
 LOOKUP = Lookup(path="/charges?reference={key}", found="/data/0", failed={"/data/0/status": ["failed"]})
 ASKED = replace(PAYMENTS, of_features={"lookup": LookupKeys(lookup=LOOKUP)})
@@ -253,11 +254,9 @@ def test_what_failed_there_is_a_refusal_of_the_dependency(handler: str | None) -
 def test_what_was_not_found_once_settled_is_attempted_again() -> None:
     ended = follows(an_answer("not_found", at=11), at=11)
     assert ended.error == "ReadTimeout; not found at 2026-11-21T12:00:11Z by lookup"
-    _, wait = after(an_operation(), RetryState(), ended, instant(11))
-    assert isinstance(wait, Wait)
+    _, _wait = second_of_type(Wait, after(an_operation(), RetryState(), ended, instant(11)))
     last = replace(ended, number=5)
-    _, letter = after(an_operation(), RetryState(), last, instant(11))
-    assert isinstance(letter, DeadLetter)
+    _, letter = second_of_type(DeadLetter, after(an_operation(), RetryState(), last, instant(11)))
     assert letter.reason == "RetriesExhausted"
 
 

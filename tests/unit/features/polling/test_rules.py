@@ -28,6 +28,7 @@ from durable_retry.rules.operations.request import Members, parse_operation
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, after, an_operation, an_outcome
+from tests.support.narrowing import of_type
 
 AZURE = Poll.model_validate(
     {"until": {"pointer": "/status", "succeeded": ["Succeeded"], "failed": ["Failed", "Canceled"]}}
@@ -127,8 +128,7 @@ def test_an_accepted_request_is_asked_for_where_its_answer_says(
 def test_an_accepted_request_that_nobody_can_ask_for_has_an_unknown_end(
     poll: Poll, outcome: AttemptOutcome, where: str
 ) -> None:
-    end = accepted_in(outcome, poll, an_operation(), after(2))
-    assert isinstance(end, AttemptOutcome)
+    end = of_type(AttemptOutcome, accepted_in(outcome, poll, an_operation(), after(2)))
     assert (end.category, end.status_code, end.duration_ms) == (Category.AMBIGUOUS, 202, 2_000.0)
     assert end.error == (
         f"it was accepted at 2026-11-21T12:00:00Z, and its answer has no {where} that names where to ask"
@@ -211,8 +211,7 @@ def following(answer: Polled, now: float = 60, **operation: Any) -> Accepted | A
 def test_the_next_poll_is_as_late_as_the_answer_asks(
     outcome: AttemptOutcome, seconds: float, reasons: tuple[str, ...]
 ) -> None:
-    again = following(polled(outcome))
-    assert isinstance(again, Accepted)
+    again = of_type(Accepted, following(polled(outcome)))
     assert (again.due_at, again.reasons[1:], again.polls) == (after(60 + seconds), reasons, 2)
 
 
@@ -221,19 +220,16 @@ def test_a_poll_waits_for_the_circuit_and_asks_its_worker_every_minute(
     opens_in: float, seconds: tuple[float, float]
 ) -> None:
     answer = polled(refused=refused("op-test", after(60 + opens_in), 0, "the circuit is open"))
-    again = following(answer)
-    assert isinstance(again, Accepted)
+    again = of_type(Accepted, following(answer))
     least, most = (after(60 + each) for each in seconds)
     assert least <= again.due_at <= most
     assert "the circuit is open" in again.reasons
 
 
 def test_the_last_poll_is_right_before_the_deadline() -> None:
-    last = following(polled(answered(202)), 60, deadline_in=64)
-    assert isinstance(last, Accepted)
+    last = of_type(Accepted, following(polled(answered(202)), 60, deadline_in=64))
     assert last.due_at == after(62)  # 2 s are left to connect
-    end = following(polled(answered(202)), 62, deadline_in=64)
-    assert isinstance(end, AttemptOutcome)
+    end = of_type(AttemptOutcome, following(polled(answered(202)), 62, deadline_in=64))
     assert (end.category, end.duration_ms, end.result) == (Category.DEADLINE_EXCEEDED, 62_000.0, None)
     assert end.error == (
         "it was accepted at 2026-11-21T12:00:00Z, and had not ended after 2 polls, the last one answered 202"

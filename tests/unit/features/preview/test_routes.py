@@ -3,12 +3,14 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.validation import InvalidInputError, validated
+from durable_retry.base.validation import validated
 from durable_retry.features.preview.routes import PolicyQuestion, previewed
 from durable_retry.features.preview.rules import PolicyPreview
 from durable_retry.http.answers import json_answer
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
+from tests.support.mistakes import pointers_of
+from tests.support.narrowing import existing
 
 DEPENDENCIES = """
 [dependencies.payments]
@@ -30,17 +32,14 @@ def asked(**body: Any) -> PolicyPreview:
 
 
 def pointers(**body: Any) -> list[str]:
-    with pytest.raises(InvalidInputError) as caught:
-        asked(**body)
-    return [problem.pointer for problem in caught.value.problems]
+    return pointers_of(asked, **body)
 
 
 def test_a_dependencys_own_policy_timeouts_and_limits_count() -> None:
     shown = asked(dependency="payments")
     assert [wait.most_seconds for wait in shown.waits] == [4, 4]
     assert (shown.deadline_seconds, shown.fits_deadline) == (60, True)
-    assert shown.limits is not None
-    assert shown.limits.slowest_per_second == 2
+    assert existing(shown.limits).slowest_per_second == 2
 
 
 def test_changes_are_those_of_an_operation() -> None:

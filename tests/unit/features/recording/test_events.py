@@ -61,11 +61,9 @@ def test_an_operation_records_each_wait_and_its_end_once_however_often_it_replay
 
 
 def test_a_wait_that_is_cut_short_counts_as_long_as_it_was(recorded: Recorded) -> None:
-    stage = Stage(an_operation(), failing(1))
-    stage.run_until_waiting()
+    stage = Stage(an_operation(), failing(1)).waiting()
     stage.now += timedelta(seconds=3)
-    stage.raise_event("retry_now", {"attempt": 2})
-    stage.run()
+    stage.raise_event("retry_now", {"attempt": 2}).run()
     ((_, waited),) = recorded.points(metrics.WAIT_DURATION)
     assert waited == (1, 3.0)
 
@@ -121,8 +119,7 @@ def test_what_a_later_operation_replaced_is_counted_with_its_priority(recorded: 
 
 
 def test_a_dead_letter_is_a_warning(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage(an_operation(), failing(9, Category.MALFORMED, 400))
-    stage.run()
+    Stage(an_operation(), failing(9, Category.MALFORMED, 400)).run()
     (record,) = [one for one in caplog.records if one.name == LOG]
     assert record.levelno == logging.WARNING
     assert vars(record)["durable_retry.dead_letter.reason"] == "RejectedByDependency"

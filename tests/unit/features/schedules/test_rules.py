@@ -2,7 +2,6 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.schedules.rules import (
     MAX_CAUGHT_UP,
     NcrontabError,
@@ -10,6 +9,7 @@ from durable_retry.features.schedules.rules import (
     parse_ncrontab,
     parse_schedules,
 )
+from tests.support.mistakes import pointers_of
 
 
 def at(text: str) -> datetime:
@@ -172,6 +172,4 @@ INPUT = "/operations/a/input/0"
     ],
 )
 def test_every_mistake_is_reported_with_its_pointer(text: str, pointers: list[str]) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        parse_schedules(text)
-    assert [problem.pointer for problem in caught.value.problems] == pointers
+    assert pointers_of(parse_schedules, text) == pointers

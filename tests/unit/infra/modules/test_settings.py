@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped] # ships no types, and one small file
 from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.settings.catalogue import groups
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
+from tests.support.narrowing import of_type
 from tests.unit.infra.bicep import BicepFile
 
 ROOT = Path(__file__).parents[4]
@@ -61,8 +62,7 @@ def test_storage_is_reached_by_the_apps_identity() -> None:
     given = dict.fromkeys(SETTINGS.keys_of("storageSettings"), "x") | {
         "AzureWebJobsStorage__credential": "managedidentity"
     }
-    account = storage_account(given)
-    assert isinstance(account, IdentityAccount)
+    account = of_type(IdentityAccount, storage_account(given))
     assert account.identity == ManagedIdentity(client_id="x")
 
 

@@ -15,6 +15,7 @@ from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk, tripped
+from tests.support.narrowing import existing, of_type
 
 KEY = "customer-17"
 
@@ -60,8 +61,7 @@ def test_whoever_waits_reads_which_key_it_is() -> None:
     snapshot = desk.read(1)
     assert snapshot.reason == "10 of 10 calls in 30 s failed (limit key customer-17)"
     assert snapshot.failure == "for customer-17 answers 401: revoked, since 2026-11-21T12:00:00Z"
-    answer = desk.ask(1)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, desk.ask(1))
     assert (answer.reason, answer.failure) == (f"the circuit is open: {snapshot.reason}", snapshot.failure)
 
 
@@ -111,21 +111,16 @@ def test_a_hold_of_the_dependency_holds_every_key_until_it_ends() -> None:
     desk = Desk()
     assert asked(desk, 0, waiting=True) is None
     desk.control(0, ManualControl.OPEN, 60)
-    held = asked(desk, 1)
-    assert held is not None
-    assert held.reason == "the circuit is held open: drill"
+    assert existing(asked(desk, 1)).reason == "the circuit is held open: drill"
     assert asked(desk, 61) is None
     assert held_by_hand(None, after(0), settings=SETTINGS, operation_id="op-1", waiting=False) is None
 
 
 def test_those_who_waited_for_the_hold_go_in_turn_after_it() -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN)
+    desk = Desk().control(0, ManualControl.OPEN)
     desk.hear(desk.report(1, refused=5_000))
     desk.control(10, ManualControl.CLOSE)
-    held = asked(desk, 10, waiting=True)
-    assert held is not None
-    assert held.until == release_at("op-1", after(10), 5_000)
+    assert existing(asked(desk, 10, waiting=True)).until == release_at("op-1", after(10), 5_000)
     assert asked(desk, 10) is None
 
 
@@ -160,9 +155,7 @@ def test_a_circuit_is_idle_an_hour_after_its_last_message() -> None:
 
 @pytest.mark.parametrize("control", [ManualControl.OPEN, ManualControl.DISABLE])
 def test_what_a_person_holds_is_not_idle(control: ManualControl) -> None:
-    desk = Desk()
-    desk.control(0, control)
-    assert not desk.breaker.is_idle(after(2 * IDLE_SECONDS))
+    assert not Desk().control(0, control).breaker.is_idle(after(2 * IDLE_SECONDS))
 
 
 @pytest.mark.parametrize(

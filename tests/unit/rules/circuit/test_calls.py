@@ -36,8 +36,7 @@ def heard_at_noon() -> tuple[ReportBuffer, Desk]:
 
 
 def near_a_trip() -> ReportBuffer:
-    desk = Desk()
-    desk.fail(0, failures=5, successes=9)
+    desk = Desk().fail(0, failures=5, successes=9)
     saved = buffer()
     saved.see(desk.read(0.2))
     return saved
@@ -67,8 +66,7 @@ def test_a_lone_failure_goes_within_a_second_with_the_successes_so_far() -> None
     fail(saved, 4)
     fail(saved, 4.5)
     assert saved.due_at() == after(5)
-    report = saved.take(after(5))
-    assert report.window.everything() == Counts(calls=9, failures=2)
+    assert saved.take(after(5)).window.everything() == Counts(calls=9, failures=2)
     assert saved.due_at() is None
 
 

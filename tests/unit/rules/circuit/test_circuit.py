@@ -41,7 +41,7 @@ class Fleet:
     recovers_at: float
     workers: list[Worker]
     desk: Desk = field(default_factory=Desk)
-    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    events: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
     order: "count[int]" = field(default_factory=count)
     now: float = 0.0
     calls: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Fleet:
     succeeded: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
-    def at(self, seconds: float, event: Callable[[], None]) -> None:
+    def at(self, seconds: float, event: Callable[[], object]) -> None:
         heappush(self.events, (max(seconds, self.now), next(self.order), event))
 
     def run(self) -> None:

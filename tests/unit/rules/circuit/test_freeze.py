@@ -21,6 +21,7 @@ from durable_retry.rules.circuit.snapshot import (
 from durable_retry.rules.circuit.states import CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped
+from tests.support.narrowing import existing, of_type
 
 FREEZE = Freeze(NOON, NOON, "ada", "wrong amounts", stops_deadline=True)
 HALF = FREEZE.then(after(5), share=0.5)
@@ -39,9 +40,7 @@ def ask(snapshot: Snapshot, at: float, operation_id: str = "op-1", *, waiting: b
 
 
 def refusal(snapshot: Snapshot, at: float, operation_id: str = "op-1") -> Refused:
-    answer = ask(snapshot, at, operation_id)
-    assert isinstance(answer, Refused)
-    return answer
+    return of_type(Refused, ask(snapshot, at, operation_id))
 
 
 def let_through(freeze: Freeze, at: float = 0) -> set[str]:
@@ -98,8 +97,7 @@ def test_a_circuit_without_a_freeze_stores_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("state", [ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.OPEN])
 def test_everything_waits_whatever_the_circuit_says(state: ManualControl) -> None:
-    desk = Desk()
-    desk.control(-1, state)
+    desk = Desk().control(-1, state)
     held = refusal(frozen_desk(desk=desk).read(0), 0)
     assert (held.reason, held.frozen, held.stops_deadline) == (WHY, True, True)
     assert held.base == after(SETTINGS.max_break_seconds)
@@ -133,14 +131,11 @@ def test_a_wave_goes_by_the_circuit_as_it_is() -> None:
 
 
 def test_a_wave_is_spread_as_those_that_it_lets_go() -> None:
-    desk = Desk()
-    desk.control(-10, ManualControl.OPEN)
-    desk.control(-1, ManualControl.CLOSE)
+    desk = Desk().control(-10, ManualControl.OPEN).control(-1, ManualControl.CLOSE)
     desk.breaker = replace(desk.breaker, waiting=0)
     frozen_desk(FREEZE, desk)
     desk.hear(desk.report(1, refused=1_000))
-    below = frozen_desk(HALF, desk).read(5).frozen
-    assert below is not None
+    below = existing(frozen_desk(HALF, desk).read(5).frozen)
     assert (below.below.waiting, below.below.reopened_at) == (500, after(5))
     goes = [each for each in IDS if HALF.lets_through(each, NOON)]
     places = [ask(desk.read(5), 5, each, waiting=True) for each in goes]
@@ -167,8 +162,7 @@ def test_nobody_waits_any_more_after_the_last_wave() -> None:
 
 
 def test_what_was_released_before_a_freeze_does_not_wait_for_it() -> None:
-    desk = Desk()
-    desk.control(-60, ManualControl.OPEN)
+    desk = Desk().control(-60, ManualControl.OPEN)
     desk.hear(desk.report(-50, refused=100))
     desk.control(-40, ManualControl.CLOSE)
     assert frozen_desk(desk=desk).breaker.waiting == 0
@@ -184,8 +178,7 @@ def test_an_end_is_forgotten_once_no_late_message_can_bring_the_freeze_back() ->
 
 
 def test_a_circuit_that_is_open_when_a_freeze_ends_stays_so() -> None:
-    desk = frozen_desk(replace(FREEZE, until=after(5)), tripped())
-    snapshot = desk.read(6)
+    snapshot = frozen_desk(replace(FREEZE, until=after(5)), tripped()).read(6)
     assert (snapshot.state, snapshot.reopened_at) == (CircuitState.OPEN, None)
 
 
@@ -193,15 +186,13 @@ def test_a_pause_is_kept_beside_a_freeze() -> None:
     desk = Desk()
     desk.hear(desk.report(0, failures=1, throttled_until=30))
     snapshot = frozen_desk(desk=desk).read(1)
-    until = paused(snapshot, after(1), operation_id="op-1")
-    assert until is not None
+    until = existing(paused(snapshot, after(1), operation_id="op-1"))
     assert (until.base, until.throttled) == (after(30), True)
 
 
 def test_a_half_open_circuit_grants_no_probe_while_everything_is_held() -> None:
     desk = frozen_desk(FREEZE.then(after(40)), tripped())
-    answer = desk.ask(40)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, desk.ask(40))
     assert (answer.frozen, answer.stops_deadline, answer.reason) == (True, True, WHY)
     assert answer.base == after(40) + RECHECK
     assert isinstance(frozen_desk(HALF.then(after(41), share=1.0), desk).ask(41), Permitted)
@@ -212,17 +203,13 @@ def by_hand(snapshot: Snapshot | None, operation_id: str = "op-1") -> Refused | 
 
 
 def test_the_operations_of_limit_keys_are_held_too() -> None:
-    held = by_hand(frozen_desk().read(5))
-    assert held is not None
-    assert held.frozen
+    assert existing(by_hand(frozen_desk().read(5))).frozen
     goes = next(each for each in IDS if HALF.lets_through(each, NOON))
     assert by_hand(frozen_desk(HALF).read(5), goes) is None
     # That circuit is open, and not that of the key.
     assert by_hand(frozen_desk(HALF, tripped()).read(5), goes) is None
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN)
-    forced = by_hand(frozen_desk(HALF, desk).read(5), goes)
-    assert forced is not None
+    desk = Desk().control(0, ManualControl.OPEN)
+    forced = existing(by_hand(frozen_desk(HALF, desk).read(5), goes))
     assert forced.reason == "the circuit is held open: drill"
 
 
@@ -231,9 +218,7 @@ def by_freeze(snapshot: Snapshot | None, operation_id: str = "op-1") -> Refused 
 
 
 def test_a_freeze_alone_is_looked_at_where_the_circuit_is_switched_off() -> None:
-    held = by_freeze(frozen_desk().read(5))
-    assert held is not None
-    assert held.frozen
+    assert existing(by_freeze(frozen_desk().read(5))).frozen
     assert by_freeze(None) is None
     assert by_freeze(Desk().read(5)) is None
     goes = next(each for each in IDS if HALF.lets_through(each, NOON))

@@ -62,14 +62,12 @@ def test_a_pause_alone_says_who_asked_for_it_and_one_of_nobody_names_the_depende
 
 
 def test_a_refused_credential_says_what_to_do() -> None:
-    desk = Desk()
-    desk.refuse(0, times=3)
+    desk = Desk().refuse(0, times=3)
     assert why(desk, 1) == ("the credential is refused (401): set a new one; open since 2026-11-21T12:00:00Z")
 
 
 def test_a_hold_by_hand_comes_first_since_it_does_not_end_with_a_pause() -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN)
+    desk = Desk().control(0, ManualControl.OPEN)
     held = "held open by ana since 2026-11-21T12:00:00Z: drill"
     assert why(desk, 1) == held
     paused(desk, 2, until=60)

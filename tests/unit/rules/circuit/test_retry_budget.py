@@ -17,6 +17,7 @@ from durable_retry.rules.circuit.retry_budget import (
 )
 from tests.support.builders import NOON, after
 from tests.support.circuit import BUDGET, Desk
+from tests.support.narrowing import of_type
 
 
 def book(
@@ -167,8 +168,7 @@ def test_what_its_own_first_attempts_earned_nobody_takes_from_a_newcomer() -> No
 
 
 def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
-    answer = ask(read(book(Budget(), 0, retries=30), 0))
-    assert isinstance(answer, BudgetPostponed)
+    answer = of_type(BudgetPostponed, ask(read(book(Budget(), 0, retries=30), 0)))
     assert answer.reserved
     # 21 tokens are missing at one a second, and a place within its worker's next token.
     assert after(21) <= answer.until < after(22)
@@ -177,15 +177,13 @@ def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
 @pytest.mark.parametrize(("missing", "seconds"), [(20, 4.0), (49, 9.8), (60, 20.0)])
 def test_a_promise_counts_on_first_attempts_for_ten_seconds(missing: int, seconds: float) -> None:
     """At five a second fifty are paid for by then, and more at the least rate of one a second."""
-    answer = ask(BudgetSnapshot(1.0 - missing, 5.0, 1, NOON), now=NOON)
-    assert isinstance(answer, BudgetPostponed)
+    answer = of_type(BudgetPostponed, ask(BudgetSnapshot(1.0 - missing, 5.0, 1, NOON), now=NOON))
     assert after(seconds) <= answer.until < after(seconds + 1)
 
 
 def test_nothing_is_promised_where_only_first_attempts_would_pay_for_it() -> None:
     settings = RetryBudgetSettings(ratio=1.0, minimum_per_second=0.0)
-    answer = ask(BudgetSnapshot(-60.0, 5.0, 1, NOON), settings=settings)
-    assert isinstance(answer, BudgetPostponed)
+    answer = of_type(BudgetPostponed, ask(BudgetSnapshot(-60.0, 5.0, 1, NOON), settings=settings))
     assert not answer.reserved
 
 
@@ -205,8 +203,7 @@ def test_what_is_earned_here_pays_this_workers_part_of_the_debt_first() -> None:
     in_debt = read(book(Budget(), 0, retries=14), 0, reporters=2)
     assert in_debt.tokens == -4
     assert ask(in_debt, settings=settings, first_attempts_here=3) == BudgetAllowed()
-    answer = ask(in_debt, settings=settings, first_attempts_here=2)
-    assert isinstance(answer, BudgetPostponed)
+    answer = of_type(BudgetPostponed, ask(in_debt, settings=settings, first_attempts_here=2))
     assert answer.reserved
     # One token is missing at one a second, and a place within its worker's next token.
     assert after(1) <= answer.until < after(3)
@@ -246,15 +243,12 @@ def test_one_that_has_none_before_it_waits_for_few_of_the_others(
 
 def test_a_promise_is_never_for_the_past() -> None:
     snapshot = read(book(Budget(), 0, retries=10), 0)
-    answer = ask(snapshot, now=after(100))
-    assert isinstance(answer, BudgetPostponed)
-    assert answer.until == after(100)
+    assert of_type(BudgetPostponed, ask(snapshot, now=after(100))).until == after(100)
 
 
 def test_without_any_supply_nothing_is_promised() -> None:
     settings = RetryBudgetSettings(ratio=0.2, minimum_per_second=0)
-    answer = ask(BudgetSnapshot(0, 0, 1, NOON), settings=settings)
-    assert isinstance(answer, BudgetPostponed)
+    answer = of_type(BudgetPostponed, ask(BudgetSnapshot(0, 0, 1, NOON), settings=settings))
     assert not answer.reserved
     assert after(60) <= answer.until < after(120)
 
@@ -296,8 +290,7 @@ def test_a_reset_circuit_has_a_new_budget() -> None:
 
 def test_nothing_is_promised_for_later_than_half_a_minute() -> None:
     for debt, is_promised in ((27, True), (31, False)):
-        answer = ask(read(book(Budget(), 0, retries=10 + debt), 0))
-        assert isinstance(answer, BudgetPostponed)
+        answer = of_type(BudgetPostponed, ask(read(book(Budget(), 0, retries=10 + debt), 0)))
         assert answer.reserved is is_promised
         assert is_promised or after(PROMISED_SECONDS / 2) <= answer.until < after(PROMISED_SECONDS)
 

@@ -25,6 +25,7 @@ from durable_retry.rules.circuit.snapshot import (
 from durable_retry.rules.circuit.states import CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped
+from tests.support.narrowing import of_type
 
 C = CircuitState
 
@@ -47,8 +48,7 @@ def test_a_closed_circuit_permits_with_its_epoch() -> None:
 
 
 def test_a_disabled_circuit_permits() -> None:
-    desk = tripped()
-    desk.control(1, ManualControl.DISABLE)
+    desk = tripped().control(1, ManualControl.DISABLE)
     assert ask(desk.read(1), 1) == Permitted(epoch=3)
 
 
@@ -90,16 +90,14 @@ def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_i
     snapshot: Snapshot | None,
 ) -> None:
     here = TakenHere(throttled_until=after(40), throttled_by="429")
-    answer = ask(snapshot, 10, here=here)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(snapshot, 10, here=here))
     assert (answer.base, answer.reason) == (after(40), "the dependency asked for a pause")
     assert (answer.throttled, answer.failure) == (True, "429")
     assert not isinstance(ask(snapshot, 40, here=here), Refused)
 
 
 def test_an_open_circuit_refuses_until_a_place_after_its_break() -> None:
-    answer = ask(tripped().read(10), 10)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(tripped().read(10), 10))
     assert (answer.base, answer.waiting) == (after(30), 0)
     assert answer.until == release_at("op-1", after(30), 0)
     assert (answer.reason, answer.throttled) == ("the circuit is open: 10 of 10 calls in 30 s failed", None)
@@ -114,11 +112,9 @@ def test_an_open_circuit_says_how_the_dependency_failed_last_and_since_when() ->
     failing(desk, 0, "500", failures=1, successes=9)
     assert desk.read(0).failure is None
     failing(desk, 0, "503: no upstream", failures=20)
-    answer = ask(desk.read(10), 10)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(desk.read(10), 10))
     assert answer.failure == "answers 503: no upstream, since 2026-11-21T12:00:00Z"
-    asked = desk.ask(10)
-    assert isinstance(asked, Refused)
+    asked = of_type(Refused, desk.ask(10))
     assert asked.failure == answer.failure
     desk.ask(30)
     probing = [ask(desk.read(31), 31), desk.ask(31, "op-2")]
@@ -130,16 +126,12 @@ def test_an_open_circuit_says_how_the_dependency_failed_last_and_since_when() ->
 
 
 def test_operations_refused_here_count_as_waiting_before_they_are_reported() -> None:
-    answer = ask(tripped().read(10), 10, here=TakenHere(refused=500))
-    assert isinstance(answer, Refused)
-    assert answer.waiting == 500
+    assert of_type(Refused, ask(tripped().read(10), 10, here=TakenHere(refused=500))).waiting == 500
 
 
 def test_without_a_known_budget_this_worker_counts_as_the_only_one() -> None:
     snapshot = replace(tripped().read(10), budget=None)
-    answer = ask(snapshot, 10, here=TakenHere(refused=7))
-    assert isinstance(answer, Refused)
-    assert answer.waiting == 7
+    assert of_type(Refused, ask(snapshot, 10, here=TakenHere(refused=7))).waiting == 7
 
 
 def test_a_break_that_ends_between_reading_and_asking_calls_for_a_probe() -> None:
@@ -151,41 +143,32 @@ def test_a_half_open_circuit_calls_for_a_probe() -> None:
 
 
 def test_one_worker_asks_for_as_many_probes_as_are_free() -> None:
-    answer = ask(tripped().read(30), 30, here=TakenHere(asked=1))
-    assert isinstance(answer, Refused)
-    assert answer.base == after(32)
+    assert of_type(Refused, ask(tripped().read(30), 30, here=TakenHere(asked=1))).base == after(32)
 
 
 def test_while_probes_are_in_flight_the_others_come_back_soon() -> None:
     desk = tripped()
     desk.ask(30)
-    answer = ask(desk.read(30), 30)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(desk.read(30), 30))
     assert answer.base == after(32)
     assert answer.reason == "the circuit is half-open and its probes are under way"
 
 
 @pytest.mark.parametrize(("for_seconds", "base"), [(60, 60), (None, 600), (9_999, 600)])
 def test_a_circuit_held_open_is_asked_again_now_and_then(for_seconds: float | None, base: float) -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN, for_seconds)
-    answer = ask(desk.read(0), 0)
-    assert isinstance(answer, Refused)
+    desk = Desk().control(0, ManualControl.OPEN, for_seconds)
+    answer = of_type(Refused, ask(desk.read(0), 0))
     assert (answer.base, answer.reason) == (after(base), "the circuit is held open: drill")
     assert answer.stops_deadline is None
 
 
 def test_an_operation_is_told_that_its_deadline_stops_while_the_circuit_is_held_open() -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN, 60, stops_deadline=True)
-    answer = ask(desk.read(0), 0)
-    assert isinstance(answer, Refused)
-    assert answer.stops_deadline is True
+    desk = Desk().control(0, ManualControl.OPEN, 60, stops_deadline=True)
+    assert of_type(Refused, ask(desk.read(0), 0)).stops_deadline is True
 
 
 def test_a_hold_that_ends_between_reading_and_asking_calls_for_a_probe() -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.OPEN, 60)
+    desk = Desk().control(0, ManualControl.OPEN, 60)
     assert ask(desk.read(59.5), 60) == AskForProbe(epoch=2)
 
 
@@ -194,8 +177,7 @@ def test_a_throttling_pause_holds_everyone_without_a_trip(desk: Desk) -> None:
     desk.hear(replace(desk.report(30, throttled_until=90), throttled_by="429"))
     snapshot = desk.read(30)
     assert snapshot.state in {C.CLOSED, C.HALF_OPEN}
-    answer = ask(snapshot, 30)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(snapshot, 30))
     assert (answer.base, answer.reason) == (after(90), "the dependency asked for a pause")
     assert (answer.throttled, answer.failure) == (True, "429")
 
@@ -230,8 +212,7 @@ def test_after_closing_a_waiting_operation_goes_in_its_turn() -> None:
     place = release_at("op-1", after(30), 10_000)
     snapshot = crowd(10_000).read(31)
     assert ask(snapshot, 31) == Permitted(epoch=4)
-    answer = ask(snapshot, 31, waiting=True)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(snapshot, 31, waiting=True))
     assert (answer.until, answer.waiting, answer.throttled) == (place, 0, None)
     at = (place - after(0)).total_seconds()
     assert ask(crowd(10_000).read(at), at, waiting=True) == Permitted(epoch=4)
@@ -240,8 +221,7 @@ def test_after_closing_a_waiting_operation_goes_in_its_turn() -> None:
 def test_after_a_throttling_pause_the_waiting_go_in_turn() -> None:
     desk = Desk()
     desk.hear(desk.report(0, throttled_until=60, refused=10_000))
-    answer = ask(desk.read(60), 60, waiting=True)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(desk.read(60), 60, waiting=True))
     assert (answer.until, answer.throttled) == (release_at("op-1", after(60), 10_000), True)
 
 
@@ -249,8 +229,7 @@ def test_closing_by_hand_releases_in_turn_from_that_moment() -> None:
     desk = tripped()
     desk.hear(desk.report(2, refused=10_000))
     desk.control(10, ManualControl.CLOSE)
-    answer = ask(desk.read(10), 10, waiting=True)
-    assert isinstance(answer, Refused)
+    answer = of_type(Refused, ask(desk.read(10), 10, waiting=True))
     assert answer.until == release_at("op-1", after(10), 10_000)
 
 

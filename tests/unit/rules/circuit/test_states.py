@@ -65,31 +65,25 @@ def test_each_move_begins_a_new_epoch() -> None:
 def test_the_failure_ratio_opens_it_from_the_least_number_of_calls(
     failures: int, successes: int, state: C
 ) -> None:
-    desk = Desk()
-    desk.fail(0, failures, successes)
-    assert desk.breaker.state is state
+    assert Desk().fail(0, failures, successes).breaker.state is state
 
 
 def test_it_says_why_it_opened_and_until_when() -> None:
-    desk = Desk()
-    desk.fail(5, failures=6, successes=4)
+    desk = Desk().fail(5, failures=6, successes=4)
     assert desk.breaker.reason == "6 of 10 calls in 30 s failed"
     assert desk.breaker.changed_by == "circuit"
     assert (desk.breaker.opened_at, desk.breaker.retry_at) == (after(5), after(35))
 
 
 def test_failures_that_left_the_window_do_not_count() -> None:
-    desk = Desk()
-    desk.fail(0, failures=9)
-    desk.fail(30, failures=1, successes=9)
+    desk = Desk().fail(0, failures=9).fail(30, failures=1, successes=9)
     assert desk.breaker.state is C.CLOSED
     assert desk.read(30).counts.failures == 1
     assert desk.read(61).counts.failures == 0
 
 
 def test_failures_in_a_row_open_it_below_the_least_number_of_calls() -> None:
-    desk = Desk(settings=with_settings(consecutive_failures=3))
-    desk.fail(0, failures=2)
+    desk = Desk(settings=with_settings(consecutive_failures=3)).fail(0, failures=2)
     desk.fail(1, failures=2, successes=1)
     assert desk.breaker.failures_in_a_row == 2
     desk.fail(2, failures=1)
@@ -97,15 +91,13 @@ def test_failures_in_a_row_open_it_below_the_least_number_of_calls() -> None:
 
 
 def test_a_success_ends_a_row_of_failures() -> None:
-    desk = Desk(settings=with_settings(consecutive_failures=3))
-    desk.fail(0, failures=2)
+    desk = Desk(settings=with_settings(consecutive_failures=3)).fail(0, failures=2)
     desk.fail(1, failures=0, successes=1)
     assert desk.breaker.failures_in_a_row == 0
 
 
 def test_a_report_without_calls_leaves_a_row_of_failures_as_it_is() -> None:
-    desk = Desk(settings=with_settings(consecutive_failures=3))
-    desk.fail(0, failures=2)
+    desk = Desk(settings=with_settings(consecutive_failures=3)).fail(0, failures=2)
     desk.hear(desk.report(1, refused=1))
     assert desk.breaker.failures_in_a_row == 2
 
@@ -124,22 +116,18 @@ def test_slow_calls_do_not_count_when_no_limit_is_set() -> None:
 
 
 def test_a_circuit_that_is_not_enabled_never_trips() -> None:
-    desk = Desk(settings=CircuitSettings(enabled=False))
-    desk.fail(0, failures=100)
+    desk = Desk(settings=CircuitSettings(enabled=False)).fail(0, failures=100)
     assert desk.breaker.state is C.CLOSED
 
 
 def test_a_disabled_circuit_counts_and_never_trips() -> None:
-    desk = Desk()
-    desk.control(0, ManualControl.DISABLE)
-    desk.fail(1, failures=100)
+    desk = Desk().control(0, ManualControl.DISABLE).fail(1, failures=100)
     assert desk.breaker.state is C.DISABLED
     assert desk.breaker.window.totals(after(1)).failures == 100
 
 
 def test_new_settings_keep_the_counts_of_the_old_window() -> None:
-    desk = Desk()
-    desk.fail(0, failures=6)
+    desk = Desk().fail(0, failures=6)
     desk.settings = with_settings(window_seconds=60)
     desk.fail(20, failures=4)
     assert desk.breaker.state is C.OPEN
@@ -193,7 +181,6 @@ def test_time_does_not_run_backwards() -> None:
 
 
 def test_a_late_report_does_not_turn_the_clock_back() -> None:
-    desk = Desk()
-    desk.fail(3_600)
+    desk = Desk().fail(3_600)
     desk.hear(desk.report(40, failures=1))
     assert desk.breaker.clock == after(3_600)

@@ -113,8 +113,7 @@ def test_the_contracts_own_example_is_read() -> None:
 
 
 def test_what_is_left_out_has_the_contracts_defaults() -> None:
-    bare = dependency_of(a())
-    assert bare == Dependency(name="a", base_url="https://a.example.com")
+    assert dependency_of(a()) == Dependency(name="a", base_url="https://a.example.com")
 
 
 def test_what_operations_bring_unless_they_say_so_is_of_a_dependency_alone() -> None:

@@ -30,6 +30,7 @@ from durable_retry.rules.dead_letters.record import (
 )
 from durable_retry.rules.operations.keys import fingerprint
 from tests.support.builders import NOON, an_entry
+from tests.support.narrowing import existing
 
 
 def group(error: str | None, status_code: int | None = 400, dependency: str | None = "payments") -> str:
@@ -120,8 +121,7 @@ def test_credentials_of_the_caller_are_not_kept() -> None:
     request = {"method": "GET", "path": "/", "query": {}, "headers": {"X-Api-Key": "c2VjcmV0"}}
     record = a_record(request=request, fingerprint=None)
     assert "c2VjcmV0" not in str(record.to_json())
-    assert record.operation is not None
-    assert record.operation["fingerprint"] == fingerprint("dependency payments", request)
+    assert existing(record.operation)["fingerprint"] == fingerprint("dependency payments", request)
 
 
 def test_the_first_failure_is_the_first_attempt_or_the_end_without_one() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from durable_retry.base.names import Category, OperationState
 from durable_retry.rules.operations.completion import Completion, values_at
+from tests.support.narrowing import existing
 
 
 def document(status: str, **more: object) -> dict[str, object]:
@@ -54,8 +55,7 @@ def test_what_any_attempt_may_have_done_goes_with_the_end(
     status: str, category: str | None, member: dict[str, bool], *, may_have_acted: bool
 ) -> None:
     letter = None if category is None else {"category": category, "reason": "R", "detail": "no"}
-    completion = Completion.of(document(status, dead_letter=letter, **member))
-    assert completion is not None
+    completion = existing(Completion.of(document(status, dead_letter=letter, **member)))
     assert Completion.from_json(completion.to_json()).may_have_acted is may_have_acted
 
 

@@ -43,6 +43,7 @@ from durable_retry.rules.retry.retry_after import RetryHint
 from durable_retry.rules.retry.slots import NeedsSlot
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
 from tests.support.feature_parts import followed_by, in_order
+from tests.support.narrowing import existing
 
 WITH_CREDENTIALS: dict[str, Any] = {
     "method": "GET",
@@ -217,8 +218,7 @@ def test_the_dependencys_policy_and_deadline_travel_with_the_operation() -> None
     assert operation.policy == PAYMENTS.retry
     assert operation.timeouts == PAYMENTS.timeouts
     assert operation.deadline_at == after(3600)
-    assert operation.request is not None
-    assert operation.request["method"] == "POST"
+    assert existing(operation.request)["method"] == "POST"
     assert (operation.key, operation.source, operation.created_at) == ("evt-1", "http", NOON)
 
 
@@ -261,8 +261,7 @@ def test_two_starts_are_refused() -> None:
 def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
     operation = submitted(debounce_key="customer-7", debounce_seconds=5, deadline_seconds=600)
     assert (operation.start_at, operation.deadline_at) == (after(5), after(605))
-    debounce = debounce_of(operation)
-    assert debounce is not None
+    debounce = existing(debounce_of(operation))
     assert (debounce.key, debounce.seconds, debounce.accepted_at) == ("customer-7", 5.0, NOON)
     assert OperationInput.from_json(operation.to_json()) == operation
     assert debounce_of(operation.restarted(after(100))) == debounce

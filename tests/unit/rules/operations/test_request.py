@@ -16,6 +16,7 @@ from durable_retry.features.outbox.rules.event import Event
 from durable_retry.features.outbox.rules.outbox import OutboxMembers
 from durable_retry.rules.operations.keys import canonical_json, fingerprint
 from durable_retry.rules.operations.request import HttpCall, parse_operation
+from tests.support.narrowing import existing
 
 REQUEST: dict[str, Any] = {
     "method": "POST",
@@ -121,10 +122,8 @@ def problems_in(document: Any) -> dict[str, str]:
 def test_the_contracts_own_example_is_valid() -> None:
     request = parse_operation(CONTRACT)
     assert request.dependency == "payments"
-    assert request.request is not None
-    assert request.request.to_json() == CONTRACT["request"]
-    assert request.retry is not None
-    assert request.retry.written() == {"max_attempts": 3}
+    assert existing(request.request).to_json() == CONTRACT["request"]
+    assert existing(request.retry).written() == {"max_attempts": 3}
     events = [Event.model_validate(event) for event in CONTRACT["on_success"]]
     assert request.of_features == {"outbox": OutboxMembers(on_success=events)}
 
@@ -222,8 +221,7 @@ def test_methods_and_header_names_are_taken_in_any_case() -> None:
 
 def test_a_request_is_a_post_unless_it_says_otherwise() -> None:
     operation = parse_operation({"dependency": "payments", "request": {"path": "/charges"}})
-    assert operation.request is not None
-    assert operation.request.to_json() == HttpCall(method="POST", path="/charges").to_json()
+    assert existing(operation.request).to_json() == HttpCall(method="POST", path="/charges").to_json()
 
 
 @pytest.mark.parametrize("other", ["x-key", "X_Key"])
@@ -233,9 +231,7 @@ def test_one_header_in_two_spellings_is_a_mistake(other: str) -> None:
 
 def test_query_values_may_be_lists_of_scalars() -> None:
     query = {"a": [1, "b", True], "c": 1.5, "d": False}
-    call = parse_operation(with_request(query=query)).request
-    assert call is not None
-    assert call.query == query
+    assert existing(parse_operation(with_request(query=query)).request).query == query
 
 
 HOP_BY_HOP = ["Connection", "keep-alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Proxy-Connection"]

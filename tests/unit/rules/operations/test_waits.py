@@ -11,6 +11,7 @@ from durable_retry.rules.operations.waits import Change, Resume, waits_of
 from durable_retry.rules.retry.history import History, PastAction, PastAttempt, PastWait, WaitKind
 from durable_retry.rules.retry.policy import RetryPolicy
 from tests.support.builders import NOON, an_operation
+from tests.support.mistakes import pointers_of
 
 
 def attempt(number: int, at: float, status_code: int | None = 503, **more: Any) -> PastAttempt:
@@ -181,9 +182,9 @@ def test_a_change_is_read_as_it_was_written() -> None:
 
 
 def test_what_the_dependency_does_not_allow_is_refused_with_its_place() -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        change({"retry": {"max_attempts": 6, "respect_retry_after": False}}, RetryPolicy())
-    pointers = [problem.pointer for problem in refused.value.problems]
+    pointers = pointers_of(
+        change, {"retry": {"max_attempts": 6, "respect_retry_after": False}}, RetryPolicy()
+    )
     assert pointers == ["/retry/max_attempts", "/retry/respect_retry_after"]
 
 

@@ -24,6 +24,7 @@ from durable_retry.rules.retry.policy import RetryPolicy, Timeouts
 from durable_retry.rules.retry.retry_after import RetryHint
 from tests.support import builders
 from tests.support.builders import NOON, a_history, a_record, after, an_outcome
+from tests.support.narrowing import existing, of_type
 
 an_operation = partial(builders.an_operation, policy=RetryPolicy(jitter="none"))
 
@@ -31,9 +32,7 @@ OPEN_FOR_20_S = Refused(base=after(20), waiting=0, until=after(20), reason="fail
 
 
 def retry_of(**changes: Any) -> Wait:
-    decision = after_attempt(an_operation(), History(), an_outcome(**changes), NOON)
-    assert isinstance(decision, Wait)
-    return decision
+    return of_type(Wait, after_attempt(an_operation(), History(), an_outcome(**changes), NOON))
 
 
 def test_a_success_is_done() -> None:
@@ -51,8 +50,7 @@ def test_the_backoff_grows_with_the_attempts() -> None:
 
 def test_the_reasons_name_the_jitter() -> None:
     operation = an_operation(policy=RetryPolicy())
-    decision = after_attempt(operation, History(), an_outcome(), NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(operation, History(), an_outcome(), NOON))
     assert decision.reasons == ("exponential 2 s", "full jitter")
     assert 0 <= decision.delay_seconds <= 2
 
@@ -71,15 +69,13 @@ def test_a_throttled_operation_out_of_attempts_keeps_its_category() -> None:
 
 
 def test_a_throttled_operation_waits_for_the_end_of_a_pause() -> None:
-    decision = after_attempt(an_operation(), History(), an_outcome(Category.THROTTLED), NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(an_operation(), History(), an_outcome(Category.THROTTLED), NOON))
     assert decision.kind is WaitKind.THROTTLE
 
 
 def test_what_a_throttling_pause_would_hold_beyond_its_deadline_is_dead_lettered() -> None:
     operation = an_operation(deadline_at=after(20))
-    decision = while_blocked(operation, throttled("op-test", after(30), 0, "429"), NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, while_blocked(operation, throttled("op-test", after(30), 0, "429"), NOON))
     assert decision.detail.partition("; ")[2].startswith("payments asked for a pause")
 
 
@@ -87,8 +83,7 @@ def test_a_wait_for_an_open_circuit_says_how_the_dependency_fails_and_since_when
     refusal = replace(
         OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 2026-11-21T11:56:00Z"
     )
-    decision = while_blocked(an_operation(), refusal, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(), refusal, NOON))
     assert decision.reasons[:3] == (
         "payments answers 503: upstream connect error, since 2026-11-21T11:56:00Z",
         "failure ratio 0.8 over 20 calls",
@@ -126,8 +121,7 @@ def test_a_handlers_refusal_names_the_handler() -> None:
 def test_an_answer_that_a_handler_got_is_the_dependencys_refusal() -> None:
     operation = an_operation(handler="ship-order", request=None)
     outcome = an_outcome(Category.MALFORMED, status_code=422, error="HTTPStatusError: no such sku")
-    decision = after_attempt(operation, History(), outcome, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, after_attempt(operation, History(), outcome, NOON))
     assert decision.reason is DeadLetterReason.REJECTED_BY_DEPENDENCY
 
 
@@ -195,8 +189,7 @@ def test_a_policy_may_ignore_retry_after() -> None:
 
 
 def test_a_wait_that_leaves_just_the_time_to_connect_is_allowed() -> None:
-    decision = after_attempt(an_operation(deadline_in=4), History(), an_outcome(), NOON)
-    assert isinstance(decision, Wait)
+    assert isinstance(after_attempt(an_operation(deadline_in=4), History(), an_outcome(), NOON), Wait)
 
 
 def test_a_wait_that_leaves_less_is_a_missed_deadline_at_once() -> None:
@@ -211,8 +204,7 @@ def test_a_wait_that_leaves_less_is_a_missed_deadline_at_once() -> None:
 
 def test_an_attempt_that_never_left_costs_no_attempt() -> None:
     outcome = an_outcome(number=5, counted=False, status_code=None, error="PoolTimeout")
-    decision = after_attempt(an_operation(), a_history(4), outcome, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(an_operation(), a_history(4), outcome, NOON))
     assert 0.5 <= decision.delay_seconds <= 1
     assert decision.reasons[0] == "attempt 5 failed on this side and is not counted: PoolTimeout"
     assert decision.kind is WaitKind.OWN_FAILURE
@@ -244,8 +236,7 @@ def test_failures_of_our_own_side_in_a_row_end_after_three_quarters_of_an_hour_a
 
 
 def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_through() -> None:
-    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(), OPEN_FOR_20_S, NOON))
     assert decision.kind is WaitKind.CIRCUIT
     assert after(20) <= decision.until <= after(20 + release_seconds(0))
     assert decision.delay_seconds == (decision.until - NOON).total_seconds()
@@ -261,8 +252,7 @@ SPENT = BudgetPostponed(after(-1), reserved=False)
 
 
 def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
-    decision = while_blocked(an_operation(), OVER, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(), OVER, NOON))
     assert after(2) < decision.until <= after(2 + release_seconds(100))
     assert len(decision.reasons) == 2
 
@@ -272,14 +262,12 @@ def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those
 def test_clocks_that_differ_do_not_make_a_blocked_attempt_ask_without_a_wait(
     blocked: Refused | BudgetPostponed, left: float | None, wait: float
 ) -> None:
-    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(deadline_in=left), blocked, NOON))
     assert decision.until >= after(wait)
 
 
 def test_a_turn_that_is_reserved_is_taken_without_a_second_wait() -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON))
     assert decision.until < NOON
 
 
@@ -291,14 +279,12 @@ def test_an_attempt_has_its_own_time_cut_by_the_deadline(left: float | None, sec
 
 def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:
     crowded = Refused(base=after(20), waiting=1_000_000, until=after(20), reason="open")
-    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, while_blocked(an_operation(deadline_in=30), crowded, NOON))
     assert decision.until == after(28)
 
 
 def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
-    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON))
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the circuit of payments refuses attempts" in decision.detail
 
@@ -309,8 +295,7 @@ def test_what_is_held_with_everything_says_so_and_how_its_deadline_goes_on() -> 
     assert isinstance(decision, Wait)
     assert (decision.kind, decision.kind.state) == (WaitKind.FREEZE, OperationState.WAITING_CIRCUIT)
     assert decision.reasons[:2] == ("held by ada: wrong amounts", "it asks again at 2026-11-21T12:10:00Z")
-    late = while_blocked(an_operation(deadline_in=60), held, NOON)
-    assert isinstance(late, DeadLetter)
+    late = of_type(DeadLetter, while_blocked(an_operation(deadline_in=60), held, NOON))
     assert "before the deadline; held by ada: wrong amounts" in late.detail
 
 
@@ -341,8 +326,7 @@ def test_an_attempt_is_not_overdue_while_any_time_is_left() -> None:
 
 
 def test_an_attempt_is_overdue_after_the_deadline() -> None:
-    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON, NOON)
-    assert decision is not None
+    decision = existing(overdue(an_operation(deadline_in=0), a_history(2), NOON, NOON))
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert decision.detail == (
         "the deadline passed before attempt 3 could start (deadline 2026-11-21T12:00:00Z)"
@@ -355,8 +339,7 @@ def test_an_operation_without_deadline_is_always_in_time() -> None:
 
 
 def test_a_deadline_that_passed_while_nobody_worked_says_so() -> None:
-    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON - timedelta(minutes=5), NOON)
-    assert decision is not None
+    decision = existing(overdue(an_operation(deadline_in=0), a_history(2), NOON - timedelta(minutes=5), NOON))
     assert (
         "it was due at 2026-11-21T11:55:00Z, and for 300 s nothing here worked on the operation"
         in decision.detail
@@ -448,8 +431,7 @@ def test_a_step_with_more_attempts_than_the_operation_goes_on() -> None:
 
 def test_a_step_is_told_to_wait_within_its_own_policy() -> None:
     failed = an_outcome(step=a_step(1, max_retry_after_seconds=40.0), retry_hint=RetryHint(90.0))
-    decision = after_attempt(an_operation(), History(), failed, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(an_operation(), History(), failed, NOON))
     assert decision.delay_seconds == 40.0
 
 
@@ -462,8 +444,7 @@ def test_what_a_steps_own_policy_used_up_costs_the_operation_no_attempt() -> Non
     assert History.from_json(history.to_json()) == history
     decision = after_attempt(operation, history, an_outcome(number=3), NOON)
     assert decision == Wait(after(2), 2.0, ("exponential 2 s",))
-    last = after_attempt(operation, history, an_outcome(number=7), NOON)
-    assert isinstance(last, DeadLetter)
+    last = of_type(DeadLetter, after_attempt(operation, history, an_outcome(number=7), NOON))
     assert last.detail.startswith("attempt 5 of 5 failed")
 
 
@@ -485,8 +466,7 @@ UNDER_WAY = an_outcome(
 def test_what_is_still_to_come_is_waited_for_however_often_it_was_not_there(outcome: AttemptOutcome) -> None:
     history, now, seconds = History(), NOON, 0.0
     for _ in range(200):
-        decision = after_attempt(an_operation(deadline_in=None), history, outcome, now)
-        assert isinstance(decision, Wait)
+        decision = of_type(Wait, after_attempt(an_operation(deadline_in=None), history, outcome, now))
         assert decision.kind is WaitKind.OWN_FAILURE
         assert str(outcome.error) in decision.reasons[0]
         history, now, seconds = record(history, outcome, decision), decision.until, decision.delay_seconds
@@ -497,22 +477,19 @@ def test_what_is_still_to_come_is_waited_for_however_often_it_was_not_there(outc
 
 
 def test_what_is_missing_is_waited_for_until_the_deadline() -> None:
-    decision = after_attempt(an_operation(deadline_in=2), History(), MISSING, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, after_attempt(an_operation(deadline_in=2), History(), MISSING, NOON))
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "is not configured here any more" in decision.detail
 
 
 def test_what_may_still_answer_is_looked_for_when_it_can_answer_no_more() -> None:
     ends_soon = replace(UNDER_WAY, may_answer_until=after(7))
-    decision = after_attempt(an_operation(), History(own_failures=9), ends_soon, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(an_operation(), History(own_failures=9), ends_soon, NOON))
     assert decision.until == after(7)
 
 
 def test_what_may_still_answer_when_the_deadline_passes_may_have_taken_effect() -> None:
-    decision = after_attempt(an_operation(deadline_in=2), History(), UNDER_WAY, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, after_attempt(an_operation(deadline_in=2), History(), UNDER_WAY, NOON))
     assert decision.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
 
 
@@ -520,8 +497,7 @@ REFUSED = an_outcome(Category.UNAUTHORIZED, status_code=401, error="revoked", co
 
 
 def test_a_refused_credential_waits_as_a_failure_of_our_own_side_and_costs_no_attempt() -> None:
-    decision = after_attempt(an_operation(), History(), REFUSED, NOON)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, after_attempt(an_operation(), History(), REFUSED, NOON))
     assert decision.kind is WaitKind.OWN_FAILURE
     assert "not counted: the credential is refused: status 401, revoked" in decision.reasons[0]
     history = record(History(), REFUSED, decision)
@@ -530,17 +506,14 @@ def test_a_refused_credential_waits_as_a_failure_of_our_own_side_and_costs_no_at
 
 def test_the_deadline_bounds_the_wait_for_a_credential() -> None:
     soon = an_operation(deadline_at=after(1))
-    decision = after_attempt(soon, History(), REFUSED, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, after_attempt(soon, History(), REFUSED, NOON))
     assert (decision.category, decision.reason) == ("deadline_exceeded", DeadLetterReason.DEADLINE_EXCEEDED)
 
 
 def test_an_operation_that_alone_is_refused_again_and_again_ends_and_a_probe_does_not() -> None:
     often = History(own_failures=MAX_OWN_FAILURES - 1)
-    decision = after_attempt(an_operation(), often, REFUSED, NOON)
-    assert isinstance(decision, DeadLetter)
+    decision = of_type(DeadLetter, after_attempt(an_operation(), often, REFUSED, NOON))
     assert (decision.category, decision.reason) == ("unauthorized", DeadLetterReason.REJECTED_BY_DEPENDENCY)
-    probe = after_attempt(an_operation(), often, REFUSED, NOON, is_probe=True)
-    assert isinstance(probe, Wait)
+    probe = of_type(Wait, after_attempt(an_operation(), often, REFUSED, NOON, is_probe=True))
     assert record(often, REFUSED, probe, is_probe=True).own_failures == MAX_OWN_FAILURES - 1
     assert record(History(), REFUSED, probe, is_probe=True).own_failures == 1

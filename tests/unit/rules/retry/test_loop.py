@@ -41,6 +41,7 @@ from durable_retry.rules.retry.loop import (
 from durable_retry.rules.retry.slots import NeedsSlot, Slot, SlotPostponed
 from tests.support.builders import NOON, a_history, a_record, an_operation, an_outcome
 from tests.support.builders import after as later
+from tests.support.narrowing import existing, second_of_type
 
 LEASE = Permitted(7, lease_id="op-test:2", lease_expires_at=NOON + timedelta(seconds=15))
 REFUSED = Refused(NOON, 40, NOON + timedelta(seconds=1), "the circuit is open: 9 of 10 calls failed")
@@ -178,16 +179,14 @@ def test_the_turn_that_takes_note_of_an_attempt_late_shows_that_nothing_here_wor
 ) -> None:
     """Nobody made turns between the end of the attempt and then."""
     failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
-    state, decision = after(an_operation(), RetryState(), failed, later(1 + late))
-    assert isinstance(decision, Wait)
+    state, decision = second_of_type(Wait, after(an_operation(), RetryState(), failed, later(1 + late)))
     reasons = state.history.attempts[0].delay_reasons
     assert reasons == ("for 2.1 s nothing here worked on the operation after it",) * shown + decision.reasons
 
 
 def test_what_is_late_before_and_after_a_pause_counts_together() -> None:
     failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
-    state, decision = after(an_operation(), RetryState(), failed, later(2.5))
-    assert isinstance(decision, Wait)
+    state, decision = second_of_type(Wait, after(an_operation(), RetryState(), failed, later(2.5)))
     assert state.history.attempts[0].delay_reasons == decision.reasons
     again = an_outcome(number=2, started_at=decision.until + in_seconds(0.6))
     state, _ = following(again, state)
@@ -207,8 +206,7 @@ def test_an_attempt_that_waited_for_its_circuit_is_late_from_the_end_of_that_wai
 
 
 def test_waits_of_one_kind_before_one_attempt_are_recorded_as_one() -> None:
-    history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5))
-    (wait,) = history.waits
+    (wait,) = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5)).waits
     assert (wait.times, wait.began_at, wait.until) == (2, NOON, NOON + in_seconds(6))
     assert wait.delay_reasons == ("since 5",)
 
@@ -255,8 +253,7 @@ def test_a_success_ends_it_with_its_result() -> None:
 
 def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> None:
     before = RetryState(admission=AdmissionState(waiting=True, promised_at=NOON))
-    state, action = following(an_outcome(), before)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, following(an_outcome(), before))
     assert state.due_at == action.until == later(10)
     assert state.admission == AdmissionState(due_at=later(10))
 
@@ -278,16 +275,14 @@ def test_a_probe_that_failed_counts_among_those_who_wait_as_often_as_before(
 def test_an_attempt_at_what_is_missing_keeps_the_token_that_it_has(promised_at: datetime | None) -> None:
     """The budget of a dependency that is not there was not asked."""
     before = RetryState(a_history(1), AdmissionState(promised_at=promised_at))
-    state, action = following(an_outcome(counted=False, missing=True), before)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, following(an_outcome(counted=False, missing=True), before))
     assert state.admission.promised_at == (promised_at and action.until)
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])
 @pytest.mark.shows("W1")
 def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: LapResult) -> None:
-    state, action = following(result, RetryState(a_history(2)))
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, following(result, RetryState(a_history(2))))
     assert state.admission == AdmissionState(promised_at=action.until, due_at=action.until)
     assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
     state, _ = following(result, RetryState())
@@ -364,8 +359,7 @@ def test_what_blocks_an_attempt_says_why_it_waits(blocked: Blocked | BlockedStep
 
 
 def test_a_refusal_ends_it() -> None:
-    _, action = following(an_outcome(Category.MALFORMED))
-    assert isinstance(action, DeadLetter)
+    _, _action = second_of_type(DeadLetter, following(an_outcome(Category.MALFORMED)))
 
 
 def test_a_half_open_circuit_is_asked_for_a_probe_and_nothing_else_changes() -> None:
@@ -385,8 +379,7 @@ def test_a_permitted_probe_goes_at_once_with_its_permit() -> None:
 @pytest.mark.parametrize("refused", [OPEN, lease_expired(NOON)])
 def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refused) -> None:
     before = RetryState(a_history(1), AdmissionState(promised_at=NOON, permit=PROBE, due_at=NOON))
-    state, action = following(refused, before)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, following(refused, before))
     assert action.kind is WaitKind.CIRCUIT
     assert state.admission == AdmissionState(waiting=True, promised_at=NOON, due_at=NOON)
     (wait,) = state.history.waits
@@ -408,8 +401,7 @@ def test_a_token_that_was_taken_is_for_the_instant_that_was_promised(*, reserved
 
 
 def test_a_wait_that_is_not_begun_is_not_in_the_history() -> None:
-    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON)
-    assert isinstance(action, DeadLetter)
+    state, _action = second_of_type(DeadLetter, after(an_operation(deadline_in=10), RetryState(), OPEN, NOON))
     assert state.history.waits == ()
 
 
@@ -423,12 +415,11 @@ def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
 
 def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     limits = {"max_concurrency": 3}
-    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON)
-    assert isinstance(action, RequestSlot)
+    state, action = second_of_type(RequestSlot, after(an_operation(), RetryState(), NeedsSlot(limits), NOON))
     assert action.request.lease_id == f"{an_operation().run_id}:1"
     assert action.request.settings == limits
-    state, action = after(an_operation(), state, Slot(f"{an_operation().run_id}:1"), NOON)
-    assert isinstance(action, AttemptNow)
+    state, then = after(an_operation(), state, Slot(f"{an_operation().run_id}:1"), NOON)
+    assert isinstance(then, AttemptNow)
     assert state.admission.slot == Slot(f"{an_operation().run_id}:1")
     state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON)
     assert state.admission.slot is None
@@ -436,16 +427,15 @@ def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
 
 def test_a_postponed_attempt_waits_and_keeps_its_turn_until_that_is_over() -> None:
     postponed = SlotPostponed(2.5, "1 attempt per second", turn_seconds=3.5)
-    state, action = after(an_operation(), RetryState(), postponed, NOON)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, after(an_operation(), RetryState(), postponed, NOON))
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
     assert "1 attempt per second" in action.reasons[0]
     assert state.admission.turn_at == NOON + in_seconds(3.5)
     needed = NeedsSlot({"rate_per_second": 1})
     for seconds, is_reserved in ((5.5, True), (5.6, False)):
-        _, action = after(an_operation(), state, needed, NOON + in_seconds(seconds))
-        assert isinstance(action, RequestSlot)
-        assert (action.request.reserved, action.request.has_waited) == (is_reserved, False)
+        lap = after(an_operation(), state, needed, NOON + in_seconds(seconds))
+        request = second_of_type(RequestSlot, lap)[1].request
+        assert (request.reserved, request.has_waited) == (is_reserved, False)
 
 
 @pytest.mark.parametrize(("held_seconds", "is_kept"), [(1.0, True), (3.1, False)])
@@ -461,8 +451,7 @@ def test_a_turn_is_void_when_the_circuit_or_the_budget_holds_its_attempt_up_for_
 def test_a_turn_is_void_also_where_the_refusal_is_over_by_now_and_it_asks_again_after_that() -> None:
     state = RetryState(admission=AdmissionState(turn_at=later(1)))
     over = Refused(base=NOON, waiting=0, until=NOON, reason="it was open")
-    held, action = after(an_operation(), state, over, NOON)
-    assert isinstance(action, Wait)
+    held, action = second_of_type(Wait, after(an_operation(), state, over, NOON))
     assert action.until > later(1)
     assert held.admission.turn_at is None
 
@@ -489,8 +478,7 @@ def test_an_attempt_that_somebody_wakes_waits_for_its_turn_all_the_same() -> Non
     assert before_turn(RetryState(), NOON) is None
     state = RetryState(admission=AdmissionState(turn_at=NOON + in_seconds(2.5)))
     for far in (state, RetryState(step=StepAdmission("stock", state.admission))):
-        wait = before_turn(far, NOON)
-        assert wait is not None
+        wait = existing(before_turn(far, NOON))
         assert (wait.until, wait.kind) == (NOON + in_seconds(1.5), WaitKind.LIMIT)
         assert before_turn(far, NOON + in_seconds(1)) is None, "it waits at its worker"
 
@@ -520,8 +508,7 @@ def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
     late = SlotPostponed(59.0, "1 attempt per second")
-    _, action = after(operation, RetryState(), late, NOON)
-    assert isinstance(action, DeadLetter)
+    _, action = second_of_type(DeadLetter, after(operation, RetryState(), late, NOON))
 
 
 def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
@@ -547,16 +534,14 @@ def test_an_attempt_that_never_left_keeps_its_age(result: LapResult) -> None:
     needed = NeedsSlot({"max_concurrency": 1})
     state, _ = after(an_operation(), RetryState(), needed, NOON)
     state, _ = after(an_operation(), state, result, NOON + in_seconds(20))
-    _, again = after(an_operation(), state, needed, NOON + in_seconds(22))
-    assert isinstance(again, RequestSlot)
+    _, again = second_of_type(RequestSlot, after(an_operation(), state, needed, NOON + in_seconds(22)))
     assert again.request.due_at == NOON
 
 
 def test_an_attempt_that_may_still_answer_may_have_acted_and_counts_nothing() -> None:
     until = NOON + in_seconds(300)
     under_way = an_outcome(Category.AMBIGUOUS, error="it runs", counted=False, may_answer_until=until)
-    state, action = after(an_operation(), RetryState(), under_way, NOON)
-    assert isinstance(action, Wait)
+    state, _action = second_of_type(Wait, after(an_operation(), RetryState(), under_way, NOON))
     assert state.may_have_acted
     assert (state.history.attempt_count, state.history.own_failures) == (0, 1)
 
@@ -567,12 +552,10 @@ REFUSAL = an_outcome(Category.UNAUTHORIZED, status_code=401, counted=False)
 @pytest.mark.parametrize("handler", [None, "charge"])
 def test_a_refused_credential_keeps_the_number_and_a_handler_may_have_acted(handler: str | None) -> None:
     operation = an_operation(handler=handler, request=None)
-    state, action = after(operation, RetryState(), REFUSAL, NOON)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, after(operation, RetryState(), REFUSAL, NOON))
     assert state.history.next_attempt == 1
     assert state.may_have_acted is (handler is not None)
-    state, action = after(operation, RetryState(a_history(1)), REFUSAL, NOON)
-    assert isinstance(action, Wait)
+    state, action = second_of_type(Wait, after(operation, RetryState(a_history(1)), REFUSAL, NOON))
     assert state.admission.promised_at == action.until, "a retry keeps its token"
 
 
@@ -586,7 +569,6 @@ def test_a_refused_credential_keeps_the_number_and_a_handler_may_have_acted(hand
 )
 def test_whoever_tries_for_all_that_wait_is_refused_without_end(state: RetryState) -> None:
     for _ in range(2 * MAX_OWN_FAILURES):
-        after_it, action = after(an_operation(deadline_at=None), state, REFUSAL, NOON)
-        assert isinstance(action, Wait)
+        after_it, _action = second_of_type(Wait, after(an_operation(deadline_at=None), state, REFUSAL, NOON))
         state = replace(state, history=after_it.history)
     assert state.history.own_failures == 1

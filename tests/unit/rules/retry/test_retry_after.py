@@ -14,6 +14,7 @@ from durable_retry.rules.retry.retry_after import (
     parse_used_up,
 )
 from tests.support.builders import NOON, after
+from tests.support.narrowing import existing
 
 EPOCH = int(NOON.timestamp())
 
@@ -95,23 +96,20 @@ def test_a_date_in_another_zone_is_the_same_instant() -> None:
 
 
 def test_a_negative_number_counts_as_none() -> None:
-    hint = hint_of(Retry_After="-5")
-    assert hint is not None
+    hint = existing(hint_of(Retry_After="-5"))
     assert (hint.delay_seconds, len(hint.notes)) == (0, 1)
 
 
 @pytest.mark.parametrize("text", ["9" * 9, "9" * 400])
 def test_an_absurd_number_is_cut_and_noted(text: str) -> None:
-    hint = hint_of(Retry_After=text)
-    assert hint is not None
+    hint = existing(hint_of(Retry_After=text))
     assert hint.delay_seconds == MAX_HINT_SECONDS
     assert "more than a year" in hint.notes[0]
 
 
 @pytest.mark.parametrize("text", ["soon", "", "1e3", "٣", "30 s", "\x00", "nan", "inf"])
 def test_garbage_is_ignored_and_noted(text: str) -> None:
-    hint = hint_of(503, Retry_After=text)
-    assert hint is not None
+    hint = existing(hint_of(503, Retry_After=text))
     assert not hint.is_usable
     assert hint.notes[0].startswith("Retry-After ignored: ")
 
@@ -226,8 +224,7 @@ def test_a_retry_info_that_cannot_be_read_is_noted(delay: Any) -> None:
 
 
 def test_few_of_many_values_that_cannot_be_read_are_noted() -> None:
-    hint = parse_retry_after({"Retry-After": "x," * 10_000 + "4"}, status_code=429, now=NOON)
-    assert hint is not None
+    hint = existing(parse_retry_after({"Retry-After": "x," * 10_000 + "4"}, status_code=429, now=NOON))
     assert (hint.delay_seconds, len(hint.notes)) == (4, 5)
 
 
@@ -272,9 +269,7 @@ def test_a_wait_of_a_whole_year_is_not_cut() -> None:
 
 
 def test_a_note_shows_no_control_character() -> None:
-    hint = hint_of(Retry_After="\x1b[31m")
-    assert hint is not None
-    assert hint.notes[0].isprintable()
+    assert existing(hint_of(Retry_After="\x1b[31m")).notes[0].isprintable()
 
 
 @pytest.mark.parametrize(
@@ -339,16 +334,13 @@ def test_what_is_not_understood_leaves_a_note(text: str) -> None:
 def test_vendors_fields_count_with_nothing_left(remaining: str, reset: str) -> None:
     assert seconds_of(403, **{remaining: "0", reset: "30"}) == 30
     assert seconds_of(403, **{remaining: "1", reset: "30"}) is None
-    used_up = parse_used_up({remaining: "0", reset: "30"}, now=NOON)
-    assert used_up is not None
-    assert used_up.delay_seconds == 30
+    assert existing(parse_used_up({remaining: "0", reset: "30"}, now=NOON)).delay_seconds == 30
 
 
 def test_of_several_limits_the_longest_wait_counts() -> None:
     requests = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
     tokens = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}
-    hint = hint_of(403, **requests, **tokens)
-    assert hint == RetryHint(360.0, "X-RateLimit-Reset-Tokens")
+    assert hint_of(403, **requests, **tokens) == RetryHint(360.0, "X-RateLimit-Reset-Tokens")
 
 
 def test_a_rest_that_cannot_be_read_leaves_a_note() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from durable_retry.rules.retry.slots import Slot, SlotPostponed, SlotRequest, as_heard, within_deadline
 from tests.support.builders import NOON, after
+from tests.support.narrowing import of_type
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,6 @@ def test_a_wait_until_shortly_before_the_deadline_is_no_longer_when_it_is_heard_
 ) -> None:
     request = SlotRequest("op-1:1", 70.0, {}, NOON, NOON, latest_seconds=latest)
     postponed = SlotPostponed(seconds, "4 attempts at once")
-    answer = within_deadline(postponed, request, after(1))
-    assert isinstance(answer, SlotPostponed)
+    answer = of_type(SlotPostponed, within_deadline(postponed, request, after(1)))
     assert answer.seconds == pytest.approx(heard)
     assert within_deadline(Slot(), request, after(1)) == Slot()

@@ -18,7 +18,9 @@ from durable_retry.runtime import clock
 from durable_retry.testing import NOON, Crash, FakeClock, FakeDependency, FakeStep, Slow, run_handler
 from examples.handlers import place_order
 from scripts.processes import ROOT
+from tests.support.commands import ran
 from tests.support.documents import Document
+from tests.support.narrowing import existing
 
 
 class Order(BaseModel):
@@ -93,8 +95,7 @@ async def test_a_day_of_waits_takes_no_time(tmp_path: Path) -> None:
     file.write_text(FIXED.replace("max_attempts = 3", "max_attempts = 144"))
     warehouse = FakeDependency(httpx.ConnectError("away"))
     run = await run_handler(ship, Order(number=7), warehouse, config=file, settings={"VERSION": "v1"})
-    assert run.dead_letter is not None
-    assert (run.dead_letter.reason, run.seconds) == ("RetriesExhausted", 143 * 600)
+    assert (existing(run.dead_letter).reason, run.seconds) == ("RetriesExhausted", 143 * 600)
 
 
 async def test_a_crash_repeats_the_attempt_and_no_finished_step() -> None:
@@ -108,8 +109,7 @@ async def test_a_crash_in_a_step_is_in_doubt_where_nobody_deduplicates() -> None
     run = await run_handler(
         ship, {"number": 7}, FakeDependency(Crash(), {"id": 1}), config=FIXED, settings={"VERSION": "v1"}
     )
-    assert run.dead_letter is not None
-    assert run.dead_letter.reason == "AmbiguousOutcome"
+    assert existing(run.dead_letter).reason == "AmbiguousOutcome"
     assert run.steps[0]["status"] == "unknown"
 
 
@@ -144,8 +144,7 @@ async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
     assert run.writes[0]["values"] == {"amount": 3, "key": "test-1"}
     assert [event["type"] for event in run.events] == ["order.placed"]
     refused = await run_handler(place_order, order, FakeDependency(422))
-    assert refused.dead_letter is not None
-    assert refused.dead_letter.reason == "RejectedByDependency"
+    assert existing(refused.dead_letter).reason == "RejectedByDependency"
 
 
 @pytest.mark.parametrize(
@@ -170,13 +169,10 @@ def test_the_tests_of_the_documents_pass_as_copied(
     assert {file.name for file in tmp_path.iterdir()} == files
     keys, _ = Document("docs/adopting.md").blocks("json")
     (tmp_path / "host.json").write_text(keys.text)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
@@ -297,14 +293,7 @@ print(find_dependency("flaky").base_url)
 
 def test_a_function_app_is_imported_without_its_environment() -> None:
     def run(code: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={"PATH": os.environ["PATH"]},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return ran([sys.executable, "-c", code], env={"PATH": os.environ["PATH"]})
 
     imported = run(LOADED)
     assert imported.stdout == "http://flaky-target-url.test\n", imported.stderr
@@ -323,8 +312,7 @@ async def test_a_crash_sends_nothing_again_that_must_be_sent_once(*, repeatable:
     payments = FakeDependency(Crash(), 200)
     run = await run_handler(charge_once, {}, payments, config=ONCE)
     assert (run.status, len(payments.requests)) == ("dead_lettered", 1)
-    assert run.dead_letter is not None
-    assert run.dead_letter.reason == "AmbiguousOutcome"
+    assert existing(run.dead_letter).reason == "AmbiguousOutcome"
 
 
 async def test_a_crash_of_what_may_be_sent_twice_sends_it_again() -> None:

@@ -12,6 +12,7 @@ from durable_retry.features.limits.rules.leases import (
     with_answered,
 )
 from tests.support.builders import NOON, after
+from tests.support.narrowing import existing
 
 A, B = mark_of("a"), mark_of("b")
 
@@ -40,8 +41,7 @@ def test_every_lease_is_there_until_it_is_taken_out() -> None:
     held = lent(*MIXED)
     assert len(held) == len(MIXED)
     for number, lease in enumerate(MIXED):
-        found = held.find(lease.name, after(9))
-        assert found is not None
+        found = existing(held.find(lease.name, after(9)))
         assert (found.name, found.asked_at, found.mark) == (lease.name, lease.asked_at, lease.mark)
         held = held.without(lease.name)
         assert (len(held), held.find(lease.name, after(9))) == (len(MIXED) - number - 1, None)
@@ -51,8 +51,7 @@ def test_every_lease_is_there_until_it_is_taken_out() -> None:
 def test_one_that_is_asked_for_again_keeps_its_place() -> None:
     held = lent(*MIXED)
     held = held.with_asked_at(MIXED[2], after(30))
-    found = held.find(MIXED[2].name, after(31))
-    assert found is not None
+    found = existing(held.find(MIXED[2].name, after(31)))
     assert (found.asked_at, found.mark, len(held)) == (after(30), A, len(MIXED))
 
 
@@ -75,9 +74,7 @@ def test_instants_are_read_in_whatever_turn_of_their_circle(days: int) -> None:
     at = NOON + timedelta(days=days, milliseconds=17)
     held = Leases().with_lease(Lease("1234567", at, 70.0))
     for now in (at - timedelta(days=5), at, at + timedelta(days=5)):
-        found = held.find("1234567", now)
-        assert found is not None
-        assert found.asked_at == at
+        assert existing(held.find("1234567", now)).asked_at == at
 
 
 def test_a_name_across_two_records_is_none() -> None:

@@ -33,6 +33,7 @@ from durable_retry.rules.retry.slots import (
     SlotRequest,
 )
 from tests.support.builders import NOON, after
+from tests.support.narrowing import existing, second_of_type
 
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
 THREE_AT_ONCE = LimitSettings(max_concurrency=3)
@@ -56,15 +57,11 @@ def again(
 
 def postponed(limiter: Limiter, request: SlotRequest) -> tuple[Limiter, SlotPostponed]:
     """Let an attempt ask that has to wait."""
-    limiter, answer = acquire(limiter, request, request.asked_at)
-    assert isinstance(answer, SlotPostponed)
-    return limiter, answer
+    return second_of_type(SlotPostponed, acquire(limiter, request, request.asked_at))
 
 
 def granted(limiter: Limiter, request: SlotRequest) -> tuple[Limiter, Slot]:
-    limiter, answer = acquire(limiter, request, request.asked_at)
-    assert isinstance(answer, Slot)
-    return limiter, answer
+    return second_of_type(Slot, acquire(limiter, request, request.asked_at))
 
 
 BUSY, HELD = granted(replace(Limiter(), lasted_seconds=4.0), asking(1))
@@ -504,8 +501,7 @@ def test_the_answer_to_a_signalled_request_is_read_from_the_state(settings: Limi
         request = replace(asking(number, settings, number / 10), limit_key="k", is_signal=True)
         assert answer_to(limiter, request, after(number / 10)) is None, "it has not arrived"
         limiter, told = acquire(limiter, request, after(number / 10))
-        read = answer_to(limiter, request, after(number / 10))
-        assert read is not None
+        read = existing(answer_to(limiter, request, after(number / 10)))
         assert type(read) is type(told)
         assert read.turn_seconds == pytest.approx(told.turn_seconds, abs=0.001)
         if isinstance(told, SlotPostponed) and told.turn_seconds is None:
@@ -533,8 +529,7 @@ def test_a_step_that_has_its_slot_and_asks_again_has_the_turn_that_it_had() -> N
     limiter, _ = acquire(Limiter(last_start_at=NOON), request, NOON)
     repeated = replace(request, asked_at=after(0.25))
     again, _ = acquire(limiter, repeated, after(0.25))
-    read = answer_to(again, repeated, after(0.25))
-    assert read == Slot(request.lease_id, after(0.25), 0.75)
+    assert answer_to(again, repeated, after(0.25)) == Slot(request.lease_id, after(0.25), 0.75)
     forgotten, _ = acquire(replace(limiter, told=None), repeated, after(0.25))
     assert answer_to(forgotten, repeated, after(0.25)) == Slot(request.lease_id, after(0.25))
 

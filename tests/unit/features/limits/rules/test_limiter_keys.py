@@ -22,6 +22,7 @@ from durable_retry.features.limits.rules.share import ALONE, WorkerShare
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import Leaving, Slot, SlotPostponed, SlotRequest
 from tests.support.builders import NOON, after
+from tests.support.narrowing import existing, of_type, second_of_type
 
 ONE = LimitSettings(max_concurrency=1)
 ONE_A_SECOND = LimitSettings(rate_per_second=1.0)
@@ -36,15 +37,12 @@ def asking(number: int, key: str | None, settings: LimitSettings = ONE, at: floa
 
 def waiting(limiter: Limiter, number: int, key: str | None, settings: LimitSettings = ONE) -> Limiter:
     """Let an attempt ask that has to wait."""
-    limiter, answer = acquire(limiter, asking(number, key, settings), NOON)
-    assert isinstance(answer, SlotPostponed)
+    limiter, _answer = second_of_type(SlotPostponed, acquire(limiter, asking(number, key, settings), NOON))
     return limiter
 
 
 def reason_of(limiter: Limiter, request: SlotRequest) -> str:
-    answer = acquire(limiter, request, NOON)[1]
-    assert isinstance(answer, SlotPostponed)
-    return answer.reason
+    return of_type(SlotPostponed, acquire(limiter, request, NOON)[1]).reason
 
 
 def test_without_keys_messages_and_state_have_no_member_for_them() -> None:
@@ -92,8 +90,7 @@ def test_a_key_that_rested_goes_first_until_its_credit_is_used_up() -> None:
 def test_a_start_in_a_share_counts_for_its_key() -> None:
     limiter, _ = acquire(Limiter(), asking(0, None), NOON)
     limiter = leave(waiting(limiter, 1, "a"), Leaving("op-1:1"), NOON)
-    assert limiter.fair is not None
-    assert limiter.fair.share_of("a").finish == 1.0 - CREDIT
+    assert existing(limiter.fair).share_of("a").finish == 1.0 - CREDIT
 
 
 def test_a_heavier_key_goes_more_often() -> None:
@@ -107,14 +104,12 @@ def test_a_heavier_key_goes_more_often() -> None:
 
 
 def test_the_shares_survive_their_json_and_are_forgotten_when_no_key_is_left() -> None:
-    limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
+    limiter, slot = second_of_type(Slot, acquire(Limiter(), asking(0, "a"), NOON))
     assert limiter.fair == FairShares(0.0, (KeyShare(1.0 - CREDIT, "a"),))
     assert Limiter.from_json(limiter.to_json()) == limiter
-    assert isinstance(slot, Slot)
     for number in range(1, int(CREDIT) + 3):
         limiter = give_back(limiter, slot, after(number))
-        limiter, slot = acquire(limiter, asking(number, None), after(number))
-        assert isinstance(slot, Slot)
+        limiter, slot = second_of_type(Slot, acquire(limiter, asking(number, None), after(number)))
     assert limiter.fair is None
 
 
@@ -133,8 +128,7 @@ def test_a_key_at_its_bound_waits_and_keeps_no_slot_from_others(most: int, reaso
     assert reason_of(limiter, asking(5, "customer-17", settings)) == reason
     limiter = waiting(limiter, 5, "customer-17", settings)
     for number, key in ((6, "customer-18"), (7, None)):
-        limiter, answer = acquire(limiter, asking(number, key, settings), NOON)
-        assert isinstance(answer, Slot)
+        limiter, _answer = second_of_type(Slot, acquire(limiter, asking(number, key, settings), NOON))
 
 
 def test_an_attempt_behind_others_of_its_key_says_so_while_none_of_them_is_under_way() -> None:
@@ -176,8 +170,7 @@ def test_one_that_waits_for_the_rate_of_its_key_asks_by_itself_and_not_when_a_sl
     waiting = [replace(asking(number, "a", settings), waiter=f"op-{number}") for number in (1, 2)]
     seconds = []
     for request in (replace(request, has_waited=True) for request in waiting):
-        limiter, answer = acquire(limiter, request, NOON)
-        assert isinstance(answer, SlotPostponed)
+        limiter, answer = second_of_type(SlotPostponed, acquire(limiter, request, NOON))
         seconds.append(answer.seconds)
     assert seconds == [2.0, 4.0]
     assert isinstance(slot, Slot)
@@ -188,14 +181,12 @@ def test_one_that_waits_for_the_rate_of_its_key_asks_by_itself_and_not_when_a_sl
 def test_after_a_full_queue_one_that_waits_for_its_key_asks_within_seconds() -> None:
     """Nobody tells it of a free slot, so it must not be told to come by how long others were queued."""
     settings = LimitSettings(max_concurrency=4, per_key=KeyLimits(max_concurrency=1, rate_per_second=0.5))
-    limiter, slot = acquire(Limiter(), asking(0, "a", settings), NOON)
-    assert isinstance(slot, Slot)
+    limiter, slot = second_of_type(Slot, acquire(Limiter(), asking(0, "a", settings), NOON))
     limiter = give_back(limiter, replace(slot, lasted_seconds=0.5), after(60))
     limiter, _ = acquire(limiter, asking(1, "a", settings, at=60), after(60))
     for number in (2, 3):
         request = replace(asking(number, "a", settings, at=60), has_waited=True)
-        limiter, answer = acquire(limiter, request, after(60))
-    assert isinstance(answer, SlotPostponed)
+        limiter, answer = second_of_type(SlotPostponed, acquire(limiter, request, after(60)))
     assert answer.seconds == 4.0
 
 
@@ -239,17 +230,14 @@ def test_those_without_a_place_whose_key_is_at_its_bound_ask_one_after_the_other
         limiter = waiting(limiter, number, "a", settings)
     waits = []
     for number in range(KEPT_PLACES + 1, KEPT_PLACES + 400):
-        limiter, answer = acquire(limiter, asking(number, "a", settings), NOON)
-        assert isinstance(answer, SlotPostponed)
+        limiter, answer = second_of_type(SlotPostponed, acquire(limiter, asking(number, "a", settings), NOON))
         waits.append(answer.seconds)
     assert waits[0] == FIRST_SLOT_ASK_SECONDS + 0.01
     assert waits[-1] == pytest.approx(FIRST_SLOT_ASK_SECONDS + 0.01 * len(waits), abs=0.01)
-    assert limiter.fair is not None
-    assert limiter.fair.share_of("a").tail_at == after(waits[-1])
+    assert existing(limiter.fair).share_of("a").tail_at == after(waits[-1])
     assert limiter.tail_at is None, "those of other keys do not wait for them"
     short = replace(asking(900, "a", settings), latest_seconds=4.0)
-    _, answer = acquire(limiter, short, NOON)
-    assert isinstance(answer, SlotPostponed)
+    _, answer = second_of_type(SlotPostponed, acquire(limiter, short, NOON))
     assert answer.seconds == 4.0, "it asks once more before its deadline"
 
 
@@ -259,9 +247,7 @@ def test_long_keys_leave_room_for_fewer_places_and_shares() -> None:
         limiter, _ = acquire(limiter, asking(number, f"{number:0200d}"), NOON)
     limiter = replace(limiter, fair=FairShares(50.0, tuple(KeyShare(60.0, f"{n:0200d}") for n in range(128))))
     assert len(json.dumps(limiter.to_json()["places"])) < KEPT_BYTES * 1.2
-    assert limiter.fair is not None
-    shares = limiter.fair.charged(limiter.places[0], limiter.places, NOON, None)
-    assert shares is not None
+    shares = existing(existing(limiter.fair).charged(limiter.places[0], limiter.places, NOON, None))
     assert len(json.dumps(shares.to_json())) < KEPT_BYTES * 1.2
 
 

@@ -118,8 +118,7 @@ def test_one_that_has_waited_may_wait_for_a_slot_of_the_share_that_is_next() -> 
     assert not share.may_wait(OF_FOUR, 0), "as many wait as there are slots"
     share.ended()
     assert (opened, share.running) == ([0], 1)
-    bound = WorkerShare(LimitSettings(16, 0.0, KeyLimits(1)), running=9)
-    assert not bound.may_wait(ALONE, 0)
+    assert not WorkerShare(LimitSettings(16, 0.0, KeyLimits(1)), running=9).may_wait(ALONE, 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -2,6 +2,7 @@ from durable_retry.base.json_forms import to_ms
 from durable_retry.features.order.rules.document import SHOWN_PLACES, ListedOrderLane, OrderLane
 from durable_retry.features.order.rules.lane import Lane, Place, joined, left
 from tests.support.builders import NOON, after
+from tests.support.narrowing import existing
 
 
 def test_a_lane_shows_its_front_and_the_next_ones() -> None:
@@ -11,8 +12,7 @@ def test_a_lane_shows_its_front_and_the_next_ones() -> None:
     lane = left(lane, Place("op-0", to_ms(NOON), to_ms(NOON)), "dl-0").since(lane, NOON)
     shown = OrderLane.with_queue(lane)
     assert (shown.blocked, shown.waiting, len(shown.queue)) == (True, SHOWN_PLACES + 4, SHOWN_PLACES)
-    assert shown.front is not None
-    assert shown.front.dead_letter_id == "dl-0"
+    assert existing(shown.front).dead_letter_id == "dl-0"
     assert shown.queue[0].to_json() == {"operation_id": "op-1", "accepted_at": "2026-11-21T12:00:01Z"}
 
 

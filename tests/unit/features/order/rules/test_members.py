@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.order.names import OrderOnFailure
 from durable_retry.features.order.rules.members import Order, OrderKeys, blocks_its_order, order_of
 from durable_retry.features.replay.rules import parts_of_replay
@@ -14,6 +13,7 @@ from durable_retry.rules.operations.operation import OperationInput, operation_f
 from durable_retry.rules.operations.request import parse_operation
 from tests.support.builders import NOON, PAYMENTS, an_operation
 from tests.support.feature_parts import in_order
+from tests.support.mistakes import pointers_of
 
 SKIPPING = replace(PAYMENTS, of_features={"order": OrderKeys(order_on_failure="skip")})
 
@@ -24,9 +24,7 @@ def submitted(dependency: Dependency = PAYMENTS, **order: Any) -> OperationInput
 
 
 def test_what_follows_a_failure_needs_an_order_key() -> None:
-    with pytest.raises(InvalidInputError) as refused:
-        submitted(order_on_failure="skip")
-    assert [problem.pointer for problem in refused.value.problems] == ["/order_on_failure"]
+    assert pointers_of(submitted, order_on_failure="skip") == ["/order_on_failure"]
 
 
 @pytest.mark.parametrize(

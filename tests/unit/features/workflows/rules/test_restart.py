@@ -15,6 +15,7 @@ from durable_retry.features.workflows.rules.restart import (
 from durable_retry.features.workflows.rules.shapes import Do, Effect, Over, Saga, SagaState, SagaStep
 from durable_retry.rules.operations.completion import Completion
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 
 NAMES = ("reserve", "announce", "charge", "ship")
 
@@ -63,8 +64,7 @@ def test_what_stands_is_kept_and_what_does_not_runs_before_the_step_that_failed(
 
 
 def test_what_runs_again_has_a_new_id_and_a_new_key_and_what_never_began_its_first() -> None:
-    saga = again(failed())
-    reserve, _, charge, ship = saga.steps
+    reserve, _, charge, ship = again(failed()).steps
     assert reserve.compensation is not None
     parts = (reserve.operation, reserve.compensation, charge.operation)
     assert [part.sent_key for part in parts] == [
@@ -99,8 +99,7 @@ def test_a_chosen_step_and_those_behind_it_run_again_even_if_they_stand_under_th
 def test_a_compensation_that_was_refused_is_a_new_one_when_its_step_is_kept() -> None:
     (reserve, _) = again(a_saga((DONE, REFUSED), (REFUSED, None))).steps
     assert (reserve.done, reserve.undone) == (DONE, None)
-    assert reserve.compensation is not None
-    assert reserve.compensation.key == "saga-1.restart-1.undo.reserve"
+    assert existing(reserve.compensation).key == "saga-1.restart-1.undo.reserve"
 
 
 def test_a_step_without_compensation_runs_again_without_one() -> None:
@@ -153,8 +152,7 @@ def test_a_step_that_a_person_found_standing_is_kept_and_undone_anew_if_it_has_t
     assert answer_of(saga).keeps == ("reserve",)
     kept = saga.steps[0]
     assert kept.operation.operation_id == "op-do-reserve"
-    assert kept.compensation is not None
-    assert kept.compensation.operation_id != "op-undo-reserve"
+    assert existing(kept.compensation).operation_id != "op-undo-reserve"
 
 
 def test_only_what_is_in_doubt_is_confirmed() -> None:

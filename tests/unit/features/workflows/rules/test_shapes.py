@@ -19,6 +19,7 @@ from durable_retry.features.workflows.rules.shapes import (
 )
 from durable_retry.rules.operations.completion import MAX_VALUES_CHARS, Completion
 from tests.support.builders import NOON, an_operation
+from tests.support.narrowing import existing
 
 
 def test_an_item_that_is_started_twice_runs_once() -> None:
@@ -122,8 +123,7 @@ def a_referring_saga(values: dict[str, Any] | None) -> Saga:
 def test_a_step_gets_the_results_that_it_refers_to() -> None:
     saga = a_referring_saga({"/json/id": "ch-1"})
     operation = saga.filled_operation(Do(1))
-    assert operation.request is not None
-    assert (operation.request["json"], operation.input) == ({"id": "ch-1"}, ["ch-1"])
+    assert (existing(operation.request)["json"], operation.input) == ({"id": "ch-1"}, ["ch-1"])
     assert saga.filled_operation(Do(2)) == saga.steps[2].operation
     assert (saga.wanted_of(Do(0)), saga.wanted_of(Undo(0)), saga.wanted_of(Do(1))) == (("/json/id",), (), ())
     assert Saga.from_json(saga.to_json()) == saga
@@ -171,16 +171,12 @@ def test_an_end_has_the_parts_of_the_result_that_are_wanted() -> None:
         "dead_letter": None,
         "result": {"json": {"id": 7, "large": "x" * MAX_VALUES_CHARS}},
     }
-    ended = Completion.of(document, ["/json/id", "/json/large", "/json/none"])
-    assert ended is not None
+    ended = existing(Completion.of(document, ["/json/id", "/json/large", "/json/none"]))
     assert ended.values == {"/json/id": 7}
     document["result"] = {"body": '{"id": ', "truncated": True, "values": {"/json/id": 8}}
-    cut = Completion.of(document, ["/json/id", "/truncated", "/json/none"])
-    assert cut is not None
+    cut = existing(Completion.of(document, ["/json/id", "/truncated", "/json/none"]))
     assert cut.values == {"/json/id": 8, "/truncated": True}
-    without = Completion.of(document)
-    assert without is not None
-    assert "values" not in without.to_json()
+    assert "values" not in existing(Completion.of(document)).to_json()
 
 
 def test_the_document_of_a_saga_is_one_or_an_error() -> None:
