@@ -91,7 +91,7 @@ class CallerSettings(SettingsGroup):
                 "takes effect with App Service authentication only: switch it on, or leave this empty and "
                 f"give keys roles with {cls.name_of('caller_keys')}"
             )
-            yield Problem(operators if operators in chosen else readers, detail)
+            yield from (Problem(name, detail) for name in sorted(chosen))
         if chosen == {readers}:
             yield Problem(operators, f"is needed beside {readers}: nobody could change anything")
 

@@ -67,3 +67,9 @@ def test_a_mistake_stops_the_start(environ: dict[str, str], name: str, what: str
     assert problem.pointer == name
     assert what in problem.detail
     assert "the-key-itself" not in problem.detail
+
+
+def test_each_kind_of_role_without_people_is_told() -> None:
+    with pytest.raises(SettingsError) as refusal:
+        CallerSettings.read({"OPERATOR_ROLES": "ops", "READER_ROLES": "support"})
+    assert [problem.pointer for problem in refusal.value.problems] == ["OPERATOR_ROLES", "READER_ROLES"]
