@@ -15,6 +15,9 @@ def hold(run: Run, letter: DeadLetter) -> Turns[bool]:
 
     It goes on with all its attempts and all its time.
     """
+    actions = run.state.history.actions or ()
+    if actions and (actions[-1].action, actions[-1].by) == (PAUSE_EVENT, BY_POLICY):
+        return False  # It was held for this end, and nobody came.
     until = held_until(run.operation.policy, letter, run.now)
     if until is None or run.signals.has_come(CANCEL_EVENT):
         return until is not None

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -41,7 +39,7 @@ from durable_retry.hub.turns import (
     renamed_in,
 )
 from durable_retry.operations.entities import record_id
-from durable_retry.plugins import features, features_of, plugins
+from durable_retry.plugins import features_of, plugins
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
     SENT_ONCE,
@@ -69,7 +67,7 @@ from durable_retry.rules.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.telemetry.facts import report
 
-from .run import Run, Withdrawn
+from .run import Run, Withdrawn, feature_module, goes_on_after_hold
 
 blueprint = df.Blueprint()
 
@@ -125,15 +123,10 @@ def _end_unreadable(ctx: task.OrchestrationContext, input_: Any, error: Exceptio
     return document
 
 
-def _feature_module(module: str) -> ModuleType:
-    """Return a module of a feature in this folder."""
-    return import_module(f".{module}", __package__)
-
-
 @cache
 def _followers() -> tuple[Follower, ...]:
     """Return what features do when a success is committed."""
-    return tuple(_feature_module(plugin.follower).follow for plugin in plugins() if plugin.follower)
+    return tuple(feature_module(plugin.follower).follow for plugin in plugins() if plugin.follower)
 
 
 def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
@@ -148,7 +141,7 @@ def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
     if not run.gates and run.operation.start_at is not None:
         yield from run.wait_for_start(run.operation.start_at)
     while run.gates and run.goes_on:
-        match (yield from _feature_module(gates[run.gates[0]]).begin(run)):
+        match (yield from feature_module(gates[run.gates[0]]).begin(run)):
             case Done() as decision:
                 return (yield from _carry_out(run, decision))
             case DeadLetter() as decision:
@@ -213,9 +206,7 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
                 return (yield from _carry_out(run, run.follow_conflict(ended)))
             return ended
         case DeadLetter() as decision:
-            if run.operation.policy.on_exhausted == "hold" and (
-                yield from _goes_on_after_hold(run, decision)
-            ):
+            if (yield from goes_on_after_hold(run, decision)):
                 return None
             return (yield from _end_as_dead_letter(run, decision))
         case Wait() as decision:
@@ -225,19 +216,11 @@ def _carry_out(run: Run, decision: Decision) -> Turns[dict[str, Any] | None]:
             assert_never(never)
 
 
-def _goes_on_after_hold(run: Run, letter: DeadLetter) -> Turns[bool]:
-    """Let a feature hold the operation in place of its end; return whether it goes on."""
-    for feature in features():
-        if feature.exhausted and (yield from _feature_module(feature.exhausted).hold(run, letter)):
-            return True
-    return False
-
-
 def _in_place_of(run: Run, decision: Decision) -> Turns[Decision | None]:
     """Let the features of the operation change a decision; None where the next attempt follows at once."""
     for feature in features_of(run.operation.parts):
         if feature.decision:
-            changed: Decision | None = yield from _feature_module(feature.decision).in_place_of(run, decision)
+            changed: Decision | None = yield from feature_module(feature.decision).in_place_of(run, decision)
             if changed is None:
                 return None
             decision = changed
@@ -300,7 +283,7 @@ def _settled(
     for feature in reversed(features_of(run.operation.parts)):  # lookup after polling: its end may be unknown
         if feature.settle and isinstance(answer, AttemptOutcome):
             run.unsettled = answer
-            settled: AttemptOutcome | None = yield from _feature_module(feature.settle).settle(run, answer)
+            settled: AttemptOutcome | None = yield from feature_module(feature.settle).settle(run, answer)
             if settled is None:
                 return None
             run.unsettled, answer = None, settled
@@ -373,7 +356,7 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     notes: dict[str, Any] = {"dead_letter": {"id": dead_letter_id, **why}}
     for feature in features_of(run.operation.parts):
         if feature.failure:
-            notes |= _feature_module(feature.follower).follow_failure(run)
+            notes |= feature_module(feature.follower).follow_failure(run)
     return _finish_operation(run, OperationState.DEAD_LETTERED, **notes)
 
 
@@ -400,7 +383,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
         run.ctx.signal_entity(record_id(operation.operation_id), "complete", completion.to_json())
     for feature in features_of(operation.parts):
         if feature.end:
-            _feature_module(feature.end).end(run, document)
+            feature_module(feature.end).end(run, document)
     return document
 
 

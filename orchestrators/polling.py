@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from durable_retry.base.names import CANCEL_EVENT, OperationState
+from durable_retry.base.names import CANCEL_EVENT, Category, DeadLetterReason, OperationState
 from durable_retry.features.polling.names import POLL
 from durable_retry.features.polling.rules import (
     Accepted,
@@ -21,9 +21,10 @@ from durable_retry.features.polling.rules import (
     unknown_end,
 )
 from durable_retry.hub.turns import OwnFailureError, Turns, call_until_success
+from durable_retry.rules.retry.decide import DeadLetter
 from durable_retry.rules.retry.history import AttemptOutcome, WaitKind
 
-from .run import Run
+from .run import Run, goes_on_after_hold
 
 
 def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
@@ -40,9 +41,17 @@ def settle(run: Run, outcome: AttemptOutcome) -> Turns[AttemptOutcome | None]:
     if isinstance(progress, Accepted):
         progress = yield from _after_poll(run, outcome, poll, progress)
     if isinstance(progress, AttemptOutcome):
-        return progress
+        return None if (yield from _is_held(run, progress)) else progress
     run.unsettled = carried(outcome, progress)
     return None
+
+
+def _is_held(run: Run, outcome: AttemptOutcome) -> Turns[bool]:
+    """Hold an operation whose time is up, if its policy says so; resumed, it asks for its work again."""
+    if outcome.category is not Category.DEADLINE_EXCEEDED:
+        return False
+    letter = DeadLetter(outcome.category, DeadLetterReason.DEADLINE_EXCEEDED, outcome.error or "")
+    return (yield from goes_on_after_hold(run, letter))
 
 
 def _after_poll(

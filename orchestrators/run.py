@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
+from importlib import import_module
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, Self
 
 from durabletask import task
@@ -30,13 +31,14 @@ from durable_retry.hub.turns import (
     leave_gates,
     wait_after,
 )
+from durable_retry.plugins import features
 from durable_retry.rules.facts import WaitBegun, WaitEnded
 from durable_retry.rules.operations.completion import RECOVERED_ATTEMPTS
 from durable_retry.rules.operations.operation import AttemptCall, OperationInput, fingerprint_of
 from durable_retry.rules.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.rules.operations.waits import Change, Pause
 from durable_retry.rules.retry.constraints import is_over
-from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, Decision, Wait, is_owed
+from durable_retry.rules.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Wait, is_owed
 from durable_retry.rules.retry.history import AttemptOutcome, Conflict, PastAction, PastWait, WaitKind
 from durable_retry.rules.retry.loop import (
     Action,
@@ -491,3 +493,18 @@ def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
     # Earlier changes were known when the wait was decided.
     changed_at = instant_in(change, "at")
     return changed_at is not None and changed_at >= began_at
+
+
+def feature_module(module: str) -> ModuleType:
+    """Return a module of a feature in this folder."""
+    return import_module(f".{module}", __package__)
+
+
+def goes_on_after_hold(run: Run, letter: DeadLetter) -> Turns[bool]:
+    """Let a feature hold it in place of its end, where its policy says so; return whether it goes on."""
+    if run.operation.policy.on_exhausted != "hold":
+        return False
+    for feature in features():
+        if feature.exhausted and (yield from feature_module(feature.exhausted).hold(run, letter)):
+            return True
+    return False

@@ -298,7 +298,7 @@ PLAUSIBLE: Final = (
     Mistake("start not waited for", lambda: patch.object(Run, "wait_for_start", _begun_at_once)),
     Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never), 1_500),
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
-    Mistake("never held", lambda: patch.object(operation, "_goes_on_after_hold", _does_not_go_on)),
+    Mistake("never held", lambda: patch.object(operation, "goes_on_after_hold", _does_not_go_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
     Mistake("turn kept", _without_giving_back),
     Mistake("lost join overtaken", lambda: patch.object(Tail, "before", lambda *_: None), losing=True),

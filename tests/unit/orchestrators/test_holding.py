@@ -151,5 +151,5 @@ def test_that_it_is_held_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_the_feature_it_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrators.operation.features", tuple)
+    monkeypatch.setattr("orchestrators.run.features", tuple)
     assert Stage(an_operation(policy=HOLDING), failing(99)).run()["status"] == "dead_lettered"

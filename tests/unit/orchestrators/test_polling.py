@@ -1,6 +1,6 @@
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,12 +11,16 @@ from durable_retry.rules.retry.history import AttemptOutcome
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, after, an_operation, failing, outcome
 from tests.support.stage import Stage
+from tests.unit.orchestrators.test_holding import held, resume
 
 JOB = {"status_code": 202, "headers": {"location": "/jobs/7"}}
 
 
+POLLING: Final = {"polling": Poll().model_dump(exclude_none=True)}
+
+
 def polling(**changes: Any) -> Any:
-    return an_operation(parts={"polling": Poll().model_dump(exclude_none=True)}, **changes)
+    return an_operation(parts=POLLING, **changes)
 
 
 def accepting(*polls: dict[str, Any] | Exception | None) -> tuple[Activities, list[dict[str, Any]]]:
@@ -192,3 +196,21 @@ def test_a_cancel_ends_polls_that_fail_on_this_side() -> None:
     stage._fire_next_timer()
     stage.run_until_waiting()
     assert stage.raise_event("cancel", {}).run()["status"] == "cancelled"
+
+
+def test_work_that_was_held_at_its_deadline_is_asked_for_again_and_not_sent_again() -> None:
+    answer, asked = accepting(None, None, None, over(a_poll(200)))
+    stage = held(answer, parts=POLLING, deadline_in=12)
+    assert stage.custom_status["actions"][0]["reason"].startswith("DeadlineExceeded: it was accepted at")
+    resume(stage)
+    document = stage.run()
+    assert (document["status"], document["attempt_count"], stage.made("attempt")) == ("succeeded", 1, 1)
+    assert len(asked) == 4
+
+
+def test_work_that_was_held_at_its_deadline_is_a_dead_letter_when_nobody_came() -> None:
+    stage = held(accepting(None)[0], parts=POLLING, deadline_in=12)
+    document = stage.run()
+    assert (document["status"], stage.made("attempt")) == ("dead_lettered", 1)
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert [each["action"] for each in document["actions"]] == ["pause"]
