@@ -162,6 +162,7 @@ OF_THE_WHOLE: Final = {"test_callers_acts.py", "test_cursors.py"}
 """They describe an app with all that plugs in."""
 ABOUT: Final = {
     "debounce": (
+        "test_a_mistake_of_the_form_hides_none_of_what_is_configured",
         "test_what_members_say_together_counts_with_the_order_key_of_the_source_too",
         "test_what_a_later_operation_replaced_is_counted_with_its_priority",
     ),
