@@ -172,6 +172,7 @@ ABOUT: Final = {
         "test_no_mistake_hides_what_the_app_finds_where_it_runs",
     ),
     "limits": (
+        "test_an_operation_that_was_started_with_a_needed_slot",
         "test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back",
         "test_a_question_waits_for_the_circuit_and_asks_its_entities",
         "test_what_is_held_up_asks_the_entity_of_the_present_name",
