@@ -60,8 +60,9 @@ from durable_retry.rules.retry.slots import (
 )
 
 LEAST_ASK_SECONDS: Final = 0.02
-LONGEST_ASK_SECONDS: Final = 30.0
-"""An attempt that has a place asks again after at least and at most so long."""
+LONGEST_ASK_SECONDS: Final = 10.0
+"""An attempt that has a place, or waits for a turn, asks again after at least and at most so long: of those
+before it some may leave."""
 SOONEST_LONGEST_SECONDS: Final = 10.0
 LATEST_LONGEST_SECONDS: Final = 60.0
 """An attempt that waits for a slot asks again after at most twice the mean duration, and that is kept within
@@ -96,7 +97,8 @@ FIRST_ASK_SECONDS: Final = 5.0
 FIRST_SLOT_ASK_SECONDS: Final = 2.0
 FIRST_SPACING: Final = timedelta(milliseconds=10)
 """A new attempt asks again after at most so long (the second is for a slot), and so long after the new one
-before it, however many seem to wait, since those may be gone. While no attempt has ended yet, all do so."""
+before it, however many seem to wait, since those may be gone. Until one slot has been given back, all who
+wait for a slot do so."""
 UNKNOWN_SECONDS: Final = 1.0
 """The mean duration before the first attempt has ended."""
 
@@ -404,7 +406,7 @@ class _Asking:
             seconds = self.told_seconds(wait) if self.comes_somebody else wait.first_seconds
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
-        elif self.is_new:
+        elif self.is_guess(wait):
             seconds = min(seconds, wait.first_seconds)
         latest = self.request.latest_seconds
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
@@ -443,15 +445,14 @@ class _Asking:
         since = self.limiter.moved_at
         return self.limiter.free <= 0 or (since is not None and self.now < since + self.limiter.patience / 2)
 
-    @property
-    def is_new(self) -> bool:
-        """Whether its expected wait is a mere guess."""
-        return not self.request.has_waited or self.limiter.lasted_seconds is None
+    def is_guess(self, wait: Wait) -> bool:
+        """Whether nothing is known of its wait: of those before it, or of how long attempts last."""
+        return not self.request.has_waited or (wait.is_for_slot and self.limiter.lasted_seconds is None)
 
     def in_tail(self, limiter: Limiter, wait: Wait, seconds: float) -> tuple[Limiter, float]:
         """Return after how long an attempt without a place asks again: after the others without one."""
         spacing = timedelta(seconds=wait.tail_seconds)
-        if self.is_new:
+        if self.is_guess(wait):
             seconds, spacing = min(seconds, wait.first_seconds), min(spacing, FIRST_SPACING)
         if not wait.is_shared:
             fair, behind_seconds = (limiter.fair or NO_SHARES).behind(self.own, self.now, seconds, spacing)

@@ -15,6 +15,7 @@ from durable_retry.features.limits.rules.limiter import (
     FIRST_SLOT_ASK_SECONDS,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
+    LONGEST_ASK_SECONDS,
     RESERVED_SECONDS,
     acquire,
     answer_to,
@@ -218,6 +219,15 @@ def test_a_newcomer_asks_again_soon_however_many_seem_to_wait() -> None:
     limiter, answer = postponed(limiter, asking(900, due=1))
     assert answer.seconds == FIRST_SLOT_ASK_SECONDS + 0.01
     assert postponed(limiter, again(901, due=2))[1].seconds == LATEST_LONGEST_SECONDS + 0.3
+
+
+def test_who_waits_for_the_rate_asks_again_when_its_turn_should_come() -> None:
+    limiter, waits = replace(Limiter(), last_start_at=after(4)), list[float]()
+    for number in range(KEPT_PLACES + 80):
+        limiter, answer = postponed(limiter, again(number, TWO_A_SECOND, due=number / 100))
+        waits.append(answer.seconds)
+    assert waits[10] == pytest.approx(4 + 11 / 1.9 - RESERVED_SECONDS, abs=1)
+    assert waits[-1] > waits[KEPT_PLACES - 1] == LONGEST_ASK_SECONDS
 
 
 def told(number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0) -> SlotRequest:
