@@ -268,6 +268,7 @@ def test_no_mistake_hides_what_the_app_finds_where_it_runs(start: Callable[[str]
     ]
 
 
+@pytest.mark.usefixtures("no_handlers")
 @pytest.mark.parametrize(
     ("setting", "told"), [("MAX_BODY_BYTES", ["app setting MAX_BODY_BYTES"]), ("HISTORY_RETENTION_DAYS", [])]
 )

@@ -172,6 +172,35 @@ async def test_a_part_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch)
     assert [name for name, metric in metrics.items() if metric.value is None] == ["task_hub_away_seconds"]
 
 
+async def test_a_circuit_that_cannot_be_read_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = await App(monkeypatch, **WELL | {"readable": (Breaker(), "it is no JSON")}).look()
+    unknown = {name for name, metric in metrics.items() if metric.value is None}
+    assert unknown == {name for name in metrics if name.startswith(("circuit_", "credential_"))}
+    assert "the circuit of payments cannot be read: it is no JSON" in caplog.text
+
+
+async def test_what_the_app_does_not_have_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App(monkeypatch, **WELL)
+    monkeypatch.setattr(health, "of_feature", lambda *_: None)
+    monkeypatch.setattr(health, "all_thresholds", lambda: dict.fromkeys(AlertSettings().thresholds, 0.0))
+    del app._answers["count_dead_letters"]  # with a threshold of 0 nothing is counted
+    with using(parse_config(CONFIG + "circuit = { enabled = false }\n", {})):
+        metrics = (await look_at_health(TaskHub("{}"), NOON)).metrics
+    assert {name: metric.value for name, metric in metrics.items()} == {
+        "dead_letters": 7.0,
+        "dead_letter_age_seconds": 90.0,
+        "retries_exhausted_per_hour": 0.0,
+        "not_starting": 0.0,
+        "task_hub_away_seconds": 0.0,
+        "stuck_seconds": 0.0,
+        "held": 0.0,
+        "circuit_open_seconds:payments": 0.0,
+        "credential_refused_seconds:payments": 0.0,
+    }
+
+
 async def test_a_task_hub_is_away_once_it_has_not_answered_for_longer_than_the_threshold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
