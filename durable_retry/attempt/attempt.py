@@ -93,7 +93,7 @@ async def called_operation(hub: TaskHub, call: AttemptCall) -> OperationInput:
     if call.operation is None:
         sent = await read_large(hub, call.operation_id or "", call.input_id or "")
     else:
-        sent = OperationInput.from_json({"acted_before": call.acted_before, **call.operation})
+        sent = OperationInput.from_json(call.operation)
     return sent.to_attempt(
         clock.now(),
         is_owed=call.is_owed,

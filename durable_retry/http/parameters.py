@@ -56,8 +56,14 @@ def one_of[E: StrEnum](name: str, choices: type[E], description: str) -> Paramet
 
 def flag(name: str, description: str) -> Parameter[bool | None]:
     """Declare a parameter that takes `true` or `false`."""
-    words = ["true", "false"]
-    return _words(name, words, description, lambda word: words.index(word) == 0)
+    values = {"true": True, "false": False}
+
+    def read(word: str) -> bool:
+        if word not in values:
+            raise ValueError(word)
+        return values[word]
+
+    return _words(name, [*values], description, read)
 
 
 def _words[T](name: str, words: list[str], description: str, read: Callable[[str], T]) -> Parameter[T | None]:

@@ -242,8 +242,7 @@ class OperationInput(Retryable):
         Args:
             forgiven: The number of attempts that its policy does not count; None for none.
         """
-        is_changed = acted_before and (not self.acted_before or conflict is not None)
-        operation = replace(self, acted_before=True, conflict=conflict) if is_changed else self
+        operation = replace(self, acted_before=True, conflict=conflict) if acted_before else self
         if forgiven is not None:
             operation = replace(operation, policy=operation.policy.with_more_attempts(forgiven))
         is_late = self.deadline_at is not None and now >= self.deadline_at

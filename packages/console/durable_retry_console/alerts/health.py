@@ -144,11 +144,12 @@ def find_letters(look: Look, letters: DeadLetterSummary) -> None:
 
 
 async def _circuit(look: Look, dependency: Dependency) -> None:
-    breaker, why_not = await CircuitEntity(look.hub, dependency.name).readable()
+    name = dependency.name
+    breaker, why_not = await CircuitEntity(look.hub, name).readable()
     if why_not is not None:
-        _log.warning("the circuit of %s cannot be read: %s", dependency.name, why_not)
+        _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
         raise ValueError(why_not)
-    find_circuits(look, dependency.name, breaker, *await held_keys(look.hub, dependency, breaker))
+    find_circuits(look, name, breaker, *await held_keys(look.hub, dependency, breaker))
 
 
 def find_circuits(look: Look, name: str, own: Breaker, *of_keys: Breaker) -> None:

@@ -68,18 +68,11 @@ class TaskHub:
         if not asked.name:
             raise InvalidRequestError("an orchestration needs a name")
         _check_id(asked.instance_id)
-        # Not by `replace`, which takes four times as long.
-        wanted = Start(
+        wanted = replace(
+            asked,
             instance_id=asked.instance_id or uuid.uuid4().hex,
-            name=asked.name,
             version=self._settings.versioning.default if asked.version is None else asked.version,
-            input=asked.input,
-            tags=asked.tags,
-            start_at_us=asked.start_at_us,
             replaceable=self._settings.replaceable if asked.replaceable is None else asked.replaceable,
-            parent=asked.parent,
-            parent_name=asked.parent_name,
-            trace=asked.trace,
         )
         await self._create(wanted)
         return wanted.instance_id

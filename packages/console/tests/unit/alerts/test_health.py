@@ -179,6 +179,7 @@ async def test_a_circuit_that_cannot_be_read_is_not_known(
     unknown = {name for name, metric in metrics.items() if metric.value is None}
     assert unknown == {name for name in metrics if name.startswith(("circuit_", "credential_"))}
     assert "the circuit of payments cannot be read: it is no JSON" in caplog.text
+    assert {getattr(record, DEPENDENCY, None) for record in caplog.records} == {"payments", "idle", None}
 
 
 async def test_what_the_app_does_not_have_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,10 +287,9 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
 async def test_dead_letters_of_dependencies_with_own_thresholds_are_unknown_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app = App(monkeypatch)
+    App(monkeypatch)
     with using(parse_config(OWN, {})):
         metrics = (await look_at_health(TaskHub("{}"), NOON)).metrics
-    assert app
     letters = {name: each.value for name, each in metrics.items() if name.startswith("dead_letter")}
     assert letters == dict.fromkeys(
         (
