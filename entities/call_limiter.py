@@ -30,7 +30,7 @@ class CallLimiter(DurableEntity):
     def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
         """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `SlotAnswer`."""
         limiter, answer = acquire(self._stored_limiter(), SlotRequest.from_json(request), clock.now())
-        self._keep(limiter)
+        self._keep(*successors(limiter))
         return answer.to_json()
 
     def give_back(self, request: dict[str, Any]) -> None:

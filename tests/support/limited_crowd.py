@@ -14,11 +14,19 @@ from random import Random
 
 from durable_retry.base.names import Priority
 from durable_retry.features.limits.rules.calls import look, next_look, successors
-from durable_retry.features.limits.rules.limiter import acquire, give_back, leave
-from durable_retry.features.limits.rules.settings import LimitSettings
+from durable_retry.features.limits.rules.limiter import acquire, change, give_back, leave
+from durable_retry.features.limits.rules.settings import LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.share import Part, WorkerShare
 from durable_retry.features.limits.rules.state import Limiter
-from durable_retry.rules.retry.slots import DOOR_SECONDS, Leaving, Slot, SlotPostponed, SlotRequest, is_valid
+from durable_retry.rules.retry.slots import (
+    DOOR_SECONDS,
+    Leaving,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    is_valid,
+    within_deadline,
+)
 from tests.support.builders import NOON
 
 
@@ -128,6 +136,13 @@ class Crowd:
         for attempt in attempts:
             self.plan(at, partial(self.come, attempt))
 
+    def change(self, limits: ReadLimits) -> None:
+        """Let the workers read other limits, and tell the limiter of them."""
+        self.limits = limits
+        for share in self.shares:
+            share.settings = limits
+        self.send(lambda: successors(change(self.limiter, limits, self.at)))
+
     def run(self, until: float = 100_000.0) -> "Crowd":
         while self.steps and self.steps[0][0] <= until:
             self.now, _, step = heappop(self.steps)
@@ -137,18 +152,14 @@ class Crowd:
     def send(self, change: Callable[[], tuple[Limiter, tuple[str, ...]]]) -> None:
         """Send the limiter a signal; it has those told that it calls."""
 
-        def arrive() -> None:
-            limiter, called = change()
-            self.keep(limiter)
-            for name in called:
-                # An orchestration that starts tells them.
-                self.plan(self.now + self.hop() + self.hop(), partial(self.called, self.by_name[name]))
+        self.plan(self.now + self.hop(), lambda: self.keep(*change()))
 
-        self.plan(self.now + self.hop(), arrive)
-
-    def keep(self, limiter: Limiter) -> None:
-        """Store the limiter's state, and let it look when that is due."""
+    def keep(self, limiter: Limiter, called: tuple[str, ...]) -> None:
+        """Store the limiter's state, have those told that it calls, and let it look when that is due."""
         self.limiter, look_at = next_look(limiter)
+        for name in called:
+            # An orchestration that starts tells them.
+            self.plan(self.now + self.hop() + self.hop(), partial(self.called, self.by_name[name]))
         if look_at is not None:
             after_seconds = max((look_at - self.at).total_seconds(), 0.0)
             late = self.draw.uniform(*self.backend.timer)
@@ -227,9 +238,12 @@ class Crowd:
                 waiter=attempt.name,
             )
             limiter, answer = acquire(self.limiter, request, self.at)
-            self.keep(limiter)
+            self.keep(*successors(limiter))
             attempt.asks += 1
-            self.plan(self.now + self.hop(), lambda: self.hear(attempt, answer))
+            self.plan(
+                self.now + self.hop(),
+                lambda: self.hear(attempt, within_deadline(answer, request, self.at)),
+            )
 
         self.plan(self.now + self.hop(), arrive)
 
@@ -239,7 +253,7 @@ class Crowd:
     def hear(self, attempt: Attempt, answer: Slot | SlotPostponed) -> None:
         wait_seconds = (isinstance(answer, SlotPostponed) and answer.seconds) or 0.0
         left = self.seconds_left(attempt)
-        if left is not None and left < max(wait_seconds, answer.turn_seconds or 0.0):
+        if left is not None and left < wait_seconds:
             self.cancel([attempt], self.now)
         if answer.turn_seconds is not None:
             attempt.turn_at = self.at + timedelta(seconds=answer.turn_seconds)
@@ -308,13 +322,13 @@ class Crowd:
     @property
     def most_at_once(self) -> int:
         changes = [
-            change
+            step
             for attempt in self.attempts
             if attempt.started is not None
-            for change in ((attempt.started, 1), (attempt.started + attempt.holds, -1))
+            for step in ((attempt.started, 1), (attempt.started + attempt.holds, -1))
         ]
         running = most = 0
-        for _, change in sorted(changes):
-            running += change
+        for _, step in sorted(changes):
+            running += step
             most = max(most, running)
         return most

@@ -13,7 +13,7 @@ from durable_retry.base.json_forms import to_ms
 from durable_retry.base.names import Priority
 from durable_retry.features.limits.rules.fair import KEPT_KEYS, KEPT_PLACES, FairShares, Place
 from durable_retry.features.limits.rules.limiter import acquire
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings
+from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings, ReadLimits
 from durable_retry.features.limits.rules.share import BURST
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import SlotRequest
@@ -55,6 +55,29 @@ def test_slow_messages_cost_a_backlog_a_few_seconds_but_not_the_rate(rate: float
     starts = crowd.run().starts
     assert len(starts) == len(crowd.attempts)
     assert starts[-1] - starts[0] <= 43
+
+
+@BACKENDS
+@pytest.mark.parametrize(("rate", "number"), [(8, 500), (2, 600), (20, 1_100)])
+def test_one_that_waits_long_for_its_turn_is_told_of_it(rate: float, number: int, backend: Backend) -> None:
+    crowd = Crowd(LimitSettings(rate_per_second=rate), backend=backend)
+    for each in range(number):
+        crowd.arrive(1, each / 100)
+    starts = crowd.run().starts
+    assert len(starts) == number
+    assert starts[-1] - starts[0] <= number / rate + 3
+    assert mean(each.asks for each in crowd.attempts) <= 3.5, "each asked every ten seconds"
+
+
+@BACKENDS
+def test_a_rate_that_is_raised_holds_at_once_for_all_that_wait(backend: Backend) -> None:
+    crowd = Crowd(ReadLimits(rate_per_second=2, read_at=NOON), backend=backend)
+    crowd.arrive(400)
+    crowd.run(20.0)
+    crowd.change(ReadLimits(rate_per_second=12, read_at=crowd.at))
+    left = 400 - len(crowd.starts)
+    assert crowd.run().starts[-1] <= 20.0 + left / 12 + 6
+    assert len(crowd.starts) == 400
 
 
 @BACKENDS

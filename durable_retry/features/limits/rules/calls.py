@@ -1,16 +1,18 @@
-"""Telling attempts that a slot is free, where the entity `call_limiter` lends all slots.
+"""Telling attempts that a slot is free, or that their turn comes.
 
-Attempts that wait there are told, in place of asking again and again. A slot comes with the names of the next
-ones (`Slot.calls`), and the attempt that gives it back tells them, since entities send no events. If fewer
-come than slots are free, for instance because they have left, the entity starts an orchestration that tells
-more. The entity also sends itself a signal to look (`next_look`) who was told and has not asked. It takes
-those for gone, and calls so many others that as many should come as slots are free.
+Attempts that wait are told, in place of asking again and again, where the entity `call_limiter` lends all
+slots, and where a rate alone bounds them. A slot comes with the names of the next ones (`Slot.calls`), and
+the attempt that gives it back tells them, since entities send no events. If fewer come than slots or turns
+are free, for instance because they have left, the entity starts an orchestration that tells more. The entity
+also sends itself a signal to look (`next_look`) who was told and has not asked. It takes those for gone, and
+calls so many others that as many should come as slots or turns are free.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain, islice
+from math import inf
 from typing import Final
 
 from durable_retry.base.json_forms import from_ms, to_ms
@@ -39,11 +41,13 @@ def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | N
 
 
 def successors(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
-    """Call attempts for the free slots, beside those that were told already or ask soon by themselves."""
-    soon_ms, part = to_ms(_now(limiter) + limiter.patience), limiter.sure_part
+    """Call attempts for what is free, beside those that were told already or ask soon by themselves."""
+    soon_ms, part = _soon_ms(limiter), limiter.sure_part
     told = sum(1 for place in limiter.places if place.is_told)
     soon = sum(1 for place in limiter.places if not place.is_told and place.asks_ms <= soon_ms)
-    return _with_called(limiter, int((limiter.free - soon) / part) - told)
+    wanted = int((limiter.free - soon) / part) - told
+    waiting = len(limiter.places) - told - soon + len(limiter.line)
+    return _with_called(limiter, wanted) if wanted >= min(limiter.least_called, waiting) else (limiter, ())
 
 
 def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, ...]]:
@@ -55,7 +59,7 @@ def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, .
     # Their messages may be late, so those that were not in the line are told once more, after all others.
     again = (place.waiter for place in gone if place.name and place.waiter)
     line = (*limiter.line, *again)[:KEPT_LINE]
-    is_unused = gone and limiter.free > 0 and limiter.is_unused(limiter.moved_at, now)
+    is_unused = gone and limiter.free > 0 and limiter.is_unused(limiter.taken_at, now)
     limiter = limiter.seen(gone=max(len(gone), _GONE_AT_LEAST) if is_unused else len(gone))
     seen = replace(limiter, looks_at=None, places=tuple(left), line=line)
     return _with_all_told(seen) if seen.came == LEAST_PART else successors(seen)
@@ -75,8 +79,9 @@ def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
     now = _now(limiter)
     told = [from_ms(place.asks_ms) for place in limiter.places if place.is_told]
     may_come = limiter.line or any(chain(_callable(limiter), _promised(limiter)))
-    comes = told or (limiter.free > 0 and may_come)
-    soon = min((end for end in told if end > now), default=now + limiter.patience)
+    comes = told or (may_come and (limiter.free > 0 or limiter.turns is not None))
+    unused_at = max(limiter.taken_at or now, now) + limiter.patience
+    soon = min((end for end in told if end > now), default=unused_at)
     at = soon if comes else limiter.leases.first_end(now)
     planned = limiter.looks_at
     # A look that is late is on its way; without this each message until then would plan one more.
@@ -89,12 +94,18 @@ def _now(limiter: Limiter) -> datetime:
     return limiter.clock or from_ms(0)
 
 
+def _soon_ms(limiter: Limiter) -> float:
+    """Return until when those ask that count as coming by themselves: none does while nothing is taken."""
+    now = _now(limiter)
+    return -inf if limiter.is_unused(limiter.taken_at, now) else to_ms(now + limiter.patience)
+
+
 def _callable(limiter: Limiter) -> Iterator[Place]:
     """Yield the places that may be called, in their order, as many of each key as its bounds allow."""
     now, called, lent = _now(limiter), limiter.called, limiter.lent_by_key
     for place in limiter.places:
-        key = place.limit_key
-        if place.waiter and not place.is_called and called[key] < limiter.room_of(key, lent, now):
+        key, is_coming = place.limit_key, place.is_called or place.asks_ms <= _soon_ms(limiter)
+        if place.waiter and not is_coming and called[key] < limiter.room_of(key, lent, now):
             called[key] += 1
             yield place
 

@@ -103,6 +103,7 @@ class Wait:
     first_seconds: float  # the longest wait of a new attempt
     is_shared: bool = True  # whether the limit holds for other keys, too
     is_for_slot: bool = False  # whether it ends when a slot is given back
+    told_from: float = 0.0  # seconds; an attempt with a place asks by itself if its wait is shorter
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ before it is about to ask. A slot or a start that none took for a while goes to 
 places and turns end by themselves when an attempt is gone, and nothing stays free while attempts ask.
 
 Where workers have no share of the slots, an attempt that waits for a slot is told when one is free
-(`calls.py`), and asks at once.
+(`calls.py`), and asks at once. Where a rate alone bounds attempts, so is one whose turn is far away.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -48,7 +48,7 @@ from durable_retry.features.limits.rules.leases import (
     with_answered,
 )
 from durable_retry.features.limits.rules.settings import ReadLimits
-from durable_retry.features.limits.rules.state import Limiter
+from durable_retry.features.limits.rules.state import RESERVED_SECONDS, Limiter
 from durable_retry.features.limits.rules.told import Told, with_told, with_told_again, without_told
 from durable_retry.rules.retry.slots import (
     DOOR_SECONDS,
@@ -74,6 +74,8 @@ passes, or half of the time in which a slot gets free, if that is less: so that 
 LONGEST_TOLD_SECONDS: Final = 1_800.0
 """An attempt that waits to be told of a free slot also asks by itself, as the one that should tell it may be
 gone: after twice the time until a slot should be free, but between `LEAST_TOLD_SECONDS` and this."""
+TOLD_TURN_PART: Final = 1.5
+"""The same for a turn, whose instant is known better: after this part of the time until it."""
 HELD_PART: Final = 0.02
 """An attempt that finds its slot still taken asks again after this part of the mean duration."""
 ASK_SOONER: Final = 1.5
@@ -85,9 +87,6 @@ EARLY_MS: Final = 50
 MOST_SOON_SECONDS: Final = 10.0
 """A free slot is kept for an attempt that goes first and asks within the mean duration, at least a second and
 at most this. If the slot were lent to another now, it would not be back by then."""
-RESERVED_SECONDS: Final = 2.5
-"""A turn of a rate is reserved at most so far ahead, further only where messages are slow. Late timers need
-about as much."""
 LAST_PART: Final = 0.2
 """An attempt should ask for its turn shortly after it may be reserved: later by this part of that time."""
 MOST_AT_DOOR: Final = 8.0
@@ -166,20 +165,21 @@ class _Asking:
         due_ms = due_ms if before is None else min(due_ms, before.due_ms)
         settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
-        # Only where it waits for nothing but a slot that is given back, telling it of that slot is enough.
+        # Telling it is enough only where it waits for nothing but a slot that is given back, or a turn.
         is_only_lent = settings.shared_concurrency == 0 and not settings.has_rate(key)
-        waiter = request.waiter if is_only_lent else None
+        waiter = request.waiter if is_only_lent or settings.is_rate_alone else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)
         at = next(index for index, place in enumerate(ordered) if place is own)
         is_called = before is not None and before.is_called
         is_told = before is not None and before.is_told
-        # While others are called, an attempt that asks by itself takes only what they leave.
-        is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and not limiter.called
+        # While others are called for slots, an attempt that asks by itself takes only what they leave.
+        takes_any = settings.is_rate_alone or not limiter.called
+        is_due = before is not None and before.asks_ms <= now_ms + EARLY_MS and takes_any
         limiter = replace(limiter, places=others, settings=replace(settings, weights=None))
         return cls(
-            limiter.heard(request.asked_at, now).without_waiter(own.waiter).seen(came=is_told),
+            limiter.heard(request.asked_at, now).seen(came=is_told),
             request,
             settings,
             now,
@@ -240,6 +240,7 @@ class _Asking:
         if reached := [wait for wait in waits if wait is not None]:
             return self.waiting(replace(reached[0], seconds=max(wait.seconds for wait in reached)))
         limiter, turn_seconds = self.started()
+        limiter = limiter.without_waiter(self.own.waiter)
         if turn_seconds is not None and (ahead_seconds := turn_seconds - self.usual_door_seconds) > 0:
             limiter = limiter.crowded(ahead_seconds, self.now)
             if (seconds := turn_seconds - self.door_seconds) > 0:
@@ -299,8 +300,8 @@ class _Asking:
         # Where it also needs a slot, it gets that shortly before its turn: a slot must not be lent unused.
         soon = self.door_seconds if self.settings.lends_slots else RESERVED_SECONDS + self.delay_seconds
         latest = self.request.latest_seconds
-        # One that is past it by now is owed an attempt.
-        is_too_late = latest is not None and 0 <= latest < wait_seconds
+        # One that is past it by now is owed an attempt, unless that would have to wait.
+        is_too_late = latest is not None and wait_seconds > (self.door_seconds if latest < 0 else latest)
         if wait_seconds <= soon and not is_too_late and (may_go or not self.ahead(soon)):
             return None
         lead = 0.0 if is_too_late else soon - LAST_PART * min(soon, RESERVED_SECONDS)
@@ -311,6 +312,7 @@ class _Asking:
             0.5 / rate,
             LONGEST_ASK_SECONDS,
             FIRST_ASK_SECONDS,
+            told_from=LONGEST_ASK_SECONDS,
         )
 
     def wait_for_key(self) -> Wait | None:
@@ -397,12 +399,12 @@ class _Asking:
             limiter = limiter.crowded(wait.seconds, self.now)
         kept, left = self.kept_until(self.now + timedelta(seconds=wait.seconds))
         has_place = self.own in kept
-        came = () if has_place or self.own.waiter is None else (self.own.waiter,)
         # Those that lose their place now came before those in the line.
-        before = (place.waiter for place in left if place.waiter and place is not self.own)
-        limiter = replace(limiter, line=(*before, *limiter.line, *came)[:KEPT_LINE])
-        if self.own.waiter and wait.is_for_slot and (has_place or self.own.waiter in limiter.line):
-            # If none comes for a free slot, those who should tell it may be gone: it asks by itself soon.
+        before = tuple(place.waiter for place in left if place.waiter and place is not self.own)
+        limiter = self.in_line(replace(limiter, line=before + limiter.line), has_place=has_place)
+        is_told = wait.seconds >= wait.told_from if has_place else self.own.waiter in limiter.line
+        if self.own.waiter and is_told:
+            # If none comes for what is free, those who should tell it may be gone: it asks by itself soon.
             seconds = self.told_seconds(wait) if self.comes_somebody else wait.first_seconds
         elif not has_place:
             limiter, seconds = self.in_tail(limiter, wait, seconds)
@@ -410,15 +412,27 @@ class _Asking:
             seconds = min(seconds, wait.first_seconds)
         latest = self.request.latest_seconds
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
-            seconds = latest  # It asks once more before its deadline.
+            # It asks once more before its deadline, and before that in time for a turn.
+            lead = RESERVED_SECONDS + self.limiter.patience.total_seconds()
+            seconds = latest - lead if self.settings.is_rate_alone and latest > lead else latest
         seconds = round(seconds, 3)
         place = replace(self.own, asks_ms=to_ms(self.now) + round(seconds * 1_000))
         places = tuple(place if other is self.own else other for other in kept)
         postponed = SlotPostponed(seconds, wait.reason, ahead=self.ahead())
         return replace(limiter, places=places), postponed
 
+    def in_line(self, limiter: Limiter, *, has_place: bool) -> Limiter:
+        """Return the state with the attempt in the line if it has no place; one that is there stays there."""
+        if has_place:
+            return limiter.without_waiter(self.own.waiter)
+        came = self.own.waiter if self.own.waiter not in limiter.line else None
+        return replace(limiter, line=(limiter.line if came is None else (*limiter.line, came))[:KEPT_LINE])
+
     def told_seconds(self, wait: Wait) -> float:
-        """Return after how long an attempt that waits to be told of a slot asks by itself."""
+        """Return after how long an attempt that waits to be told asks by itself."""
+        if self.settings.is_rate_alone:
+            seconds = wait.seconds + len(self.limiter.line) / self.settings.rate_per_second
+            return min(TOLD_TURN_PART * seconds, LONGEST_TOLD_SECONDS)
         line_seconds = len(self.limiter.line) * self.mean_seconds / max(self.settings.max_concurrency, 1)
         return min(max(2 * (wait.seconds + line_seconds), LEAST_TOLD_SECONDS), LONGEST_TOLD_SECONDS)
 
@@ -434,14 +448,17 @@ class _Asking:
         if any(place.priority != self.own.priority for place in ordered):
             by_then = (self.limiter.fair or NO_SHARES).in_order(ordered, then)
             by_then.sort(key=lambda place: not place.is_called)  # those are about to ask
-        has_room = by_then[-1] is not self.own or not self.limiter.line or self.is_known
+        is_last = by_then[-1] is self.own and not self.is_known
+        has_room = not (is_last and self.limiter.line and self.comes_somebody)
         kept = kept_within(KEPT_PLACES, by_then if has_room else by_then[:-1], place_bytes)
         left = by_then[len(kept) :]
         return [place for place in ordered if place not in left], left
 
     @property
     def comes_somebody(self) -> bool:
-        """Whether those who wait still come for slots: none has been free for long."""
+        """Whether those who wait still come: no slot has been free for long, and no turn is free now."""
+        if self.settings.is_rate_alone:
+            return self.limiter.next_start(self.settings, self.now) > self.now
         since = self.limiter.moved_at
         return self.limiter.free <= 0 or (since is not None and self.now < since + self.limiter.patience / 2)
 

@@ -87,6 +87,11 @@ class LimitSettings(JsonShape):
         """How many starts per second are shared out among the workers."""
         return int(self.rate_per_second) // 2 if self.is_shared else 0
 
+    @property
+    def is_rate_alone(self) -> bool:
+        """Whether attempts wait for nothing but the rate of all."""
+        return self.rate_per_second > 0 and self.max_concurrency == 0 and self.per_key is None
+
     def has_rate(self, limit_key: str | None) -> bool:
         """Whether a rate bounds an attempt, that of all or that of its key."""
         of_key = 0.0 if limit_key is None or self.per_key is None else self.per_key.rate_per_second

@@ -14,6 +14,9 @@ from durable_retry.features.limits.rules.told import Told
 LATE: Final = timedelta(seconds=3)
 """An attempt keeps its place while it is at most so late: timers of Azure Storage are up to two seconds late.
 Slow messages add to this: `Limiter.delay`."""
+RESERVED_SECONDS: Final = 2.5
+"""A turn of a rate is reserved at most so far ahead, further only where messages are slow. Late timers need
+about as much."""
 UNUSED: Final = timedelta(seconds=2)
 """A slot or start that none took for so long goes to the next attempt that asks. Slow messages add to this:
 `Limiter.patience`."""
@@ -147,8 +150,30 @@ class Limiter(JsonShape):
 
     @property
     def free(self) -> int:
-        """How many slots the entity could lend now, apart from the bounds of limit keys."""
+        """How many slots the entity could lend now, apart from the bounds of limit keys.
+
+        Where a rate alone bounds attempts, how many turns it could reserve within `patience`.
+        """
+        if (turns := self.turns) is not None and self.clock is not None:
+            until = self.clock + self.patience + timedelta(seconds=RESERVED_SECONDS)
+            seconds = (until - self.next_start(turns, self.clock)).total_seconds()
+            return int(max(seconds, 0.0) * turns.rate_per_second)
         return self.pool - len(self.leases) if self.pool > 0 else KEPT_PLACES
+
+    @property
+    def turns(self) -> ReadLimits | None:
+        """The limits where a rate alone bounds attempts; None elsewhere."""
+        return self.settings if self.settings is not None and self.settings.is_rate_alone else None
+
+    @property
+    def least_called(self) -> int:
+        """How many are told at a time, unless fewer wait: for turns those of a second, not each alone."""
+        return 1 if self.turns is None else int(self.turns.rate_per_second)
+
+    @property
+    def taken_at(self) -> datetime | None:
+        """When a slot was last given back, or lent to an attempt that was expected; or the latest turn."""
+        return self.moved_at if self.turns is None else self.last_start_at
 
     @property
     def lent_by_key(self) -> Counter[str]:

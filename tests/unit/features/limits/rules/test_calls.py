@@ -43,7 +43,49 @@ def test_as_many_are_called_as_slots_are_free_for_which_nobody_comes() -> None:
     assert successors(limiter_of(*three, lent=1))[1] == ("op-1",)
     assert successors(limiter_of(*three, lent=2))[1] == (), "whoever gives one back tells them"
     soon = replace(three[0], asks_ms=to_ms(after(1)))
-    assert successors(limiter_of(soon, *three[1:]))[1] == ("op-1",)
+    assert successors(limiter_of(soon, *three[1:]))[1] == ("op-2",), "op-1 comes by itself"
+
+
+def turns_of(*places: Place, rate: float = 2.0, last: float = 2.5, line: tuple[str, ...] = ()) -> Limiter:
+    """Return a limiter of a rate alone where these wait, with turns reserved for so many seconds."""
+    settings, waited = ReadLimits(rate_per_second=rate), (after(-9), after(99))
+    return Limiter(
+        clock=NOON,
+        last_start_at=after(last),
+        places=places,
+        line=line,
+        settings=settings,
+        crowded_since=waited[0],
+        crowded_until=waited[1],
+    )
+
+
+def test_for_turns_for_which_nobody_asks_soon_those_of_a_second_or_more_are_told() -> None:
+    coming = [place(number, asks=1) for number in range(3)]
+    waiting = [place(number) for number in (7, 8, 9)]
+    assert successors(turns_of(*coming[1:], *waiting))[1] == (), (
+        "two of three turns have one: too few to tell"
+    )
+    assert successors(turns_of(*coming[2:], *waiting))[1] == ("op-7", "op-8")
+    assert successors(turns_of(*coming[1:], place(7)))[1] == ("op-7",), "nobody else waits"
+    assert successors(turns_of(*coming, *waiting, line=("op-10",)))[1] == ()
+    limiter, calls = successors(turns_of(*coming[2:], line=("op-10", "op-11", "op-12")))
+    assert (calls, limiter.line) == (("op-10", "op-11"), ("op-12",))
+    assert successors(limiter) == (limiter, ()), "they come"
+
+
+def test_while_turns_pass_unused_nobody_counts_as_coming_by_itself() -> None:
+    coming = [place(number, asks=1) for number in range(9)]
+    assert successors(turns_of(*coming, last=-1.9))[1] == ()
+    assert len(successors(turns_of(*coming, last=-2))[1]) == 9
+
+
+def test_it_looks_for_who_comes_when_the_turns_that_are_reserved_have_passed_unused() -> None:
+    assert next_look(turns_of(place(1)))[1] == after(2.5) + UNUSED
+    assert next_look(turns_of(place(1), last=-5))[1] == NOON + UNUSED
+    slow = turns_of(place(1), rate=0.1, last=9)
+    assert next_look(slow)[1] == after(9) + UNUSED, "no turn is free before"
+    assert next_look(turns_of(place(1, asks=1)))[1] is None, "it asks by itself"
 
 
 def test_nobody_is_called_that_cannot_be_told_or_whose_key_has_all_its_slots() -> None:

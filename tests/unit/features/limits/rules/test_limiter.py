@@ -12,11 +12,12 @@ from durable_retry.features.limits.rules.document import limits_view
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
 from durable_retry.features.limits.rules.leases import Lease, Leases, name_of
 from durable_retry.features.limits.rules.limiter import (
+    FIRST_ASK_SECONDS,
     FIRST_SLOT_ASK_SECONDS,
     LATEST_LONGEST_SECONDS,
     LEAST_ASK_SECONDS,
     LONGEST_ASK_SECONDS,
-    RESERVED_SECONDS,
+    TOLD_TURN_PART,
     acquire,
     answer_to,
     give_back,
@@ -24,7 +25,7 @@ from durable_retry.features.limits.rules.limiter import (
     reset,
 )
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings, ReadLimits
-from durable_retry.features.limits.rules.state import LATE, UNUSED, Limiter
+from durable_retry.features.limits.rules.state import LATE, RESERVED_SECONDS, UNUSED, Limiter
 from durable_retry.rules.retry.slots import (
     DOOR_SECONDS,
     Leaving,
@@ -233,6 +234,34 @@ def test_who_waits_for_the_rate_asks_again_when_its_turn_should_come() -> None:
 def told(number: int, settings: LimitSettings = ONE_AT_ONCE, at: float = 0.0) -> SlotRequest:
     """Return the request of one that an event can tell that a slot is free."""
     return replace(again(number, settings, at, due=number / 100), waiter=f"op-{number}")
+
+
+def test_one_whose_turn_is_far_away_is_told_of_it_and_asks_by_itself_after_half_as_long_again() -> None:
+    limiter, waits = replace(Limiter(), last_start_at=after(4)), list[float]()
+    for number in range(KEPT_PLACES + 2):
+        limiter, answer = postponed(limiter, told(number, TWO_A_SECOND))
+        waits.append(answer.seconds)
+    assert waits[10] == pytest.approx(4 + 11 / 1.9 - RESERVED_SECONDS, abs=1)
+    expected = 4 + 61 / 1.9 - RESERVED_SECONDS
+    assert waits[60] == pytest.approx(TOLD_TURN_PART * expected, abs=1)
+    assert limiter.line == (f"op-{KEPT_PLACES}", f"op-{KEPT_PLACES + 1}")
+    again_in_line, _ = postponed(limiter, told(KEPT_PLACES, TWO_A_SECOND, at=1))
+    assert again_in_line.line == limiter.line, "who asks again stays where it was"
+    late = replace(told(60, TWO_A_SECOND, at=1), latest_seconds=8.0)
+    lead = RESERVED_SECONDS + UNUSED.total_seconds()
+    assert postponed(limiter, late)[1].seconds == 8.0 - lead, "in time for a turn before its deadline"
+    assert postponed(limiter, replace(late, latest_seconds=3.0))[1].seconds == 3.0
+
+
+def test_where_turns_are_free_and_nobody_comes_a_newcomer_has_a_place_before_the_line() -> None:
+    idle = Limiter(last_start_at=after(-9), places=BUSY.places, line=("op-8",), crowded_until=after(9))
+    before = replace(
+        idle, places=(Place(0, "before", to_ms(after(1)), waiter="op-7"),), last_start_at=after(-1)
+    )
+    limiter, answer = postponed(before, told(9, TWO_A_SECOND))
+    assert (len(limiter.places), answer.seconds < FIRST_ASK_SECONDS) == (2, True)
+    taken = replace(before, last_start_at=after(4))
+    assert postponed(taken, told(9, TWO_A_SECOND))[0].line == ("op-8", "op-9")
 
 
 def test_a_slot_comes_with_those_that_are_told_when_it_is_given_back() -> None:
