@@ -79,12 +79,13 @@ def _unit_and_range(setting: Setting) -> tuple[str, str]:
 
 def dependency_keys() -> Iterator[tuple[str, str]]:
     """Give a section for the keys of a dependency, and one for each of its tables."""
-    properties = dependency_table().model_json_schema()["properties"]
+    schema = dependency_table().model_json_schema()
+    properties, named = schema["properties"], schema["$defs"]
     meanings = meanings_in(Dependency)
     tables: dict[str, type[BaseModel]] = {**TABLES, **dict(_tables_of_features())}
     for keys in models_of_features().values():
         meanings |= meanings_in(keys)
-    own = (_key_row(key, properties[key], {}, meanings) for key in sorted(properties) if key not in tables)
+    own = (_key_row(key, properties[key], named, meanings) for key in sorted(properties) if key not in tables)
     yield "### `[dependencies.<name>]`", table(_KEY_HEAD, own)
     for name, model in tables.items():
         rows = _key_rows(model, meanings_in(model) | meanings_in(_DOCUMENTED.get(name, model)))
@@ -144,7 +145,8 @@ def _key_rows(model: type[BaseModel], meanings: Mapping[str, str]) -> Iterator[t
 def _key_row(
     key: str, rule: Mapping[str, Any], named: Mapping[str, Any], meanings: Mapping[str, str]
 ) -> tuple[str, ...]:
-    full = {**named.get(str(rule.get("$ref", "")).rpartition("/")[2], {}), **rule}
+    given = next(iter(rule.get("anyOf", ())), rule)  # before `null`, or before a table of the same
+    full = {**named.get(str(given.get("$ref", "")).rpartition("/")[2], {}), **given, **rule}
     unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
     return f"`{key}`", shown(full.get("default")), unit, _range(full), meanings[key]
 

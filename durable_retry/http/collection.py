@@ -15,7 +15,7 @@ from durable_retry.hub.binding import TaskHub, bind_hub
 from durable_retry.plugins import Collection
 from durable_retry.runtime.deferred import REFERENCES, imported
 
-METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """Also those that no route has: the host's own answer to them has no body."""
 
 _DISPATCH: Final = "durable_retry.http.dispatch:responder"

@@ -37,8 +37,9 @@ def responder(
     async def find_answer(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
         # Not the host's own parameters: it leaves "%2F" as it is, and an order key may have a slash.
         path = req.url.partition("?")[0].split("://", 1)[-1].rstrip("/").split("/", above)[-1]
+        method = "GET" if req.method == "HEAD" else req.method  # the host leaves out the body
         for pattern, route in patterns:
-            if route.method == req.method and (match := pattern.fullmatch(path)) is not None:
+            if route.method == method and (match := pattern.fullmatch(path)) is not None:
                 in_path = {name: unquote(value) for name, value in match.groupdict().items()}
                 return await route.respond(req, hub, in_path)
         return _refusal(sorted({route.method for pattern, route in patterns if pattern.fullmatch(path)}))
@@ -56,5 +57,4 @@ def _refusal(methods: Sequence[str]) -> func.HttpResponse:
     if not methods:
         return problem(HTTPStatus.NOT_FOUND, "There is nothing at this path; see openapi.json for the paths.")
     allowed = ", ".join(methods)
-    detail = f"This path takes {allowed}."
-    return problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"Allow": allowed})
+    return problem(HTTPStatus.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", headers={"Allow": allowed})

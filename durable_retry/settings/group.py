@@ -14,7 +14,7 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from durable_retry.base.validation import Problem
+from durable_retry.base.validation import MAX_SECONDS, Problem
 
 
 class SettingsError(ValueError):
@@ -48,8 +48,8 @@ def setting(
 
 
 def seconds(meaning: str, default: float) -> Any:
-    """Declare a setting in seconds, 0 or more."""
-    return setting(meaning, default, unit="s", least=0)
+    """Declare a setting in seconds, at most a year: far above that an instant before now is none."""
+    return setting(meaning, default, unit="s", least=0, most=MAX_SECONDS)
 
 
 _DAYS_OF_A_CENTURY: Final = 36_500

@@ -91,6 +91,11 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
     assert find_dependency("payments") is not None
 
 
+def test_the_host_passes_on_methods_that_no_route_has(tmp_path: Path) -> None:
+    methods = trigger_of(registered(tmp_path)["api_operations"])["methods"]
+    assert {"HEAD", "OPTIONS", "PUT"} <= {getattr(method, "value", method) for method in methods}
+
+
 def test_handlers_are_refused_where_no_feature_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,15 +4,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from durable_retry.base.validation import Strict
+from durable_retry.base.validation import Seconds, Strict
 from durable_retry.rules.config.dependency import Dependency
 
 CONSOLE: Final = "console"
 
 MOST_DEAD_LETTERS: Final = 9_999
 """The highest threshold of open dead letters: no more than 10,000 are counted."""
-
-_Threshold = Annotated[float, Field(ge=0)]
 
 
 class AlertThresholds(Strict):
@@ -26,10 +24,10 @@ class AlertThresholds(Strict):
         dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
     """
 
-    circuit_open_seconds: _Threshold | None = None
-    credential_refused_seconds: _Threshold | None = None
+    circuit_open_seconds: Seconds | None = None
+    credential_refused_seconds: Seconds | None = None
     dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
-    dead_letter_age_seconds: _Threshold | None = None
+    dead_letter_age_seconds: Seconds | None = None
 
 
 type Recoverable = Literal["RetriesExhausted", "DeadlineExceeded"]

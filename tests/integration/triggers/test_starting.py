@@ -68,6 +68,16 @@ async def test_pending_operations_without_an_attempt_are_trouble_as_old_as_the_o
     assert ((await look_at_health(hub.binding, later)).metrics["not_starting"].value or 0.0) >= 180.0
 
 
+async def test_a_patience_of_days_looks_at_what_is_that_old(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_begins(monkeypatch)
+    await accepted(hub, "hangs")
+    await write_noted()
+    days = timedelta(days=2).total_seconds()
+    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(days=2, hours=1), days) > days
+
+
 async def test_one_that_hangs_among_others_that_begin_is_no_trouble(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

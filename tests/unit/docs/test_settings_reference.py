@@ -192,3 +192,8 @@ def test_the_scan_sees_the_code() -> None:
     assert {"durable_retry", "activities", "packages"} <= {
         Path(path).relative_to(ROOT).parts[0] for path in READERS
     }
+
+
+def test_words_and_bounds_are_shown_where_a_key_may_be_left_out() -> None:
+    assert "| `priority` | `normal` |  | `high`, `normal`, `low` |" in TEXT
+    assert "| `circuit_open_seconds` |  | s | 0 to 31,536,000 |" in TEXT

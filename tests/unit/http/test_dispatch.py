@@ -103,10 +103,15 @@ async def test_an_unknown_path_is_404(path: str) -> None:
 
 @pytest.mark.parametrize(("path", "allowed"), [("x/sum", "GET"), ("X/1/notes/", "POST")])
 async def test_another_method_is_405_with_those_that_the_path_takes(path: str, allowed: str) -> None:
-    found = await answer("DELETE", path)
+    found = await answer("OPTIONS", path)
     assert found.status_code == json.loads(found.get_body())["status"] == 405
     assert found.headers["Allow"] == allowed
     assert found.mimetype == "application/problem+json"
+
+
+async def test_the_head_of_a_route_is_that_of_its_get() -> None:
+    assert (await answer("HEAD", "x/sum")).status_code == 200
+    assert (await answer("HEAD", "x/1/notes")).status_code == 405
 
 
 def template_of(route: Route) -> RouteTemplate:

@@ -1,4 +1,6 @@
+import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import pytest
@@ -80,6 +82,13 @@ def test_a_binding_refers_to_a_setting_by_its_name() -> None:
 
 def test_a_secret_is_not_in_the_text_of_its_group() -> None:
     assert "hunter2" not in repr(Sample(account_key="hunter2"))
+
+
+@pytest.mark.parametrize("group", groups())
+def test_a_time_has_a_bound_within_the_calendar(group: type[SettingsGroup]) -> None:
+    for described in group.described():
+        if described.unit == "s":
+            assert datetime.now(UTC) - timedelta(seconds=described.most or math.inf)
 
 
 @pytest.mark.parametrize("group", groups())

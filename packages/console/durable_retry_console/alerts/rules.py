@@ -73,6 +73,9 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
 MAX_TRIES: Final = 60
 """Tries per message and receiver, about one a minute."""
 
+MOST_EXHAUSTED: Final = 998
+"""The highest threshold of exhausted retries: no more than 999 of a status are counted."""
+
 # Less than the minute between two checks: of two workers that check at once, the second finds it begun.
 _RETRY: Final = timedelta(seconds=50)
 
@@ -169,7 +172,7 @@ class Alert(JsonShape):
             return "This message was sent to try the receivers: nothing is wrong."
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
-            if self.kind == RETRIES_EXHAUSTED and self.value >= _COUNTED:
+            if self.kind == RETRIES_EXHAUSTED and self.value > MOST_EXHAUSTED:
                 value = f"at least {value}"
             return f"{self.title}: {value}, over the threshold of {threshold}.{self.about.what_to_do}"
         seconds = (self.since - self.raised_at).total_seconds()
@@ -276,9 +279,6 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
 
 _NAMED: Final = 5
 
-
-# Dead letters of the last hour that are counted: a page of each status.
-_COUNTED: Final = 999
 
 _MINUTE_SECONDS: Final = 60
 _HOUR_SECONDS: Final = 3_600

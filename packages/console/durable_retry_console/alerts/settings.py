@@ -12,7 +12,7 @@ from durable_retry.base.signatures import WebhookSecretError, signing_key
 from durable_retry.base.text import Secret
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, seconds, setting
-from durable_retry_console.alerts.rules import CONDITIONS, HELD, NOT_STARTING, STUCK, TEST
+from durable_retry_console.alerts.rules import CONDITIONS, HELD, MOST_EXHAUSTED, NOT_STARTING, STUCK, TEST
 from durable_retry_console.keys import MOST_DEAD_LETTERS
 from durable_retry_console.optional import of_feature
 
@@ -84,7 +84,10 @@ class AlertSettings(SettingsGroup):
         "Alert when a dependency refuses the app's credential for longer; 0 = off.", 60.0
     )
     alert_retries_exhausted_per_hour: float = setting(
-        "Alert when more operations used up their attempts in the last hour; 0 = off.", 50.0, least=0
+        "Alert when more operations used up their attempts in the last hour; 0 = off.",
+        50.0,
+        least=0,
+        most=MOST_EXHAUSTED,
     )
     alert_not_starting_seconds: float = seconds(
         "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.", 120.0

@@ -30,7 +30,8 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience_seconds:
     """
     if patience_seconds <= 0:
         return 0.0
-    before, after, newest = now - timedelta(seconds=patience_seconds), now - _OLDEST, list[OperationEntry]()
+    before, newest = now - timedelta(seconds=patience_seconds), list[OperationEntry]()
+    after = before - _OLDEST
     async for begin, _, entries in buckets([OperationList.ALL], before):
         newest.extend(entry for entry in entries if after < entry.created_at <= before)
         if len(newest) >= LOOKED_AT or begin <= after:

@@ -54,6 +54,11 @@ def test_every_setting_counts() -> None:
     assert settings.website_hostname == "app.example.com"
 
 
+def test_a_threshold_that_no_count_passes_is_refused() -> None:
+    with pytest.raises(SettingsError, match="at most 998, not '999'"):
+        AlertSettings.read({"ALERT_RETRIES_EXHAUSTED_PER_HOUR": "999"})
+
+
 def test_every_mistake_is_reported() -> None:
     with pytest.raises(SettingsError) as refusal:
         AlertSettings.read({"ALERT_DEAD_LETTERS": "-1", "ALERT_RUNBOOK_URL": "wiki"})
