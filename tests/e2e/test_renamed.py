@@ -52,6 +52,8 @@ def test_what_waits_and_what_is_dead_under_the_old_name_goes_on_under_the_new_on
     assert renamed.server.stop() == 0
     file.write_text(FILE.format(name="pay", was='was = ["payments"]'))
     renamed.server.start()
+    for name in ("payments", "pay"):
+        assert renamed.accepted(f"{key}-0", "/fail/1", dependency=name, delay_seconds=8) == waits[1]
     for operation_id in waits:
         document = renamed.until(operation_id, "succeeded", within_seconds=60)
         assert (document["dependency"], document["attempt_count"]) == ("pay", 2)

@@ -189,14 +189,11 @@ class _Debouncing(Members):
         return _problems(document)
 
     def part_of(
-        self, members: DebounceMembers, target: str, dependency: Dependency, now: datetime
+        self, members: DebounceMembers, target: str, _dependency: Dependency, now: datetime
     ) -> Part | None:
         key, seconds = members.debounce_key, members.debounce_seconds
         if key is None or seconds is None:
             return None
-        if dependency.was and not target.startswith("handler"):
-            # What waits, and whoever says an earlier name, is of the same series.
-            target = f"dependency {dependency.was[0]}"
         debounce = Debounce(
             entity=debounce_entity_for(target, key),
             key=key,

@@ -43,7 +43,7 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.operations.submission import Naming, read_operation
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.settings.configuration import app_settings, targets
+from durable_retry.settings.configuration import app_settings, find_dependency, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,9 +328,27 @@ async def _keep_batch(workflow: WorkflowRequest, request: BatchRequest, own_prin
 
 
 def fingerprint_of_request(source: str, document: Mapping[str, Any]) -> str:
-    """Return what makes two submissions of a batch or a saga the same."""
-    # A key in the body or in the header is the same request.
-    return fingerprint(source, {name: value for name, value in document.items() if name != "key"})
+    """Return what makes two submissions of a batch or a saga the same.
+
+    A key in the body or in the header is the same request, and so is a dependency by each of its names.
+    """
+    of_names = {"items": _first_named, "steps": _step_first_named}
+    compared = {
+        name: list(map(of_names[name], value)) if name in of_names else value
+        for name, value in document.items()
+        if name != "key"
+    }
+    return fingerprint(source, compared)
+
+
+def _first_named(operation: Any) -> Any:
+    name = operation.get("dependency") if isinstance(operation, dict) else None
+    dependency = find_dependency(name) if isinstance(name, str) else None
+    return operation if dependency is None else operation | {"dependency": dependency.first_name}
+
+
+def _step_first_named(step: Mapping[str, Any]) -> dict[str, Any]:
+    return {part: _first_named(value) for part, value in step.items()}
 
 
 async def _start_batch(hub: TaskHub, batch: Batch) -> None:

@@ -161,7 +161,7 @@ class Dependency:
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
         priority: The priority of operations that have none of their own.
-        was: Its earlier names: operations that wait, and dead letters, under one of them go on here.
+        was: Its earlier names, the first one first: operations that wait, and dead letters, go on here.
         of_features: Its keys of features, by the features' names, each by its feature's model. Clients see
             these keys among the others.
         bounds: The keys of a feature that bound its attempts; None where nothing does.
@@ -199,6 +199,10 @@ class Dependency:
         auth = () if self.auth is None else (self.auth.header,)
         names = (*self.fixed_headers, *auth, self.idempotency.header)
         object.__setattr__(self, "reserved_headers", frozenset(map(header_id, filter(None, names))))
+
+    @property
+    def first_name(self) -> str:
+        return next(iter(self.was), self.name)
 
     def keys_of[Keys: Strict](self, feature: str, model: type[Keys]) -> Keys:
         """Return the keys that its table has of a feature, the others with their defaults."""

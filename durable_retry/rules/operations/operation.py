@@ -371,9 +371,9 @@ def fingerprint_of(operation: Mapping[str, Any]) -> str:
 
 def _fingerprint_of_request(request: OperationRequest, dependency: Dependency) -> str | None:
     pointers = dependency.idempotency.fingerprint
-    if request.request is None or not (pointers or request.dependency != dependency.name):
+    if request.request is None or not (pointers or dependency.was):
         return None
-    return fingerprint(f"dependency {request.dependency}", request.request.to_json(), pointers)
+    return fingerprint(request.target_at(dependency), request.request.to_json(), pointers)
 
 
 def _priority_of_request(request: OperationRequest, dependency: Dependency) -> Priority | None:
@@ -384,7 +384,7 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
 def _parts_of_request(request: OperationRequest, dependency: Dependency, now: datetime) -> dict[str, Part]:
     members_of_request, configured = request.of_features, dependency.of_features
     parts = {
-        name: members.part_of(members_of_request.get(name), request.target, dependency, now)
+        name: members.part_of(members_of_request.get(name), request.target_at(dependency), dependency, now)
         for name, members in (members_by_feature().items() if members_of_request or configured else ())
         if name in members_of_request or name in configured
     }

@@ -165,7 +165,7 @@ class Members:
         Args:
             members: A `model`; None where the operation gives no member, but its dependency has keys of the
                 feature, in `of_features`.
-            target: `handler` or `dependency` with its name.
+            target: See `OperationRequest.target_at`.
         """
         return None
 
@@ -312,10 +312,9 @@ class OperationRequest(Strict):
             yield from members.misfits(self, dependency)
         yield from self.unmet_members(targets)
 
-    @property
-    def target(self) -> str:
-        """What it is for: `handler` or `dependency` with its name."""
-        return f"handler {self.handler}" if self.request is None else f"dependency {self.dependency}"
+    def target_at(self, dependency: Dependency) -> str:
+        """Return `handler` with its name, or `dependency` with the first one: a new name is the same."""
+        return f"dependency {dependency.first_name}" if self.handler is None else f"handler {self.handler}"
 
 
 def parse_operation(document: Any) -> OperationRequest:

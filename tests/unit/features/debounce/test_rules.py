@@ -17,6 +17,8 @@ from durable_retry.features.debounce.rules import (
     forget,
     withdraw,
 )
+from durable_retry.rules.config.dependency import Dependency
+from durable_retry.rules.operations.request import Part, parse_operation
 from tests.support.builders import NOON, PAYMENTS, after
 from tests.support.narrowing import existing
 
@@ -189,8 +191,17 @@ def test_members_that_are_null_make_no_part() -> None:
 
 def test_a_renamed_dependency_goes_on_with_the_series_of_its_earlier_name() -> None:
     members, renamed = DebounceMembers(debounce_key="k", debounce_seconds=5), replace(PAYMENTS, was=("old",))
-    said = [("old", PAYMENTS), ("old", renamed), ("payments", renamed)]
-    parts = [MEMBERS.part_of(members, f"dependency {name}", dependency, NOON) for name, dependency in said]
+    before = replace(PAYMENTS, name="old")
+    call, of_handler = {"dependency": "old", "request": {"path": "/"}}, {"handler": "ship"}
+
+    def part_of(body: dict[str, Any], dependency: Dependency) -> Part:
+        target = parse_operation(body).target_at(dependency)
+        return existing(MEMBERS.part_of(members, target, dependency, NOON))
+
+    parts = [
+        part_of(call, before),
+        part_of(call, renamed),
+        part_of(call | {"dependency": "payments"}, renamed),
+    ]
     assert parts[0] == parts[1] == parts[2]
-    of_handler = [MEMBERS.part_of(members, "handler ship", each, NOON) for each in (PAYMENTS, renamed)]
-    assert of_handler[0] == of_handler[1] != parts[0]
+    assert part_of(of_handler, before) == part_of(of_handler, renamed) != parts[0]

@@ -104,6 +104,21 @@ def test_what_stands_beside_the_parts_is_checked_by_the_model(body: str) -> None
         read_checked(body, partial(validated, BatchRequest), has_parts=True)
 
 
+def test_a_batch_or_saga_is_the_same_by_every_name_of_its_dependencies() -> None:
+    def prints(name: str) -> list[str]:
+        call = a_call(1, dependency=name)
+        batch, saga = (
+            {"items": [call, 5]},
+            {"steps": [{"name": "a", "operation": call, "compensation": call}]},
+        )
+        return [fingerprint_of_request("batch", batch), fingerprint_of_request("saga", saga)]
+
+    before = prints("payments")
+    with using(parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})):
+        assert prints("payments") == prints("pay") == before
+        assert prints("other") != before
+
+
 async def test_what_is_said_of_an_item_is_no_longer_than_a_person_reads() -> None:
     (item,) = await items_of({f"{number}" * 50: 1 for number in range(200)})
     assert len(item.detail) == MAX_DETAIL_CHARS

@@ -474,12 +474,17 @@ def test_an_event_says_where_in_a_trace_it_was_made() -> None:
     assert parse_envelope(CLOUD | {"traceparent": "nowhere"}).trace is None
 
 
-def test_who_still_uses_an_earlier_name_starts_the_operation_under_the_present_one() -> None:
-    """Its key stands for the same request as before."""
-    config = parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})
-    renamed = Targets(config.dependencies, {}, (), config.earlier_names)
-    before, after = resolved(CALL), resolved(CALL, targets=renamed)
-    assert (before.dependency, after.dependency) == ("payments", "pay")
-    assert fingerprint_of(before.to_json()) == after.fingerprint
+@pytest.mark.parametrize("pointers", [[], ["/path"]])
+def test_a_key_stands_for_the_same_request_by_every_name_of_its_dependency(pointers: list[str]) -> None:
+    table = f'base_url = "http://pay"\nidempotency.fingerprint = {pointers}'
+    prints = set()
+    for names in (["payments"], ["payments", "pay"], ["payments", "pay", "till"]):
+        *earlier, name = names
+        config = parse_config(f"[dependencies.{name}]\n{table}\nwas = {earlier}", {})
+        renamed = Targets(config.dependencies, {}, (), config.earlier_names)
+        operations = [resolved(CALL | {"dependency": said}, targets=renamed) for said in names]
+        assert {operation.dependency for operation in operations} == {name}
+        prints |= {fingerprint_of(operation.to_json()) for operation in operations}
+    assert len(prints) == 1
     event = {"type": "t", "dependency": "payments", "path": "/", "data": None}
-    assert resolved(CALL | {"on_success": [event]}, targets=renamed).dependency == "pay"
+    assert resolved(CALL | {"on_success": [event]}, targets=renamed).dependency == "till"
