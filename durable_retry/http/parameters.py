@@ -143,7 +143,8 @@ def _header_parameter(name: str, description: str) -> Parameter[str | None]:
 
 KEY: Final = _header_parameter(
     "Idempotency-Key",
-    "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work.",
+    "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work. "
+    "Put `a,a` in quotes: hosts make that of `a` sent twice, which is refused.",
 )
 LIMIT_KEY_HEADER: Final = _header_parameter(
     "Limit-Key",

@@ -163,11 +163,12 @@ class SubmissionHeaders:
 
 
 def _once(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header; InvalidInputError where its value came twice: hosts join the two by a comma."""
+    """Return a header; InvalidInputError where its value came twice, which hosts join to one as `a,a` is."""
     text = headers.get(name)
     first, *more = map(str.strip, (text or "").split(","))
     if first and set(more) == {first}:
-        raise InvalidInputError([Problem("", f"{name} was sent {1 + len(more)} times: send it once")])
+        detail = f"{name} was sent {1 + len(more)} times: send it once, or in the body if it is {text}"
+        raise InvalidInputError([Problem("", detail)])
     return text
 
 
@@ -199,9 +200,7 @@ def parse_key(header: str) -> str:
     text = header.strip(" \t")
     quoted = _SF_STRING.fullmatch(text)
     if text.startswith('"') and quoted is None:
-        raise InvalidInputError(
-            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
-        )
+        raise InvalidInputError([Problem("", "Idempotency-Key is no quoted string (RFC 8941 section 3.3.3)")])
     key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
     if not _KEY.fullmatch(key):
         raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])

@@ -316,7 +316,7 @@ def test_the_attributes_of_an_event_are_text_in_utf_8(source: str) -> None:
 @pytest.mark.parametrize("name", ["Idempotency-Key", "Limit-Key", "ce-id", "ce-source"])
 @pytest.mark.parametrize("text", ["a,a", "a, a", "a,a,a", '"a","a"'])
 def test_a_header_that_was_sent_twice_is_refused(name: str, text: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"{name} was sent {text.count('a')} times"):
+    with pytest.raises(InvalidInputError, match=f"{name} was sent {text.count('a')} times: .* is {text}$"):
         SubmissionHeaders.read(BINARY | {name: text})
 
 
