@@ -376,7 +376,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
     """Show the end, complete the record of its key by a signal if it needs one, and return the document."""
     operation, document = run.operation, run.status(state, **more).to_json()
     show_at_end(run.ctx, partial(moving_parts, document))
-    if state is not OperationState.SUCCEEDED:
+    if state is not OperationState.SUCCEEDED or run.state.admission.waiting:
         run.leave_gates(for_good=True)
     if operation.needs_record(run.now):
         completion = operation.completion(document, run.now)

@@ -222,7 +222,7 @@ def test_a_circuit_that_hears_more_often_that_somebody_is_gone_counts_nobody_les
     circuit = Breaker(waiting=waiting, budget=Budget(tokens=tokens))
     for _ in range(times):
         circuit = Gone(was_waiting=True, was_promised=was_promised).apply(circuit, NOON)
-    assert circuit.waiting == max(waiting - times, 0)
+    assert circuit.remaining_waiting(NOON) == max(waiting - times, 0)
     given_back = min(tokens + times, 0.0) if tokens < 0 and was_promised else tokens
     assert circuit.budget.tokens == pytest.approx(given_back)
 

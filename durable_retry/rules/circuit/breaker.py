@@ -137,7 +137,8 @@ class Breaker(JsonShape):
     probe_successes: int = 0  # the probes of this half-open round that succeeded
     throttled_until: MsInstant | None = None  # end of the last throttling pause; kept when it is over
     throttled_by: str | None = None  # what asked for it
-    waiting: int = 0  # operations that began to wait, less those that were released
+    # Operations that began to wait, less those that left; below 0 while one that left is not yet reported.
+    waiting: int = 0
     # The instant from which the release times of waiting operations count; None while they wait, or when
     # there was no wait.
     reopened_at: MsInstant | None = None
@@ -237,7 +238,7 @@ class Breaker(JsonShape):
         """Return how many still wait: all until calls are possible, then fewer at the rate of release."""
         drained_from = [t for t in (self.draining_since, self.throttled_until) if t is not None]
         if self.state not in FREE or not drained_from or self.is_frozen(now):
-            return self.waiting
+            return max(0, self.waiting)
         elapsed_seconds = max(0.0, (now - max(drained_from)).total_seconds())
         return max(0, self.waiting - int(elapsed_seconds * RELEASE.per_second))
 

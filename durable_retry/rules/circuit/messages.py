@@ -100,7 +100,7 @@ def snapshot_of(
         retry_at=current.expires_at if is_held else current.retry_at,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         probes_free=probes_free(current, settings),
-        waiting=current.waiting,
+        waiting=max(0, current.waiting),
         reopened_at=reopened_at,
         reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
         counts=counts,

@@ -99,7 +99,7 @@ class Gone(JsonShape):
         tokens = breaker.budget.tokens
         if self.was_promised and tokens < 0:
             breaker = replace(breaker, budget=replace(breaker.budget, tokens=min(tokens + 1.0, 0.0)))
-        return replace(breaker, waiting=max(breaker.waiting - self.was_waiting, 0))
+        return replace(breaker, waiting=breaker.waiting - self.was_waiting)
 
 
 def _end_of_pause(report: Report, now: datetime) -> datetime | None:

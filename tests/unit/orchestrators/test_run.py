@@ -289,6 +289,7 @@ def test_one_attempt_is_let_past_the_circuit_and_says_that_it_was() -> None:
     assert (shown["status"], shown["attempts"][0]["delay_reasons"], stage.now) == ("succeeded", [PAST], NOON)
     (act,) = shown["actions"]
     assert (act["action"], act["by"], act["reason"]) == ("try", "ada", "it is back")
+    assert [operation for operation, _ in stage.calls["circuit_breaker"]] == ["gone"], "it waits no more"
 
 
 def test_after_one_that_failed_the_circuit_decides_again_and_still_counts_who_waits() -> None:

@@ -8,7 +8,7 @@ from durable_retry.rules.circuit.calls import CallHealth, ProbeResult
 from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage, view_of
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
-from durable_retry.rules.circuit.transitions import ProbeRequest
+from durable_retry.rules.circuit.transitions import Gone, ProbeRequest
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
 from tests.support.narrowing import of_type
@@ -218,6 +218,14 @@ def test_question_and_answer_travel_as_json(at: float) -> None:
         assert abs(read.until - answer.until).total_seconds() < 0.001
     else:
         assert read == answer
+
+
+def test_who_leaves_before_the_report_that_it_waits_has_come_is_counted_out_all_the_same() -> None:
+    desk = tripped()
+    desk.breaker = Gone(was_waiting=True).apply(desk.breaker, after(1))
+    assert (desk.breaker.remaining_waiting(after(1)), desk.read(1).waiting) == (0, 0)
+    desk.hear(desk.report(2, refused=3))
+    assert (desk.breaker.remaining_waiting(after(2)), desk.read(2).waiting) == (2, 2)
 
 
 def refused_at_noon(**settings: float) -> Desk:
