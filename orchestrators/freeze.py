@@ -123,17 +123,18 @@ class _Course:
                 self.freeze = stopped(self.freeze, seen.opened, thaw, self.now)
                 return self._following()
             if self.now >= release.until:
-                return (yield from self._next(thaw, release.wave))
+                return (yield from self._next(thaw, release))
             yield from self._wait(min(release.until, self.now + LOOK_WHILE_THAWING), release.wave)
         return self._following(thaw, release)
 
-    def _next(self, thaw: Thaw, wave: Wave) -> Turns[dict[str, Any]]:
+    def _next(self, thaw: Thaw, release: Release) -> Turns[dict[str, Any]]:
         following = thaw.next()
         if following is not None:
             return self._following(following)
         self.freeze = self.freeze.then(self.now, until=self.now)
-        yield from self._tell(wave)
-        return {"end": "thawed"}
+        has_ended = yield from self._tell(release.wave)
+        # A circuit that has not heard of the end would show the thaw for ever.
+        return {"end": "thawed"} if has_ended else self._following(thaw, release)
 
     def _following(self, thaw: Thaw | None = None, release: Release | None = None) -> dict[str, Any]:
         parts = {"freeze": self.freeze, "thaw": thaw, "release": release}
@@ -143,13 +144,14 @@ class _Course:
         request = self._following(thaw) | {"crowds": crowds_to_json(crowds)}
         return Seen.from_json((yield from call_until_success(self.signals, KEEP_FROZEN, request)))
 
-    def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[None]:
-        """Signal the freeze to the circuits until all show that they have it."""
+    def _tell(self, wave: Wave, thaw: Thaw | None = None, crowds: Mapping[str, Crowd] = {}) -> Turns[bool]:
+        """Signal the freeze to the circuits until all show that they have it; return whether they do."""
         for _ in range(_MAX_SIGNALS):
             seen = yield from self._keep(thaw, crowds)
             if seen.told == 0:
-                return
+                return True
             yield from self._wait(self.now + LOOK_AGAIN, wave)
+        return False
 
     def _wait(self, until: datetime, wave: Wave | None, *events: str) -> Turns[str | None]:
         """Wait, and show how far it is."""

@@ -131,10 +131,11 @@ def test_the_first_circuit_that_opens_stops_a_thaw(freezing: System, key: str) -
         freezing.until(each, "waiting_circuit")
     freezing.target.outage(on=True)
     thaw(freezing, waves=[0.5, 1], wave_seconds=20)
-    until_shown(freezing, "thawing")
-    stopped = until_shown(freezing, "held")
+    opened = "the circuit of dying opened at "
+    # Where the app is slow, no look falls into the time in which everything is thawing.
+    stopped = eventually(lambda: (now := shown(freezing))["reason"].startswith(opened) and now, opened)
     freezing.target.outage(on=False)
-    assert stopped["reason"].startswith("the circuit of dying opened at ")
+    assert stopped["status"] == "held"
     assert stopped["reason"].endswith("in wave 1 of 2; before: the vendor deploys")
     assert len([each for each in freezing.target.totals() if each.startswith(f"{key}-dying")]) < len(waiting)
     thaw_all(freezing)
