@@ -68,9 +68,9 @@ def _latest_wait(run: Run) -> PastWait | None:
 
 
 def _wait_while_held(run: Run, wait: PastWait) -> Turns[bool]:
-    """Wait while everything is held, once its deadline has passed; return whether it is held.
+    """Give an operation, whose deadline has passed, the time again for which it waited while all was held.
 
-    The operation has the time again for which it waited since the hold began.
+    Where everything is held now, it waits for the end of that. Returns whether it has time again.
     """
     request = {"held": run.operation.dependency, "operation_id": run.operation.operation_id}
     try:
@@ -79,14 +79,20 @@ def _wait_while_held(run: Run, wait: PastWait) -> Turns[bool]:
         return False
     deadline_at = run.operation.deadline_at
     # Another look's answer may come in its place, see `hub.turns.call_until_success`.
-    if not isinstance(answer, Mapping) or "refused" not in answer or deadline_at is None:
+    if not isinstance(answer, Mapping) or "since" not in answer or deadline_at is None:
         return False
     held = HeldTurn.from_json(answer)
-    decision = while_blocked(run.operation, held.refused, run.now)
-    if not isinstance(decision, Wait):
+    decision = None if held.refused is None else while_blocked(run.operation, held.refused, run.now)
+    since, ended_at = max(held.since, wait.began_at), held.ended_at or run.now
+    later = deadline_at + (ended_at - since)
+    if isinstance(decision, Wait):
+        run.move_deadline(later)
+        yield from run.wait_beside(decision)
+    elif later > run.now:
+        run.move_deadline(later)
+        run.note_wait(WaitKind.FREEZE, since, ended_at, held.why)
+    else:
         return False
-    run.move_deadline(deadline_at + (run.now - max(held.since, wait.began_at)))
-    yield from run.wait_beside(decision)
     run.laps += 1
     return True
 

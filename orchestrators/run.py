@@ -259,12 +259,13 @@ class Run:
 
     def note_lost_answer(self, asked_at: datetime) -> None:
         """Note that an attempt is called again, as a wait for our own side."""
+        self.note_wait(WaitKind.OWN_FAILURE, asked_at, self.now, _ASKED_AGAIN)
+
+    def note_wait(self, kind: WaitKind, began_at: datetime, until: datetime, *reasons: str) -> None:
+        """Note in the history a wait of the next attempt."""
+        attempt = self.state.history.next_attempt
         past = PastWait(
-            before_attempt=self.state.history.next_attempt,
-            kind=WaitKind.OWN_FAILURE,
-            began_at=asked_at,
-            until=self.now,
-            delay_reasons=(_ASKED_AGAIN,),
+            before_attempt=attempt, kind=kind, began_at=began_at, until=until, delay_reasons=reasons
         )
         self.state = replace(self.state, history=self.state.history.with_wait(past))
 
@@ -335,15 +336,9 @@ class Run:
 
     def wait_beside(self, wait: Wait) -> Turns[None]:
         """Wait as `wait_for`, as decided by something else than an attempt of the operation."""
-        past = PastWait(
-            before_attempt=self.state.history.next_attempt,
-            kind=wait.kind,
-            began_at=self.now,
-            until=wait.until,
-            delay_reasons=wait.reasons,
-        )
+        self.note_wait(wait.kind, self.now, wait.until, *wait.reasons)
         # The next attempt is due at the end of this wait, whenever it was due before.
-        self.state = replace(self.state, history=self.state.history.with_wait(past), due_at=None)
+        self.state = replace(self.state, due_at=None)
         yield from self.wait(wait)
 
     def wait_out(self, what: str, failures: int, error: str, *, heeds_deadline: bool = False) -> Turns[None]:

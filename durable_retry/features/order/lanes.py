@@ -92,15 +92,18 @@ async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
 
 
 async def hold_of(hub: TaskHub, dependency_name: str, operation_id: str) -> HeldTurn | None:
-    """Return how a hold of everything, in which deadlines stop, holds an operation; None where none does."""
+    """Return how a hold of everything, in which deadlines stop, holds an operation, or did within an hour.
+
+    None where none does.
+    """
     if (dependency := find_dependency(dependency_name)) is None:
         return None
     circuit = circuit_of(hub, dependency)
-    await circuit.refresh_snapshot()
-    refused, snapshot = circuit.freeze(operation_id, circuit.now()), circuit.snapshot
-    if refused is None or not refused.stops_deadline or snapshot is None or snapshot.frozen is None:
+    freeze, now = (await circuit.shared.read()).freeze, circuit.now()
+    if freeze is None or freeze.stops_deadline is not True:
         return None
-    return HeldTurn(since=snapshot.frozen.freeze.since, refused=refused)
+    await circuit.refresh_snapshot()
+    return HeldTurn(freeze.since, freeze.why, freeze.ended_at(now), circuit.freeze(operation_id, now))
 
 
 async def tend_lanes(hub: TaskHub, now: datetime) -> None:

@@ -155,7 +155,7 @@ def test_its_deadline_stops_while_everything_is_held() -> None:
     refused = Refused(
         base=after(3_600), waiting=0, until=after(3_600), reason="held", stops_deadline=True, frozen=True
     )
-    held = HeldTurn(since=after(30), refused=refused).to_json()
+    held = HeldTurn(after(30), "held", refused=refused).to_json()
 
     def looking(name: str, given: dict[str, Any]) -> Any:
         if "held" not in given:
@@ -169,6 +169,26 @@ def test_its_deadline_stops_while_everything_is_held() -> None:
     assert [wait["kind"] for wait in document["waits"]] == ["order", "freeze", "order"]
     # It had 15 of its seconds left when everything was held.
     assert after(3_615) <= stage.now <= after(3_617)
+
+
+@pytest.mark.parametrize(("since", "until", "ends_at"), [(10, 30, 65), (-60, 30, 75), (30, 30, 45)])
+def test_it_has_the_time_of_a_hold_again_once_that_has_ended_before_its_deadline(
+    since: float, until: float, ends_at: float
+) -> None:
+    """The time for which it waited, and only once."""
+    held = HeldTurn(after(since), "held by ada", ended_at=after(until)).to_json()
+
+    def looking(name: str, given: dict[str, Any]) -> Any:
+        return held if "held" in given else 0 if name == "look_at_lane" else failing(0)(name, given)
+
+    stage = behind_another(deadline_in=45)
+    stage.answer = looking
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert after(ends_at) <= stage.now <= after(ends_at + 2)
+    assert [wait["kind"] for wait in document["waits"]] == (
+        ["order"] if ends_at == 45 else ["order", "freeze", "order"]
+    )
 
 
 @pytest.mark.parametrize(("on_failure", "left"), [(OrderOnFailure.BLOCK, 1), (OrderOnFailure.SKIP, 0)])

@@ -59,10 +59,13 @@ class LaneMessage(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn(JsonShape):
-    """How everything is held while an operation waits for its turn."""
+    """How everything is held, or was lately, while an operation waits for its turn."""
 
     since: MsInstant
-    refused: Refused  # what an attempt of it would be answered
+    why: str
+    ended_at: MsInstant | None = None  # None while the hold goes on
+    # What an attempt of it would be answered; None where a thaw lets it go.
+    refused: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 import asyncio
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from durable_retry.base.errors import TaskHubUnavailableError
 from durable_retry.circuit.cache import circuit_of, close_circuits
+from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.features.order import lanes as looks
 from durable_retry.features.order.lanes import look_at_lanes
 from durable_retry.features.order.rules.lane import Lane
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.freeze import Freeze
-from durable_retry.rules.circuit.snapshot import Snapshot, frozen
-from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
@@ -21,6 +23,7 @@ from tests.support.feature_parts import a_lane
 from tests.support.tables import TablesInMemory
 
 HUB = TaskHub("{}")
+FREEZE = Freeze(after(-60), after(-60), "ada", "wrong amounts")
 
 
 class Pages:
@@ -84,26 +87,39 @@ async def test_a_lane_that_cannot_be_looked_at_keeps_no_other_from_its_look(
 
 
 @pytest.mark.parametrize(
-    ("freeze", "is_held"),
+    ("freeze", "ended_at", "is_refused"),
     [
-        (Freeze(after(-60), after(-60), "ada", "wrong amounts", stops_deadline=True), True),
-        (Freeze(after(-60), after(-60), "ada", "wrong amounts"), False),
-        (Freeze(after(-60), after(-60), "ada", "wrong amounts", until=NOON, stops_deadline=True), False),
-        (None, False),
+        (replace(FREEZE, stops_deadline=True), None, True),
+        (replace(FREEZE, stops_deadline=True, share=1.0), None, False),
+        (replace(FREEZE, stops_deadline=True, until=after(-9)), after(-9), False),
+        (FREEZE, None, None),
+        (None, None, None),
     ],
 )
-async def test_a_hold_of_everything_is_found_where_it_stops_the_deadlines(
-    freeze: Freeze | None, *, is_held: bool
+async def test_a_hold_of_everything_is_found_where_it_stops_the_deadlines_also_once_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    freeze: Freeze | None,
+    ended_at: datetime | None,
+    is_refused: bool | None,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    circuit, snapshot = circuit_of(HUB, PAYMENTS), Snapshot(NOON, CircuitState.CLOSED, 1)
+    async def read(_: CircuitEntity) -> Breaker:
+        return Breaker(freeze=freeze)
+
+    monkeypatch.setattr(CircuitEntity, "read", read)
+    circuit = circuit_of(HUB, PAYMENTS)
     circuit.now = lambda: NOON
-    circuit.snapshot = snapshot if freeze is None else frozen(snapshot, freeze)
     try:
         with using(Config({"payments": PAYMENTS})):
             held = await looks.hold_of(HUB, "payments", "op-1")
             assert await looks.hold_of(HUB, "gone", "op-1") is None
     finally:
         close_circuits()
-    assert (held and (held.since, held.refused.reason)) == (
-        (after(-60), "held by ada since 2026-11-21T11:59:00Z: wrong amounts") if is_held else None
+    if is_refused is None:
+        assert held is None
+        return
+    assert (held and (held.since, held.why, held.ended_at, held.refused is not None)) == (
+        after(-60),
+        "held by ada since 2026-11-21T11:59:00Z: wrong amounts",
+        ended_at,
+        is_refused,
     )
