@@ -495,7 +495,12 @@ class People:
         """Replay all open dead letters in bulk; resume that twice where it stops, then do the rest."""
         body = {"action": "replay", "filter": {}, "rate_per_second": 50}
         _, started = await self.call("act on many", body | {"stop_at_failed": 0.0})
-        action_id, stopped_at = started["action_id"], None
+        await self.see_through(started["action_id"])
+        await self.call("act on many", body | {"probe": False})
+
+    async def see_through(self, action_id: str) -> None:
+        """Resume a bulk action where it stops, twice, and cancel it the third time."""
+        stopped_at = None
         for goes_on in ("resume many", "resume many", "cancel many"):
             shown = await self.stopped_or_ended(action_id, stopped_at)
             if shown["status"] != BulkState.STOPPED:
@@ -503,7 +508,6 @@ class People:
             await self.look_at_stop(shown)
             await self.call(goes_on, action_id=action_id)
             stopped_at = shown["stopped_at"]
-        await self.call("act on many", body | {"probe": False})
 
     async def stopped_or_ended(self, action_id: str, stopped_at: str | None) -> dict[str, Any]:
         """Return a bulk action's document once it has stopped, after the stop at an instant, or ended."""

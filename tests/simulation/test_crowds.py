@@ -35,7 +35,8 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 30 handlers_send_once                a handler is not run again after it has sent what is sent once
 31 paused_ones_call_nobody           what shows that it is paused begins nothing before it is resumed
 32 bulk_replays_do_what_they_say     a bulk replay starts what it matched at its rate, and says how that ended
-33 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+33 bulk_replays_stop_for_failures    a bulk replay stops where too many fail again, and leaves the rest
+34 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.
@@ -78,6 +79,14 @@ def test_what_the_budget_promised_to_those_that_are_terminated_is_soon_free() ->
 
 def test_a_retry_that_a_restart_cuts_off_keeps_its_token() -> None:
     assert_holds(727401, MOST)
+
+
+def test_a_bulk_replay_that_stops_is_resumed() -> None:
+    assert_holds(6130, MOST)
+
+
+def test_a_replay_comes_behind_those_of_its_lane() -> None:
+    assert_holds(1554, MOST)
 
 
 @pytest.mark.long

@@ -52,7 +52,11 @@ from tests.simulation.crowds.crowd import (
     Crowd,
     Trouble,
 )
-from tests.simulation.crowds.steering import bulk_replays_do_what_they_say, paused_ones_call_nobody
+from tests.simulation.crowds.steering import (
+    bulk_replays_do_what_they_say,
+    bulk_replays_stop_for_failures,
+    paused_ones_call_nobody,
+)
 from tests.simulation.crowds.story import CrowdStory, Wave
 from tests.simulation.targets import PAUSING, Call
 from tests.simulation.world import START
@@ -210,7 +214,7 @@ def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
 def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
     """Each operation is answered with a success once, if no worker dies, however long it was queued.
 
-    What is held and resumed may have a call that its deadline cut short.
+    What is held and resumed, or replayed, may have a call that its deadline cut short.
     """
     if story.world.deaths or story.shape.trouble in WITHOUT_ANSWER:
         return
@@ -218,9 +222,10 @@ def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
         calls = Counter(
             call.operation.operation_id for call in story.app.targets[target].calls if call.effect
         )
-        again = (name for name, times in calls.items() if times > 1)
-        cut = story.has_deadline if story.shape.is_held else (lambda _: False)
-        yield from (f"{name} called {target} {calls[name]} times" for name in again if not cut(name))
+        again = {name for name, times in calls.items() if times > 1}
+        goes_on = story.shape.is_held or story.replay_id
+        cut = {name for name in again if goes_on and story.has_deadline(name)}
+        yield from (f"{name} called {target} {calls[name]} times" for name in sorted(again - cut))
 
 
 def nothing_waits_when_nobody_does(story: CrowdStory) -> Iterator[str]:
@@ -361,15 +366,18 @@ def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
 
 
 def lanes_run_one_at_a_time(story: CrowdStory) -> Iterator[str]:
-    """From the first call of an operation to the end of its last one nobody else of its order key calls."""
+    """From the first call of a run to the end of its last one nobody else of its order key calls.
+
+    A replay comes behind those that wait when it begins.
+    """
     lanes = defaultdict[str, list[tuple[datetime, datetime, str]]](list)
     calls = defaultdict[str, list[Call]](list)
     for call in calls_of(story, story.crowd) if story.shape.lanes else ():
-        calls[call.operation.operation_id].append(call)
-    for name in calls.keys() - story.taken - story.tried:
-        lane = calls[name][0].operation.order_key or ""
-        ends_at = max(end_of(story, call) for call in calls[name])
-        lanes[lane].append((calls[name][0].at, ends_at, name))
+        if call.operation.operation_id not in story.taken | story.tried:
+            calls[call.operation.owner].append(call)
+    for owner, of_run in calls.items():
+        lane = of_run[0].operation.order_key or ""
+        lanes[lane].append((of_run[0].at, max(end_of(story, call) for call in of_run), owner))
     for lane, runs in lanes.items():
         for (_, ended_at, name), (begun_at, _, other) in pairwise(sorted(runs)):
             if begun_at < ended_at:
@@ -502,6 +510,7 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     handlers_send_once,
     paused_ones_call_nobody,
     bulk_replays_do_what_they_say,
+    bulk_replays_stop_for_failures,
     nothing_unexpected,
 )
 

@@ -30,6 +30,7 @@ from durable_retry.rules.retry import decide, loop
 from durable_retry.rules.retry.decide import DeadLetter, record
 from durable_retry.rules.retry.history import AttemptOutcome, History
 from durable_retry.runtime import clock
+from durable_retry_console.bulk.proof import Proof
 from durable_retry_console.bulk.shapes import BatchPace
 from entities import call_limiter
 from orchestrators import operation
@@ -156,5 +157,6 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "handlers_send_once": _not_noticing_what_is_sent,
     "paused_ones_call_nobody": lambda: patch.object(Run, "_hold_for", _held_for_a_while),
     "bulk_replays_do_what_they_say": lambda: patch.object(BatchPace, "of", _at_any_rate),
+    "bulk_replays_stop_for_failures": lambda: patch.object(Proof, "is_failing", lambda *_: True),
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }

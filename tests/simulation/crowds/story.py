@@ -295,6 +295,7 @@ class CrowdStory:
         await self._turn(Mood.REJECTING, _SICK_SECONDS)
         rate, probe = self.world.rng.choice(_REPLAYED_PER_SECOND), self.world.rng.random() < 0.5
         self.replay_id = await self._act_on_many("replay", filter={}, rate_per_second=rate, probe=probe)
+        await self.people.see_through(self.replay_id)
 
     async def _terminate(self) -> None:
         next_ones = set() if self.world.rng.random() < 0.5 else await self._next_ones()
