@@ -422,12 +422,8 @@ async def _refuse_nested_step(step: Step) -> Any:
 
 def _text_of_step_result(name: str, adapter: TypeAdapter[Any], returned: Any, dependency: Dependency) -> str:
     pointer = f"/steps/{name}"
-    document, text = stored_result(adapter, returned, pointer)
+    document, text = stored_result(adapter, returned, pointer, MAX_RESULT_BYTES)
     refuse_credentials(document, dependency, pointer, text)
-    size = len(text.encode())
-    if size > MAX_RESULT_BYTES:
-        detail = f"has {size} bytes; the result of a step takes {MAX_RESULT_BYTES}"
-        raise InvalidInputError([Problem(pointer, detail)])
     return text
 
 

@@ -88,6 +88,9 @@ _BUGS: Final = (
     InvalidInputError,  # an event, a write or an outcome that can never be committed
 )
 
+MAX_VALUE_BYTES: Final = 2**20
+"""The most that a result takes as JSON. A client of the task hub reads 4 MiB, and a history has it twice."""
+
 _REFUSED_HERE: Final = (ValidationError, EscapedBaseUrlError)
 """Exceptions of our own libraries by which a document or an address can never be used."""
 
@@ -408,7 +411,7 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
         InvalidInputError: What it returned cannot be stored or sent as it is.
     """
     outcome = returned if issubclass(type(returned), Outcome) else Outcome(returned)
-    value, text = stored_result(adapter, outcome.value, "/value")
+    value, text = stored_result(adapter, outcome.value, "/value", MAX_VALUE_BYTES)
     result: dict[str, Any]
     result, places = credentials_of(dependency).without({"value": value}, text)
     if places:

@@ -116,15 +116,18 @@ def with_call(
     return bound
 
 
-def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> tuple[Any, str]:
+def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str, most_bytes: int) -> tuple[Any, str]:
     """Return a function's result as plain JSON, and as the text of that.
 
     Raises:
-        InvalidInputError: It is not what the function is annotated to return, or it changes in JSON and its
-            annotation does not say how to read it back.
+        InvalidInputError: It is too large, it is not what the function is annotated to return, or it changes
+            in JSON and its annotation does not say how to read it back.
     """
     document, changes = json_form(value, pointer)
     text = json.dumps(document)
+    if len(text) > most_bytes:
+        detail = f"has {len(text)} bytes of JSON; at most {most_bytes} are stored"
+        raise InvalidInputError([Problem(pointer, detail)])
     restored = _read(pointer, Any, lambda: read_result(adapter, text))
     if changes and not look(lambda: bool(restored == value), otherwise=False):
         raise InvalidInputError(changes)

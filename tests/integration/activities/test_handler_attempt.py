@@ -16,6 +16,7 @@ from durable_retry.attempt.http_client import sending_over
 from durable_retry.base.names import Category
 from durable_retry.features.handlers import functions, registry
 from durable_retry.features.handlers.functions import Interruption
+from durable_retry.features.handlers.handler import MAX_VALUE_BYTES
 from durable_retry.features.outbox.rules.event import Event
 from durable_retry.handlers import (
     Call,
@@ -300,12 +301,14 @@ async def test_a_handler_sees_why_its_success_was_not_committed() -> None:
     [
         (lambda: Outcome(object()), "/value"),
         (lambda: Outcome(json.loads("[" * 49 + "]" * 49)), "/value/0/0"),
+        (lambda: Outcome("x" * MAX_VALUE_BYTES), "/value: has 1048578 bytes of JSON"),
         (lambda: Outcome(1, events=[Event.to_queue("No Queue", "shipped")]), "/queue"),
         (lambda: Outcome(1, events=[Event.to_webhook("nobody", "/", "shipped")]), "/events/0/dependency"),
         (lambda: Outcome(1, events=[Event.to_queue("azure-webjobs-x", "shipped")]), "/events/0/queue"),
         (lambda: Outcome(1, [TableWrite(table="no", partition_key="p", row_key="r")]), "/table"),
     ],
 )
+@pytest.mark.shows("A19")
 async def test_what_can_never_be_committed_is_a_mistake_of_the_handler(
     make: Callable[[], Outcome], pointer: str
 ) -> None:

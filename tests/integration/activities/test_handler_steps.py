@@ -264,7 +264,7 @@ async def nothing(_call: Call) -> None:
     ("function", "name", "words"),
     [
         (no_result, "s", "/steps/s: has no JSON form"),
-        (too_much, "s", "/steps/s: has 65538 bytes; the result of a step takes 65536"),
+        (too_much, "s", "/steps/s: has 65538 bytes of JSON; at most 65536 are stored"),
         (an_answer, "s", "has no JSON form"),
         (nested, "s", "'inner' is inside of another step"),
         (nothing, "twice", "'twice' is the name of an earlier step"),

@@ -23,6 +23,9 @@ from durable_retry.rules.config.dependency import Targets
 MAX_QUEUE_DATA_BYTES: Final = 61_440
 """A storage queue takes messages of 64 KiB; the rest is for the envelope."""
 
+MAX_WEBHOOK_DATA_BYTES: Final = 262_144
+"""Half of a row, which has 1 MiB in two bytes a character: notes of attempts are added to it."""
+
 
 type QueueName = Annotated[
     str,
@@ -66,12 +69,8 @@ class Event(Strict):
         Raises:
             InvalidInputError: Each field that is wrong, with its cause.
         """
-        event = cls._checked_event({"queue": queue, "type": event_type}, data)
-        size = len(json.dumps(event.data).encode())
-        if size > MAX_QUEUE_DATA_BYTES:
-            detail = f"has {size} bytes; a message to a queue takes {MAX_QUEUE_DATA_BYTES}"
-            raise InvalidInputError([Problem("/data", detail)])
-        return event
+        target = {"queue": queue, "type": event_type}
+        return cls._checked_event(target, data, "a message to a queue", MAX_QUEUE_DATA_BYTES)
 
     @classmethod
     def to_webhook(cls, dependency: str, path: str, event_type: str, data: Any = None) -> Self:
@@ -83,16 +82,21 @@ class Event(Strict):
             dependency: The receiver, a name in `dependencies.toml`.
             path: Below its base URL.
             event_type: What happened; becomes the event's `type`.
-            data: Any JSON; models and dataclasses become JSON.
+            data: Any JSON, at most 256 KiB; models and dataclasses become JSON.
 
         Raises:
             InvalidInputError: Each field that is wrong, with its cause.
         """
-        return cls._checked_event({"dependency": dependency, "path": path, "type": event_type}, data)
+        target = {"dependency": dependency, "path": path, "type": event_type}
+        return cls._checked_event(target, data, "a webhook", MAX_WEBHOOK_DATA_BYTES)
 
     @classmethod
-    def _checked_event(cls, target: Mapping[str, Any], data: Any) -> Self:
-        return validated(cls, {**target, "data": plain_json(data, "/data")})
+    def _checked_event(cls, target: Mapping[str, Any], data: Any, receiver: str, most_bytes: int) -> Self:
+        event = validated(cls, {**target, "data": plain_json(data, "/data")})
+        size = len(json.dumps(event.data))
+        if size > most_bytes:
+            raise InvalidInputError([Problem("/data", f"has {size} bytes; {receiver} takes {most_bytes}")])
+        return event
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:

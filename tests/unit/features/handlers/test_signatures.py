@@ -152,13 +152,13 @@ def test_wrong_arguments_are_refused_where_they_are_made(args: Any, kwargs: Any)
 def test_a_result_comes_back_as_what_the_function_returns() -> None:
     for function, value in ((charge, charge("o", 1)), (ship, charge("o", 1)), (pay, Decimal("1.50"))):
         adapter = result_of(function)
-        _, text = stored_result(adapter, value, "/value")
+        _, text = stored_result(adapter, value, "/value", 1_000)
         assert read_result(adapter, text) == value
 
 
 def test_a_result_of_another_type_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="/value/at: is required"):
-        stored_result(result_of(charge), {"id": "r"}, "/value")
+        stored_result(result_of(charge), {"id": "r"}, "/value", 1_000)
 
 
 def test_a_model_with_aliases_comes_back_from_the_names_of_its_fields() -> None:
@@ -166,7 +166,7 @@ def test_a_model_with_aliases_comes_back_from_the_names_of_its_fields() -> None:
         raise NotImplementedError
 
     order = Order.model_validate({"number": 7, "shippedTo": "office"})
-    stored, _ = stored_result(result_of(found), order, "/value")
+    stored, _ = stored_result(result_of(found), order, "/value", 1_000)
     assert stored == {"number": 7, "shipped_to": "office"}
     with pytest.raises(ValidationError):
         read_result(result_of(found), "[]")

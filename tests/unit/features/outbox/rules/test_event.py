@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from durable_retry.features.outbox.rules.event import MAX_QUEUE_DATA_BYTES, Event
+from durable_retry.features.outbox.rules.event import MAX_QUEUE_DATA_BYTES, MAX_WEBHOOK_DATA_BYTES, Event
 from tests.support.mistakes import pointers_of
 
 
@@ -26,6 +26,7 @@ def test_an_event_is_made_with_its_target() -> None:
         (lambda: Event.to_queue("orders", "placed", b"\xff"), {"/data"}),
         (lambda: Event.to_queue("orders", "placed", {"name": ["\ud800"]}), {"/data/name/0"}),
         (lambda: Event.to_queue("orders", "placed", "x" * MAX_QUEUE_DATA_BYTES), {"/data"}),
+        (lambda: Event.to_webhook("crm", "/hooks", "placed", "x" * MAX_WEBHOOK_DATA_BYTES), {"/data"}),
         (lambda: Event.to_webhook("no/name", "../up", "placed"), {"/dependency", "/path"}),
     ],
 )
