@@ -89,6 +89,10 @@ def test_a_replay_comes_behind_those_of_its_lane() -> None:
     assert_holds(1554, MOST)
 
 
+def test_the_order_of_a_crowd_is_that_of_its_calls_however_long_none_begins() -> None:
+    assert_holds(930208, MOST)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("stretch", range(STRETCHES))

@@ -326,12 +326,12 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
     shape = story.shape
     if shape.keys or not (shape.has_priorities and _is_ranked(shape)):
         return
-    begins = defaultdict[str, list[float]](list)
-    for call in _calls_in_line(story):
-        begins[call.operation.priority or Priority.NORMAL].append((call.at - START).total_seconds())
-    means = [mean(begins[priority]) for priority in Priority if begins[priority]]
-    if means != sorted(means) and min(map(len, begins.values())) >= _RANKED_CALLS:
-        yield f"those of high, normal and low priority began after {means} s on average"
+    places = defaultdict[str, list[int]](list)
+    for place, call in enumerate(_calls_in_line(story)):
+        places[call.operation.priority or Priority.NORMAL].append(place)
+    means = [mean(places[priority]) for priority in Priority if places[priority]]
+    if means != sorted(means) and min(map(len, places.values())) >= _RANKED_CALLS:
+        yield f"those of high, normal and low priority came after {means} calls on average"
 
 
 def _is_ranked(shape: Crowd) -> bool:
@@ -344,7 +344,10 @@ def _is_ranked(shape: Crowd) -> bool:
 
 
 def _calls_in_line(story: CrowdStory) -> list[Call]:
-    """Return the calls that began when all had come: whoever came before others waited went at once."""
+    """Return in order the calls that began when all had come: who came before others waited went at once.
+
+    Their instants say less than their places: none begins while those that were terminated have all slots.
+    """
     since = story.crowd.due_at + timedelta(seconds=_LATE_SECONDS)
     return [call for call in calls_of(story, story.crowd) if call.at > since]
 
@@ -354,13 +357,13 @@ def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
     shape = story.shape
     if not (shape.is_weighted and _is_ranked(shape)):
         return
-    begins = defaultdict[str | None, list[float]](list)
-    for call in _calls_in_line(story):
-        begins[call.operation.limit_key].append((call.at - START).total_seconds())
-    means = {limit_key: mean(ats) for limit_key, ats in begins.items()}
+    places = defaultdict[str | None, list[int]](list)
+    for place, call in enumerate(_calls_in_line(story)):
+        places[call.operation.limit_key].append(place)
+    means = {limit_key: mean(of_key) for limit_key, of_key in places.items()}
     if (
         means.get(HEAVY, 0.0) > min(means.values(), default=0.0)
-        and min(map(len, begins.values())) >= _RANKED_CALLS
+        and min(map(len, places.values())) >= _RANKED_CALLS
     ):
         yield f"those of {HEAVY}, which counts {WEIGHT:.0f} times, began last: {means}"
 
