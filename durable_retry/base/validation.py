@@ -276,7 +276,8 @@ def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:
         absent = why_absent(name) or why_absent(".".join(map(str, place[-2:])))
         why = f", it {absent}" if absent else did_you_mean(name, known)
         return Problem(pointer_of(*place), f"is not a known key{why}")
-    words = _WORDS.get(details["type"], details["msg"].replace("Input should be", "must be"))
+    said = re.sub(r"^\w+ should ", "must ", details["msg"]).partition(" after validation")[0]
+    words = _WORDS.get(details["type"], said)
     return Problem(pointer_of(*place), words)
 
 

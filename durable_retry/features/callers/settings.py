@@ -28,7 +28,10 @@ class CallerKey:
 def _parsed_names(text: Any) -> Any:
     if not isinstance(text, str):
         return text
-    return frozenset(filter(None, (name.strip() for name in text.split(","))))
+    names = frozenset(filter(None, (name.strip() for name in text.split(","))))
+    if not names:  # As if it were not set, everybody could do everything.
+        raise ValueError("names nobody: leave it empty where everybody may")
+    return names
 
 
 def _parsed_keys(text: Any) -> Any:
@@ -46,6 +49,8 @@ def _parsed_keys(text: Any) -> Any:
             wrong.append(
                 Problem("", f"entry {number} has the key of {keys[entry[3]].name}, and is not the same")
             )
+    if not keys and not wrong:
+        wrong.append(Problem("", "names no key: leave it empty where every key is an operator's"))
     if wrong:
         raise InvalidInputError(wrong)
     return keys
@@ -85,7 +90,7 @@ class CallerSettings(SettingsGroup):
         """Refuse roles that nobody can have, or that leave nobody who may change anything."""
         operators, readers = cls.name_of("operator_roles"), cls.name_of("reader_roles")
         texts = cls.texts_in(environ)
-        chosen = {name for name in (operators, readers) if _parsed_names(texts.get(name, ""))}
+        chosen = {operators, readers} & texts.keys()
         if chosen and not _is_on(texts.get(cls.name_of("website_auth_enabled"), "")):
             detail = (
                 "takes effect with App Service authentication only: switch it on, or leave this empty and "

@@ -68,10 +68,10 @@ class TelemetrySettings(SettingsGroup):
         """Whether a signal is sent at all."""
         return bool(getattr(self, f"otel_{signal}_exporter") != "none")
 
-    def has_collector(self, signal: Signal) -> bool:
-        """Whether a collector receives a signal."""
-        own = getattr(self, f"otel_exporter_otlp_{signal}_endpoint")
-        return bool(self.otel_exporter_otlp_endpoint or own)
+    def endpoint_for(self, signal: Signal) -> str | None:
+        """Return the field with the URL of the collector that receives a signal; None when none does."""
+        fields = (f"otel_exporter_otlp_{signal}_endpoint", "otel_exporter_otlp_endpoint")
+        return next((field for field in fields if getattr(self, field)), None)
 
 
 def receivers_in(environ: Mapping[str, str]) -> Receivers:
@@ -85,7 +85,13 @@ def receivers_in(environ: Mapping[str, str]) -> Receivers:
     if _is_true(settings.otel_sdk_disabled):
         return Receivers()
     signals = [signal for signal in Signal if settings.exports(signal)]
-    otlp = frozenset(signal for signal in signals if settings.has_collector(signal))
+    endpoints = {signal: field for signal in signals if (field := settings.endpoint_for(signal))}
+    for field in endpoints.values():
+        if not getattr(settings, field).lower().startswith(("http://", "https://")):
+            name = settings.name_of(field)
+            _log.error("telemetry is not started: %s is no http(s) URL, such as http://localhost:4318", name)
+            return Receivers()
+    otlp = frozenset(endpoints)
     is_distribution = _is_true(settings.python_applicationinsights_enable_telemetry)
     connection = "" if is_distribution else settings.applicationinsights_connection_string
     if not _is_true(settings.python_enable_opentelemetry):

@@ -102,10 +102,10 @@ class SourceSettings(SettingsGroup):
                 connected.add(needed.connection)
                 connection = cls.name_of(needed.connection)
                 is_set[connection] = _has_connection(connection, environ)
-            beside = " and ".join(name for name in is_set if is_set[name])
-            if beside:
+            if any(is_set.values()):
+                beside = ", ".join(name for name in is_set if is_set[name])
                 missing = (name for name in is_set if not is_set[name])
-                yield from (Problem(name, f"is missing: {beside} is set, and needs it") for name in missing)
+                yield from (Problem(name, f"is missing: needed beside {beside}") for name in missing)
 
     @property
     def places(self) -> dict[str, str]:

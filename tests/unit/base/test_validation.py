@@ -1,7 +1,7 @@
 """Lists of mistakes, and limits of paths and headers; which forms of a path climb is in `test_request.py`."""
 
 from json import JSONDecoder
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field
@@ -39,6 +39,27 @@ def test_a_header_value_has_at_most_4096_characters() -> None:
 def test_a_header_name_has_at_most_128_characters() -> None:
     assert header_name_problem("a" * 128) is None
     assert header_name_problem("a" * 129) is not None
+
+
+class Sized(Strict):
+    name: str = Field("a", min_length=1)
+    parts: list[str] = Field(["a"], min_length=1, max_length=2)
+    level: Literal["high", "low"] = "low"
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "detail"),
+    [
+        ("name", "", "must have at least 1 character"),
+        ("parts", [], "must have at least 1 item"),
+        ("parts", ["a"] * 3, "must have at most 2 items"),
+        ("level", "x", "must be 'high' or 'low'"),
+    ],
+)
+def test_a_mistake_goes_on_where_its_member_is_named(member: str, value: object, detail: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        validated(Sized, {member: value})
+    assert list(caught.value.problems) == [Problem(f"/{member}", detail)]
 
 
 class Table(Strict):

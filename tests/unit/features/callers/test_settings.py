@@ -55,6 +55,9 @@ def test_the_role_of_a_person(operators: str, readers: str, claims: set[str], ro
     [
         ({"OPERATOR_ROLES": "ops"}, "OPERATOR_ROLES", "App Service authentication only"),
         (AUTH | {"READER_ROLES": "support"}, "OPERATOR_ROLES", "nobody could change anything"),
+        (AUTH | {"OPERATOR_ROLES": ","}, "OPERATOR_ROLES", "names nobody"),
+        (AUTH | {"OPERATOR_ROLES": "ops", "READER_ROLES": " , "}, "READER_ROLES", "names nobody"),
+        ({"CALLER_KEYS": "  "}, "CALLER_KEYS", "names no key"),
         ({"CALLER_KEYS": "pager=reader:the-key-itself"}, "CALLER_KEYS", "entry 1 must be name=ROLE:SHA256"),
         ({"CALLER_KEYS": f"pager=owner:{HASH}"}, "CALLER_KEYS", "entry 1"),
         ({"CALLER_KEYS": f"a=reader:{HASH} b=operator:{HASH}"}, "CALLER_KEYS", "entry 2 has the key of a"),

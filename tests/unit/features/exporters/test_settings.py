@@ -43,6 +43,15 @@ def test_the_connection_string_is_not_shown() -> None:
     assert "InstrumentationKey" not in repr(receivers_in(INSIGHTS))
 
 
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"])
+def test_without_a_usable_url_nothing_is_sent_and_the_log_says_why(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert receivers_in(COLLECTOR | INSIGHTS | {name: "localhost:4318"}) == Receivers()
+    assert f"telemetry is not started: {name} is no http(s) URL" in caplog.text
+    assert receivers_in(COLLECTOR | {name: "localhost:4318", "OTEL_SDK_DISABLED": "true"}) == Receivers()
+
+
 def test_a_protocol_that_is_not_spoken_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         receivers_in(COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
