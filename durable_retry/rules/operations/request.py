@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     PrivateAttr,
-    model_validator,
+    ValidationInfo,
 )
 
 from durable_retry.base.names import PriorityName
@@ -74,6 +74,12 @@ def _each_once(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _without_body(value: Any, info: ValidationInfo) -> Any:
+    if info.data.get("body") is not None:
+        raise refuse("cannot stand beside body: one of them")
+    return value
+
+
 class HttpCall(Strict):
     """The request to a dependency.
 
@@ -82,8 +88,8 @@ class HttpCall(Strict):
         path: Below the dependency's base_url.
         query: Parameters; a list repeats its name.
         headers: In addition to those of the dependency; names in any case.
-        body_json: The field `json`; absent and null differ, see `has_json`.
         body: Text instead of `json`.
+        body_json: The field `json`; absent and null differ, see `has_json`.
     """
 
     method: Annotated[Method, BeforeValidator(_in_capitals)] = "POST"
@@ -94,19 +100,13 @@ class HttpCall(Strict):
     headers: Annotated[
         dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS), AfterValidator(_each_once)
     ] = Field(default_factory=dict)
-    body_json: Any = Field(default=None, alias="json")
     body: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    body_json: Annotated[Any, AfterValidator(_without_body)] = Field(default=None, alias="json")
 
     @property
     def has_json(self) -> bool:
         """Whether `json` was given, null included."""
         return "body_json" in self.model_fields_set
-
-    @model_validator(mode="after")
-    def _one_of_each(self) -> Self:
-        if self.has_json and self.body is not None:
-            raise refuse("holds both json and body: one of them")
-        return self
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, the same however the request was written; `json` only when given."""

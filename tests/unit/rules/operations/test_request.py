@@ -199,7 +199,7 @@ def test_an_operation_has_exactly_one_of_two_forms(document: dict[str, Any], poi
 
 def test_json_and_body_exclude_each_other() -> None:
     assert problems_in(with_request(json=None, body="x")) == {
-        "/request": "holds both json and body: one of them"
+        "/request/json": "cannot stand beside body: one of them"
     }
 
 

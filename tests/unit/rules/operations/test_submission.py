@@ -206,6 +206,10 @@ EVENT_TO_NOBODY = {"type": "t", "dependency": "nobody", "path": "/hook"}
             {"request": {"path": "..", "headers": {"Idempotency-Key": "k"}}},
             ["/request/path", "/request/headers/Idempotency-Key"],
         ),
+        (
+            {"request": {"json": 1, "body": "b", "path": "..", "headers": {"Idempotency-Key": "k"}}},
+            ["/request/json", "/request/path", "/request/headers/Idempotency-Key"],
+        ),
         ({"request": 1, "retry": {"max_attempts": 99}}, ["/request", "/retry/max_attempts"]),
         ({"request": None, "on_success": [EVENT_TO_NOBODY]}, ["/request", "/on_success/0/dependency"]),
         ({"dependency": 1, "on_success": [EVENT_TO_NOBODY]}, ["/dependency", "/on_success/0/dependency"]),
