@@ -346,7 +346,8 @@ class _Reader:
         tables = {key: _merged(defaults, own, key) for key in defaults_table().model_fields}
         timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
         policy = policy_from(tables["retry"])
-        broken = defaults.broken | own.broken
+        own_keys = {(table, key) for table in _CHECKED_AS_A_WHOLE for key in own.written.get(table, {})}
+        broken = defaults.broken - own_keys | own.broken
         wrong = [("retry", *problem) for problem in policy_problems(policy)]
         if ("timeouts", "attempt_seconds") not in broken:  # the others are compared with it
             problems = timeouts_problems(timeouts, self.function_timeout_seconds)

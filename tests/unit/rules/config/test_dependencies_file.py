@@ -328,6 +328,10 @@ NO_WAIT = 'must list at least one wait for strategy "schedule"'
         ('retry = { strategy = "schedule", jitter = "some" }', {"retry.schedule_seconds": NO_WAIT}),
         ('retry = { strategy = "schedule", schedule_seconds = [-1] }', {}),
         ('timeouts = 5\nretry.strategy = "schedule"', {"retry.schedule_seconds": NO_WAIT}),
+        (
+            "timeouts = { attempt_seconds = 295 }\n[defaults.timeouts]\nattempt_seconds = 0",
+            {"timeouts.attempt_seconds": SUM},
+        ),
         ("colour = 1\nwas = ['b']\n[dependencies.b]", {"was.0": "b is a dependency of its own"}),
     ],
 )
