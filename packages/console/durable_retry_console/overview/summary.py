@@ -27,7 +27,7 @@ from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
-from durable_retry.settings.configuration import dependencies
+from durable_retry.settings.configuration import dependencies, find_dependency, registered_handlers
 from durable_retry.storage import clients as storage_clients
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.index.notes import write_noted
@@ -93,6 +93,9 @@ class UnfinishedSummary(Answer):
     by_dependency: dict[str, StateCounts]
     waiting: tuple[WaitingOperations, ...] = Field(
         description="What has not begun its next attempt, most first."
+    )
+    lacking: tuple[str, ...] | None = left_out(
+        "What they need and this app does not have, such as `handler ship-order`. Left out where it has all."
     )
 
 
@@ -199,7 +202,15 @@ def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> Unf
         by_status=_counted(_UNFINISHED, Counter(one.status for one in present)),
         by_dependency={name: _counted(_UNFINISHED, states) for name, states in sorted(by_dependency.items())},
         waiting=_waiting(present),
+        lacking=_lacking([one.entry for one in present]),
     )
+
+
+def _lacking(entries: Sequence[OperationEntry]) -> tuple[str, ...] | None:
+    handlers, names = registered_handlers(), {entry.dependency for entry in entries}
+    gone = {f"dependency {name}" for name in names if find_dependency(name) is None}
+    gone |= {f"handler {each.handler}" for each in entries if each.handler and each.handler not in handlers}
+    return tuple(sorted(gone)) or None
 
 
 def _counted(states: Iterable[OperationState], counts: Counter[str]) -> dict[OperationState, int]:

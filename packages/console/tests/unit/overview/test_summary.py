@@ -113,6 +113,15 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     assert waiting["first"] is None or waiting["first"]["operation_id"] == "op-waits"
 
 
+async def test_what_waiting_operations_need_and_the_app_lacks_is_named(stage: Index) -> None:
+    await stage.waits("op-fit")
+    assert "lacking" not in (await stage.summary())["unfinished"]
+    for name, more in (("op-a", {"handler": "ship-order"}), ("op-b", {"dependency": "gone"})):
+        await stage.note(entry(name, stage.now, status=WAITING, noted_us=1, **more))
+        stage.documents[name] = stage.documents["op-fit"]
+    assert (await stage.summary())["unfinished"]["lacking"] == ["dependency gone", "handler ship-order"]
+
+
 async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(
     stage: Index,
 ) -> None:

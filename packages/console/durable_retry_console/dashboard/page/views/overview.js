@@ -69,6 +69,7 @@ function verdict({ counted, circuits, letters, outbox, health, old }) {
   const broken = [
     held ? [h("strong", {}, held.share === undefined ? "Everything is held" : "Everything thaws"), ` by ${held.by} since `, at(held.since), `: ${held.reason}`] : null,
     refused.length ? [h("strong", {}, "Credential refused"), " by ", linked(refused, refusedFor), ": set a new one"] : null,
+    counted.unfinished?.lacking ? [h("strong", {}, "Missing in this app"), ": ", counted.unfinished.lacking.slice(0, NAMED).join(", "), "; operations wait for it"] : null,
     named(those(isPaused), (count) => `${plural(count, "dependency", "dependencies")} paused`, (one) => [" until ", at(one.throttled_until)]),
     named(those(isOpen), (count) => `${plural(count, "circuit")} open`),
     ofKeys((key) => !key.credential_refused_by && isPaused(key), "Paused for limit keys"),
