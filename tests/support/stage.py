@@ -20,14 +20,25 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.app import harden_runtime
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER
 from durable_retry.rules.operations.operation import OperationInput, start_input
+from durable_retry.rules.retry.policy import RetryPolicy
 from durable_retry.rules.retry.slots import NeedsSlot, SlotRequest
 from durable_retry.runtime import clock
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support import history
-from tests.support.builders import NOON, Activities
+from tests.support.builders import NOON, Activities, an_operation
 from tests.support.parts import ENTITIES
 
 MAX_TURNS: Final = 20_000
+
+HOLDING: Final = RetryPolicy(
+    strategy="fixed",
+    initial_seconds=10.0,
+    jitter="none",
+    max_attempts=2,
+    on_exhausted="hold",
+    hold_seconds=3600.0,
+)
+"""What a policy says that holds an operation whose attempts failed."""
 
 LATE: Final = object()
 """The answer of an activity that has none so far: `Stage.answer_task` gives it."""
@@ -275,3 +286,19 @@ class Stage:
             self.output = json.loads(end.result or "null")
         else:
             self.failure = end.failure
+
+
+def held(answer: Activities, **changes: Any) -> Stage:
+    """Play an operation until its policy holds it."""
+    stage = Stage(an_operation(**{"policy": HOLDING, **changes}), answer)
+    while not stage.ended and (stage.custom_status or {}).get("status") != "paused":
+        if not stage.inbox:
+            stage._fire_next_timer()
+        stage.turn()
+    assert stage.custom_status["status"] == "paused", stage.output
+    return stage
+
+
+def resume(stage: Stage, **more: Any) -> None:
+    paused_at = stage.custom_status["actions"][-1]["at"]
+    stage.raise_event("resume", {"paused_at": paused_at, "by": "ada", **more})

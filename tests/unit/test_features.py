@@ -171,6 +171,7 @@ ABOUT: Final = {
         "test_a_fallback_that_cannot_be_is_refused_with_its_place",
         "test_no_mistake_hides_what_the_app_finds_where_it_runs",
     ),
+    "holding": ("test_work_that_was_held_at_its_deadline",),
     "limits": (
         "test_an_operation_that_was_started_with_a_needed_slot",
         "test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back",

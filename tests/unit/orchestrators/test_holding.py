@@ -1,41 +1,15 @@
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from durable_retry.base.names import Category
 from durable_retry.features.debounce.rules import Debounce
 from durable_retry.rules.facts import ActedOn
-from durable_retry.rules.retry.policy import RetryPolicy
 from orchestrators import holding
-from tests.support.builders import NOON, Activities, after, an_operation, failing
-from tests.support.stage import Stage
-
-HOLDING: Final = RetryPolicy(
-    strategy="fixed",
-    initial_seconds=10.0,
-    jitter="none",
-    max_attempts=2,
-    on_exhausted="hold",
-    hold_seconds=3600.0,
-)
-
-
-def held(answer: Activities, **changes: Any) -> Stage:
-    """Play an operation until its policy holds it."""
-    stage = Stage(an_operation(**{"policy": HOLDING, **changes}), answer)
-    while not stage.ended and (stage.custom_status or {}).get("status") != "paused":
-        if not stage.inbox:
-            stage._fire_next_timer()
-        stage.turn()
-    assert stage.custom_status["status"] == "paused", stage.output
-    return stage
-
-
-def resume(stage: Stage, **more: Any) -> None:
-    paused_at = stage.custom_status["actions"][-1]["at"]
-    stage.raise_event("resume", {"paused_at": paused_at, "by": "ada", **more})
+from tests.support.builders import NOON, after, an_operation, failing
+from tests.support.stage import HOLDING, Stage, held, resume
 
 
 def numbers(stage: Stage) -> list[tuple[int, int | None]]:

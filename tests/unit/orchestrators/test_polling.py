@@ -10,8 +10,7 @@ from durable_retry.rules.retry.decide import MAX_OWN_FAILURES
 from durable_retry.rules.retry.history import AttemptOutcome
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, after, an_operation, failing, outcome
-from tests.support.stage import Stage
-from tests.unit.orchestrators.test_holding import held, resume
+from tests.support.stage import Stage, held, resume
 
 JOB = {"status_code": 202, "headers": {"location": "/jobs/7"}}
 
