@@ -271,6 +271,7 @@ class Run:
 
     def begin_anew(self) -> None:
         """Give the operation all its attempts and all its time again."""
+        self.leave_gates(for_good=True)  # It is refused, and counted, anew.
         self.state = RetryState(self.state.history.forgiven_so_far())
         self._change(self.operation.with_time_from(self.now))
 

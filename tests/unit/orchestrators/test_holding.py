@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from durable_retry.base.names import Category
+from durable_retry.base.names import GONE, Category
 from durable_retry.features.debounce.rules import Debounce
+from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.facts import ActedOn
 from orchestrators import holding
-from tests.support.builders import NOON, after, an_operation, failing
+from tests.support.builders import NOON, after, an_operation, failing, first
 from tests.support.stage import HOLDING, Stage, held, resume
 
 
@@ -69,6 +70,17 @@ def test_what_has_no_time_left_is_held_and_has_it_again() -> None:
     resume(stage)
     document = stage.run()
     assert (document["status"], document["deadline_at"]) == ("succeeded", "2026-11-21T13:00:00Z")
+
+
+def test_a_circuit_that_held_it_up_to_its_deadline_counts_it_no_more_once_it_begins_anew() -> None:
+    refused = Refused(base=after(60), waiting=0, until=after(60), reason="the circuit is open")
+    answers = ({"stopped": refused.to_json()} for _ in range(1))
+    stage = held(first("attempt", answers, failing(0)), deadline_in=30)
+    resume(stage)
+    assert stage.run()["status"] == "succeeded"
+    assert [call for call in stage.calls["circuit_breaker"] if call[0] == GONE] == [
+        (GONE, {"was_waiting": True, "was_promised": False})
+    ]
 
 
 @pytest.mark.parametrize("category", [Category.MALFORMED, Category.AMBIGUOUS, Category.BUSINESS_RULE])
