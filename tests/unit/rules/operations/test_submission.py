@@ -490,5 +490,10 @@ def test_a_key_stands_for_the_same_request_by_every_name_of_its_dependency(point
         assert {operation.dependency for operation in operations} == {name}
         prints |= {fingerprint_of(operation.to_json()) for operation in operations}
     assert len(prints) == 1
+
+
+def test_who_still_uses_an_earlier_name_starts_the_operation_under_the_present_one() -> None:
+    config = parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})
+    renamed = Targets(config.dependencies, {}, (), config.earlier_names)
     event = {"type": "t", "dependency": "payments", "path": "/", "data": None}
-    assert resolved(CALL | {"on_success": [event]}, targets=renamed).dependency == "till"
+    assert resolved(CALL | {"on_success": [event]}, targets=renamed).dependency == "pay"
