@@ -58,8 +58,7 @@ def _add_keys(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--role",
         required=True,
-        choices=tuple(KeyRole),
-        type=KeyRole,
+        choices=[role.value for role in KeyRole],
         help="what it may do, if the app knows roles",
     )
     _add_data(add)
@@ -110,9 +109,8 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
     _add_data(parser)
     parser.add_argument(
         "--storage-ports",
-        choices=tuple(PortChoice),
-        type=PortChoice,
-        default=PortChoice.AUTO,
+        choices=[choice.value for choice in PortChoice],
+        default=PortChoice.AUTO.value,
         help="where the storage emulator listens: auto takes 10000 to 10002, or free ports when one of those "
         "is taken; fixed takes 10000 to 10002 or stops; free always takes free ports (default: auto)",
     )
@@ -129,9 +127,9 @@ def main() -> None:
                 write_first_app(arguments.folder)
                 sys.stdout.write(f"Wrote a first app. Next:\n\n\tcd {arguments.folder}\n\tonebox start\n\n")
             case "keys":
-                _add_key(DataFolder(arguments.data.resolve()), arguments.name, arguments.role)
+                _add_key(DataFolder(arguments.data.resolve()), arguments.name, KeyRole(arguments.role))
             case "storage":
-                asyncio.run(_serve_storage(arguments.data.resolve(), arguments.storage_ports))
+                asyncio.run(_serve_storage(arguments.data.resolve(), PortChoice(arguments.storage_ports)))
             case "check":
                 _check(_store_of(arguments.data))
             case "export":
@@ -169,7 +167,7 @@ def _start(arguments: argparse.Namespace) -> None:
         host=arguments.host,
         port=arguments.port,
         data=arguments.data.resolve(),
-        storage_ports=arguments.storage_ports,
+        storage_ports=PortChoice(arguments.storage_ports),
         join_storage=arguments.join_storage,
         auth=arguments.auth,
         allowed_hosts=tuple(arguments.allowed_host),

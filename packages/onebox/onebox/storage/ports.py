@@ -1,5 +1,6 @@
 """The storage emulator's loopback ports, with the endpoints, connection string and options made of them."""
 
+import base64
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,16 +86,23 @@ def key_from(settings: Mapping[str, str]) -> str | None:
     """Return the account's key that AZURITE_ACCOUNTS sets; None when it is not set.
 
     Raises:
-        CannotStartError: It names no key for the account.
+        CannotStartError: It names no key for the account, or one that is not base64.
     """
     text = ACCOUNTS.get(settings)
     if not text:
         return None
     accounts = (each.strip().split(":") for each in text.split(";"))
     for name, *keys in accounts:
-        if name == ACCOUNT and keys and keys[0]:
+        if name == ACCOUNT and keys and _is_base64(keys[0]):
             return keys[0]
-    raise CannotStartError(f"{ACCOUNTS.name} must be {ACCOUNT}:KEY")
+    raise CannotStartError(f"{ACCOUNTS.name} must be {ACCOUNT}:KEY, with the key in base64")
+
+
+def _is_base64(key: str) -> bool:
+    try:
+        return bool(base64.b64decode(key, validate=True))
+    except ValueError:
+        return False
 
 
 def free_ports() -> StoragePorts:

@@ -266,7 +266,7 @@ def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
 def test_a_key_that_is_set_is_taken_and_one_for_another_account_is_no_key() -> None:
     assert key_from({}) is None
     assert key_from({"AZURITE_ACCOUNTS": "other:b;devstoreaccount1:a2V5:c"}) == "a2V5"
-    for text in ("other:b", "devstoreaccount1", "devstoreaccount1:"):
+    for text in ("other:b", "devstoreaccount1", "devstoreaccount1:", "devstoreaccount1:!!!"):
         with pytest.raises(CannotStartError, match="AZURITE_ACCOUNTS must be devstoreaccount1:KEY"):
             key_from({"AZURITE_ACCOUNTS": text})
 
