@@ -28,6 +28,7 @@ from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.settings.configuration import present_name
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
@@ -201,7 +202,7 @@ async def unfinished_page(
 
 
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
-    found = []
+    found, chosen = [], wanted.dependency and present_name(wanted.dependency)
     for preview in map(preview_of, instances):
         dependency, names = preview.dependency, preview.turn_names
         if (wanted.dependency and dependency is None) or (wanted.turn_names and names is None):
@@ -209,8 +210,9 @@ async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Se
             if document is None:
                 continue
             dependency, names = document["dependency"], turn_names_of(document)
-        fits_names = wanted.fits_names(names or {})
-        if fits_names and wanted.status in (None, preview.status) and wanted.dependency in (None, dependency):
+        # What waits since before a rename says the earlier name.
+        is_of = chosen is None or (dependency is not None and present_name(dependency) == chosen)
+        if is_of and wanted.fits_names(names or {}) and wanted.status in (None, preview.status):
             found.append(preview.operation_id)
     return found
 

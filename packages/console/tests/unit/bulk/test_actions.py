@@ -11,7 +11,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 from durable_retry.base.errors import InstanceEndedError
 from durable_retry.base.names import Priority
 from durable_retry.hub.task_hub import HubPage, TaskHub
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from durable_retry_console.bulk import actions
 from durable_retry_console.bulk.actions import (
     BulkActionStatusError,
@@ -91,16 +93,19 @@ def _instance(operation_id: str, status: dict[str, Any]) -> pb.OrchestrationStat
         (UnfinishedFilter(debounce_key="stock-3"), ["op-other"]),
         (UnfinishedFilter(limit_key="customer-17"), ["op-other"]),
         (UnfinishedFilter(dependency="payments", order_key="lane-7"), ["op-lane", "op-pending"]),
+        (UnfinishedFilter(dependency="pay", order_key="lane-7"), ["op-lane", "op-pending"]),
         (UnfinishedFilter(dependency="stock", order_key="lane-7"), []),
     ],
 )
 async def test_operations_are_chosen_by_their_names(
     wanted: UnfinishedFilter, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also by the present name of a dependency, and by an earlier one."""
     hub = Mixed()
     monkeypatch.setattr(TaskHub, "instance_page", hub.page)
     monkeypatch.setattr(actions, "find_status", hub.find)
-    assert await unfinished_page(TaskHub("hub"), wanted, None) == (found, None)
+    with using(parse_config('[dependencies.pay]\nbase_url = "http://pay"\nwas = ["payments"]', {})):
+        assert await unfinished_page(TaskHub("hub"), wanted, None) == (found, None)
     assert hub.read == ["op-pending", "batch-1"]
 
 
