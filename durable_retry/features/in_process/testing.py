@@ -131,7 +131,7 @@ async def run_orchestrator(
         run.error = error
     run.seconds = time.monotonic_seconds() - began
     if run.operations:
-        warn_of_unasked(dependencies, run.operations)
+        warn_of_unasked(dependencies, steps, run.operations)
     return run
 
 

@@ -64,6 +64,11 @@ class FakeStep:
             raise BaseException.with_traceback(result, None)  # else it would grow with each call
         return result
 
+    def warn_if_never_asked(self, name: str) -> None:
+        """Warn if it was never called."""
+        if not self.calls:
+            warnings.warn(f"no step {name!r} was run: its FakeStep was never called", stacklevel=4)
+
 
 class Crash(Interruption):
     """An answer at which the process dies: the request was received, and nothing of the attempt goes on."""

@@ -6,8 +6,9 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import httpx
 
@@ -118,16 +119,22 @@ async def run_handler(
     async with world(time, fakes, {known_handler.dependency}, config, settings) as fake_of:
         operation = _operation_for_handler(known_handler, given, key, submitted)
         run = await Play(operation, time, steps, fake_of).to_the_end()
-    warn_of_unasked(fakes, [run])
+    warn_of_unasked(fakes, steps, [run])
     return run
 
 
-def warn_of_unasked(fakes: Mapping[str, FakeDependency | None], runs: Iterable[HandlerRun]) -> None:
+def warn_of_unasked(
+    fakes: Mapping[str, FakeDependency | None], steps: Mapping[str, FakeStep], runs: Iterable[HandlerRun]
+) -> None:
     """Warn of each fake that has answers and was never asked, although all succeeded."""
     if all(run.status is OperationState.SUCCEEDED for run in runs):
-        for name, fake in fakes.items():
+        for name, fake in [*fakes.items(), *steps.items()]:
             if fake is not None:
                 fake.warn_if_never_asked(name)
+
+
+_ONE_RUN: Final = Lock()
+"""Held by the run that has the process's clock and dependencies."""
 
 
 @asynccontextmanager
@@ -142,13 +149,19 @@ async def world(
 
     Args:
         needed: Names of dependencies beside those of the fakes.
+
+    Raises:
+        RuntimeError: Another run is under way.
     """
-    text = _config_text(config, {*needed, *fakes})
+    if not _ONE_RUN.acquire(blocking=False):
+        raise RuntimeError("another run has the clock of this process: await one after the other")
 
     def fake_of(name: str) -> FakeDependency:
         return fakes.get(name) or FakeDependency()
 
     with ExitStack() as stack:
+        stack.callback(_ONE_RUN.release)
+        text = _config_text(config, {*needed, *fakes})
         stack.enter_context(using(parse_config(text, with_placeholders(text, settings or {}))))
         stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
         stack.enter_context(sending_over(lambda called: fake_of(called.name).transport(time)))

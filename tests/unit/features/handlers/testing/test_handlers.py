@@ -1,3 +1,4 @@
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 import durable_retry
 from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.handlers import registry
+from durable_retry.features.handlers.testing.handlers import HandlerRun
 from durable_retry.features.outbox.rules.event import Event
 from durable_retry.handlers import Call, Outcome, Rejected, TableWrite, Transient
 from durable_retry.runtime import clock
@@ -211,6 +213,26 @@ async def test_a_fake_that_was_never_asked_says_so_where_all_succeeded() -> None
         await run_handler(pay, {"order": 1}, FakeDependency(503, 200))
     assert (await run_handler(pay, {"order": 0}, FakeDependency(503))).status == "dead_lettered"
     assert (await run_handler(pay, {"order": 1}, FakeDependency())).status == "succeeded"
+
+
+async def test_a_fake_step_that_was_never_run_says_so() -> None:
+    async def pay(call: Call) -> str:
+        return await call.step("charge", lambda: "ch-1")
+
+    durable_retry.operation(dependency="payments")(pay)
+    with pytest.warns(UserWarning, match="no step 'charg' was run: its FakeStep was never called"):
+        await run_handler(pay, {}, steps={"charg": FakeStep("ch-9")})
+
+
+async def test_runs_at_once_are_refused_as_one_would_have_the_answers_of_the_other() -> None:
+    async def pay(call: Call) -> int:
+        return (await call.client.get("/")).status_code
+
+    durable_retry.operation(dependency="payments")(pay)
+    runs = (run_handler(pay, {}, FakeDependency(status_code)) for status_code in (201, 202))
+    ended = await asyncio.gather(*runs, return_exceptions=True)
+    assert [type(run) for run in ended] == [HandlerRun, RuntimeError]
+    assert (await run_handler(pay, {}, FakeDependency(202))).result == 202
 
 
 async def test_each_dependency_has_answers_of_its_own() -> None:
