@@ -97,6 +97,8 @@ def smoke(client: httpx.Client, dependency: str, master_key: str = "") -> None:
 
     def status() -> dict[str, Any]:
         document: dict[str, Any] = expect(client.get(path), 200)
+        if document["status"] in {"succeeded", "dead_lettered"}:
+            raise SmokeError(f"{dependency} answers: name another, whose host does not, by --dependency")
         return document
 
     waiting = ("waiting_retry", "waiting_throttle", "waiting_circuit")
