@@ -245,6 +245,7 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     letter = of_message(
         "", source=OPERATION, message_id=entry.operation_id, reason=reason, detail=GONE, now=at
     )
+    letter = replace(letter, dependency=entry.dependency, correlation_id=entry.correlation_id)
     dead_letter_id = await keep_message(letter)
     given = {"operation": {name: getattr(entry, name) for name in _NAMED}}
     document = unreadable_document(
