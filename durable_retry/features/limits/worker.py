@@ -68,8 +68,12 @@ class WorkerLimits:
         is_alone = permitted.lease_id is not None and not (is_of_key and limit_key is not None)
         if is_alone or not limits.is_on:
             return permitted
-        if is_valid(admission.turn_at, now) and not (limits.lends_slots and admission.slot is None):
-            self.share.note_start(now)
+        part = _part_of(self.circuit)
+        may_start = is_valid(admission.turn_at, now) or self.share.may_start_late(
+            admission.turn_at, now, part, limit_key
+        )
+        if may_start and not (limits.lends_slots and admission.slot is None):
+            self.share.note_start(now, limit_key)
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted

@@ -57,6 +57,28 @@ def test_slow_messages_cost_a_backlog_a_few_seconds_but_not_the_rate(rate: float
     assert starts[-1] - starts[0] <= 43
 
 
+@pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        (LimitSettings(max_concurrency=20, rate_per_second=8), 110),
+        (LimitSettings(rate_per_second=8, per_key=KeyLimits(rate_per_second=2)), 85),
+        (LimitSettings(rate_per_second=8, per_key=KeyLimits(max_concurrency=4)), 100),
+        (LimitSettings(20, 8, KeyLimits(max_concurrency=4, rate_per_second=2)), 110),
+    ],
+    ids=["slots", "rates of keys", "slots of keys", "all"],
+)
+def test_where_messages_are_very_slow_attempts_that_come_late_start_all_the_same(
+    limits: LimitSettings, seconds: int
+) -> None:
+    """Each asked for another turn, came after that one, too, and nearly none started."""
+    crowd = Crowd(limits, backend=Backend(hop=(1.0, 4.0), timer=(0.9, 2.7)))
+    for number in range(100):
+        crowd.arrive(1, number / 15, holds=0.5, key=f"key-{number % 10}" if limits.per_key else None)
+    starts = crowd.run().starts
+    assert len(starts) == len(crowd.attempts)
+    assert starts[-1] <= seconds
+
+
 @BACKENDS
 @pytest.mark.parametrize(("rate", "number"), [(8, 500), (2, 600), (20, 1_100)])
 def test_one_that_waits_long_for_its_turn_is_told_of_it(rate: float, number: int, backend: Backend) -> None:

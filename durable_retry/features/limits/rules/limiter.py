@@ -338,7 +338,12 @@ class _Asking:
                 lambda ahead: max(free_seconds(ahead), turn_seconds(ahead)), of_key=True
             )
             return self.slot_wait(seconds, busy, most, is_shared=False)
-        if rate > 0 and not self.request.reserved and (wait_seconds > 0 or (ahead and not self.is_due)):
+        turn_wait = (self.limiter.turn_at(self.now) - self.now).total_seconds()
+        if (
+            rate > 0
+            and not self.request.reserved
+            and (wait_seconds > turn_wait or (ahead and not self.is_due))
+        ):
             early = f"{counted(rate, 'attempt')} per second of {key}"
             seconds = max(self.seconds_behind(turn_seconds, of_key=True), LEAST_ASK_SECONDS)
             return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)

@@ -13,6 +13,8 @@ WINDOW: Final = timedelta(seconds=1)
 CROWDED_FOR: Final = timedelta(seconds=5)
 """For so long after a worker has seen an attempt wait for the rate, it starts none within its share, as the
 entity grants the whole rate meanwhile. This must be longer than `CROWDED_FOR` of the entity."""
+KEPT_KEYS: Final = 1_000
+"""Keys of which a worker remembers the latest start."""
 BURST: Final = 1.125
 """A worker starts at most this many times the rate in a second, also where late turns come together."""
 
@@ -44,6 +46,10 @@ class WorkerShare:
     door: deque[Callable[[], None]] = field(default_factory=deque)
     _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
     _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
+    _started_at: datetime | None = None  # when the latest attempt here started, where there is a rate
+    _key_starts: dict[str | None, datetime] = field(
+        default_factory=dict
+    )  # the latest of each key with a rate
 
     def seconds_until(self, turn_at: datetime | None, now: datetime, *, has_waited: bool = False) -> float:
         """Return how long an attempt that has a turn waits here, at most a second; 0 to start at once.
@@ -87,10 +93,40 @@ class WorkerShare:
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
-    def note_start(self, now: datetime) -> None:
+    def may_start_late(
+        self, turn_at: datetime | None, now: datetime, part: Part, limit_key: str | None = None
+    ) -> bool:
+        """Whether an attempt whose turn is over still starts: while this worker starts less than its part.
+
+        Where messages are slow, all attempts come late, and each would ask for one turn after the other.
+        """
+        per_second = self.settings.rate_per_second / part.workers
+        if turn_at is None or per_second <= 0:
+            return False
+        self.waited_at = now
+        _drop_old(self._starts, now)
+        if per_second > 1 and len(self._starts) >= int(per_second):
+            return False
+        key_rate = self._key_rate / part.workers
+        spaced = [(self._started_at, per_second)] if per_second <= 1 else []
+        spaced += [(self._key_starts.get(limit_key), key_rate)] if key_rate > 0 else []
+        return all(at is None or now - at >= timedelta(seconds=1 / rate) for at, rate in spaced)
+
+    def note_start(self, now: datetime, limit_key: str | None = None) -> None:
         """Count a start by the rate."""
         if self.settings.rate_per_second > 0:
             self._starts.append(now)
+            self._started_at = now
+        if self._key_rate > 0 and limit_key is not None:
+            self._key_starts.pop(limit_key, None)
+            self._key_starts[limit_key] = now
+            if len(self._key_starts) > KEPT_KEYS:
+                del self._key_starts[next(iter(self._key_starts))]
+
+    @property
+    def _key_rate(self) -> float:
+        per_key = self.settings.per_key
+        return 0.0 if per_key is None else per_key.rate_per_second
 
     def _has_room(self, now: datetime, part: Part, ahead: int | None) -> bool:
         shared = self.settings.shared_concurrency

@@ -202,6 +202,11 @@ class Limiter(JsonShape):
         rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
         return max(now, self.last_start_at + timedelta(seconds=1 / rate))
 
+    def turn_at(self, now: datetime) -> datetime:
+        """Return the next turn by the rate of all; the instant itself without one."""
+        has_rate = self.settings is not None and self.settings.rate_per_second > 0
+        return self.next_start(self.settings, now) if self.settings is not None and has_rate else now
+
     def crowded(self, seconds: float, now: datetime) -> "Limiter":
         """Return the state after an attempt got to wait for the rate for so long."""
         goes_on = self.crowded_until is not None and self.crowded_until >= now
@@ -236,7 +241,7 @@ class Limiter(JsonShape):
         if per_key.max_concurrency > 0:
             room = per_key.max_concurrency - lent_by_key[mark_of(limit_key)]
         if per_key.rate_per_second > 0:
-            room = min(room, int(self.start_of(limit_key, now) <= now))
+            room = min(room, int(self.start_of(limit_key, now) <= self.turn_at(now)))
         return max(room, 0)
 
     @property

@@ -163,6 +163,15 @@ def test_the_starts_of_a_key_are_spaced_by_its_rate_and_others_go_meanwhile() ->
     assert isinstance(acquire(limiter, asking(1, "customer-17", settings, at=0.2), after(0.2))[1], Slot)
 
 
+def test_a_turn_is_reserved_for_a_key_that_may_start_by_then() -> None:
+    limits = LimitSettings(rate_per_second=8.0, per_key=KeyLimits(rate_per_second=2.0))
+    for last, turn_seconds in ((0.5, 0.625), (0.3, None)):
+        limiter = Limiter(last_start_at=after(last))
+        limiter = replace(limiter, fair=FairShares(0.0, (KeyShare(0.0, "a", after(0.5)),)))
+        _, answer = acquire(limiter, asking(1, "a", limits), NOON)
+        assert answer.turn_seconds == turn_seconds
+
+
 def test_one_that_waits_for_the_rate_of_its_key_asks_by_itself_and_not_when_a_slot_is_free() -> None:
     """Where a slot is given back before the next start of its key, nobody of that can be told of it."""
     settings = LimitSettings(max_concurrency=4, per_key=KeyLimits(max_concurrency=1, rate_per_second=0.5))
