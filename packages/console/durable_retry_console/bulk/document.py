@@ -71,13 +71,15 @@ class BulkActionDocument(Answer):
     @classmethod
     def of(cls, given: BulkInput, progress: BulkProgress, **more: str | None) -> Self:
         done = {each.name: getattr(progress, each.name) for each in fields(progress)}
-        left = given.matched - progress.started - progress.refused
+        acted_on = progress.started + progress.refused
         pause = partial(BulkPause.model_validate, given.options)
         return cls.taken_from(
             given,
             **done,
+            # One may have come since they were counted.
+            matched=max(given.matched, acted_on),
             refused=progress.refused,
-            remaining=max(0, left),
+            remaining=max(0, given.matched - acted_on),
             stop_at_failed=None if progress.proof is None else progress.proof.stop_at_failed,
             patch=read_or(lambda: [_shown_step(step) for step in given.options["patch"]], lambda _: None),
             pause=None if given.action is not BulkAction.PAUSE else read_or(pause, lambda _: None),

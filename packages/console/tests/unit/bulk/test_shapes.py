@@ -80,6 +80,11 @@ def test_the_document_says_what_remains() -> None:
     assert document.keys().isdisjoint({"patch", "pause", "error", "unreadable"})
 
 
+def test_what_came_since_the_items_were_counted_is_counted_as_well() -> None:
+    document = BulkActionDocument.of(BulkInput(**GIVEN), BulkProgress(started=9, failed=2))
+    assert (document.matched, document.remaining) == (11, 0)
+
+
 def test_the_document_of_a_stopped_replay_says_why_until_it_is_resumed() -> None:
     proof = Proof(stop_at_failed=0.2, since=NOON)
     stopped = BulkProgress(proof=proof, started=1).stopped("1 of 10 replayed: still 422", after(5))
