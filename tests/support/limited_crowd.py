@@ -182,7 +182,7 @@ class Crowd:
         has_slot = attempt.slot is not None
         if (
             (has_slot or not self.limits.lends_slots)
-            if turn_at or share.may_start_late(attempt.turn_at, self.at, part, attempt.limit_key)
+            if turn_at or (attempt.turn_at and share.may_start_late(self.at, part, attempt.limit_key))
             else has_slot and not self.limits.rate_per_second
         ):
             share.note_start(self.at, attempt.limit_key)

@@ -68,11 +68,8 @@ class WorkerLimits:
         is_alone = permitted.lease_id is not None and not (is_of_key and limit_key is not None)
         if is_alone or not limits.is_on:
             return permitted
-        part = _part_of(self.circuit)
-        may_start = is_valid(admission.turn_at, now) or self.share.may_start_late(
-            admission.turn_at, now, part, limit_key
-        )
-        if may_start and not (limits.lends_slots and admission.slot is None):
+        has_slot = admission.slot is not None or not limits.lends_slots
+        if has_slot and self._has_turn(admission.turn_at, now, limit_key):
             self.share.note_start(now, limit_key)
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
@@ -81,6 +78,12 @@ class WorkerLimits:
             self._report(limits)
             return replace(permitted, in_share=True)
         return self._needed(limits, now)
+
+    def _has_turn(self, turn_at: datetime | None, now: datetime, limit_key: str | None) -> bool:
+        if turn_at is None or is_valid(turn_at, now):
+            return turn_at is not None
+        part = self._known_part(now)
+        return part is not None and self.share.may_start_late(now, part, limit_key)
 
     def always_needed(self, now: datetime, limit_key: str | None) -> NeedsSlot | None:
         """Return what every attempt needs to ask for a slot where nothing is shared out; None for nothing."""
@@ -127,14 +130,21 @@ class WorkerLimits:
 
     def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""
-        circuit, snapshot = self.circuit, self.circuit.snapshot
-        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
-            return False
-        if not circuit.buffer.is_known(now):
-            circuit.buffer.announce(now)
+        part = self._known_part(now)
+        if part is None:
             return False
         self.share.settings = limits
-        return self.share.take(now, _part_of(circuit), ahead=admission.ahead)
+        return self.share.take(now, part, ahead=admission.ahead)
+
+    def _known_part(self, now: datetime) -> Part | None:
+        """Return this worker's part of the limits; None until the others know of this worker."""
+        buffer, snapshot = self.circuit.buffer, self.circuit.snapshot
+        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
+            return None
+        if not buffer.is_known(now):
+            buffer.announce(now)
+            return None
+        return _part_of(self.circuit)
 
     async def _wait_at_door(self) -> None:
         """Wait for a moment until an attempt within the share ends here."""

@@ -21,7 +21,7 @@ LEASE_MARGIN_SECONDS: Final = 60.0
 DOOR_SECONDS: Final = 1.0
 """An attempt goes to its worker so long before its turn and waits there, since timers there are exact."""
 TURN_LASTS: Final = timedelta(seconds=2)
-"""A turn that has been over for longer is void: its attempt asks again, or its worker has room for it."""
+"""A turn that has been over for longer is void: its attempt asks again, unless the only worker has room."""
 _ROUNDED_SECONDS: Final = 0.001  # of answers
 
 

@@ -79,6 +79,15 @@ def test_where_messages_are_very_slow_attempts_that_come_late_start_all_the_same
     assert starts[-1] <= seconds
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_when_an_app_was_stopped_those_that_come_late_start_within_the_rate(workers: int) -> None:
+    crowd = Crowd(LimitSettings(rate_per_second=2), backend=AZURE, workers=workers)
+    crowd.stopped = (5.0, 14.0)
+    crowd.arrive(60)
+    assert len(crowd.run().starts) == 60
+    assert crowd.fullest <= most_in_a_second(2), "late ones and those whose turns come began together"
+
+
 @BACKENDS
 @pytest.mark.parametrize(("rate", "number"), [(8, 500), (2, 600), (20, 1_100)])
 def test_one_that_waits_long_for_its_turn_is_told_of_it(rate: float, number: int, backend: Backend) -> None:

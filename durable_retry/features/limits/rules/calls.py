@@ -42,6 +42,8 @@ def calls_of(limiter: Limiter, own: Place) -> tuple[Limiter, tuple[str, ...] | N
 
 def successors(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
     """Call attempts for what is free, beside those that were told already or ask soon by themselves."""
+    if not limiter.tells_somebody:
+        return limiter, ()
     soon_ms, part = _soon_ms(limiter), limiter.sure_part
     told = sum(1 for place in limiter.places if place.is_told)
     soon = sum(1 for place in limiter.places if not place.is_told and place.asks_ms <= soon_ms)
@@ -74,7 +76,7 @@ def _with_all_told(limiter: Limiter) -> tuple[Limiter, tuple[str, ...]]:
 
 def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
     """Return when the entity is to look; None if none waits to be told, or a look is planned before."""
-    if not limiter.line and all(place.waiter is None for place in limiter.places):
+    if not limiter.tells_somebody:
         return replace(limiter, came=None), None
     now = _now(limiter)
     told = [from_ms(place.asks_ms) for place in limiter.places if place.is_told]
@@ -103,8 +105,9 @@ def _soon_ms(limiter: Limiter) -> float:
 def _callable(limiter: Limiter) -> Iterator[Place]:
     """Yield the places that may be called, in their order, as many of each key as its bounds allow."""
     now, called, lent = _now(limiter), limiter.called, limiter.lent_by_key
+    soon_ms = _soon_ms(limiter)
     for place in limiter.places:
-        key, is_coming = place.limit_key, place.is_called or place.asks_ms <= _soon_ms(limiter)
+        key, is_coming = place.limit_key, place.is_called or place.asks_ms <= soon_ms
         if place.waiter and not is_coming and called[key] < limiter.room_of(key, lent, now):
             called[key] += 1
             yield place

@@ -293,8 +293,7 @@ class _Asking:
         rate = self.settings.rate_per_second
         if rate <= 0 or self.request.reserved:
             return None
-        next_at = self.limiter.next_start(self.settings, self.now)
-        wait_seconds = (next_at - self.now).total_seconds()
+        wait_seconds = (self.limiter.next_start(self.now) - self.now).total_seconds()
         last, step = self.limiter.last_start_at, timedelta(seconds=1 / rate)
         may_go = self.is_due or self.limiter.is_unused(None if last is None else last + step, self.now)
         # Where it also needs a slot, it gets that shortly before its turn: a slot must not be lent unused.
@@ -338,12 +337,8 @@ class _Asking:
                 lambda ahead: max(free_seconds(ahead), turn_seconds(ahead)), of_key=True
             )
             return self.slot_wait(seconds, busy, most, is_shared=False)
-        turn_wait = (self.limiter.turn_at(self.now) - self.now).total_seconds()
-        if (
-            rate > 0
-            and not self.request.reserved
-            and (wait_seconds > turn_wait or (ahead and not self.is_due))
-        ):
+        is_early = self.limiter.start_of(key, self.now) > self.limiter.next_start(self.now)
+        if rate > 0 and not self.request.reserved and (is_early or (ahead and not self.is_due)):
             early = f"{counted(rate, 'attempt')} per second of {key}"
             seconds = max(self.seconds_behind(turn_seconds, of_key=True), LEAST_ASK_SECONDS)
             return Wait(seconds, early, 0.5 / rate, LONGEST_ASK_SECONDS, FIRST_ASK_SECONDS, is_shared=False)
@@ -378,7 +373,7 @@ class _Asking:
             return self.limiter, None
         if self.settings.rate_per_second <= 0:
             return self.limiter.charged(self.own, per_key, self.now, self.now), None
-        turn_at = self.limiter.next_start(self.settings, self.now)
+        turn_at = self.limiter.next_start(self.now)
         counted_start = replace(self.limiter, last_start_at=turn_at)
         turn_seconds = round((turn_at - self.now).total_seconds(), 3)
         return counted_start.charged(self.own, per_key, turn_at, self.now), turn_seconds
@@ -428,10 +423,12 @@ class _Asking:
 
     def in_line(self, limiter: Limiter, *, has_place: bool) -> Limiter:
         """Return the state with the attempt in the line if it has no place; one that is there stays there."""
+        line, waiter = limiter.line, self.own.waiter
         if has_place:
-            return limiter.without_waiter(self.own.waiter)
-        came = self.own.waiter if self.own.waiter not in limiter.line else None
-        return replace(limiter, line=(limiter.line if came is None else (*limiter.line, came))[:KEPT_LINE])
+            line = limiter.without_waiter(waiter).line
+        elif waiter is not None and waiter not in line:
+            line = (*line, waiter)
+        return replace(limiter, line=line[:KEPT_LINE])
 
     def told_seconds(self, wait: Wait) -> float:
         """Return after how long an attempt that waits to be told asks by itself."""
@@ -463,7 +460,7 @@ class _Asking:
     def comes_somebody(self) -> bool:
         """Whether those who wait still come: no slot has been free for long, and no turn is free now."""
         if self.settings.is_rate_alone:
-            return self.limiter.next_start(self.settings, self.now) > self.now
+            return self.limiter.next_start(self.now) > self.now
         since = self.limiter.moved_at
         return self.limiter.free <= 0 or (since is not None and self.now < since + self.limiter.patience / 2)
 

@@ -47,9 +47,8 @@ class WorkerShare:
     _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
     _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
     _started_at: datetime | None = None  # when the latest attempt here started, where there is a rate
-    _key_starts: dict[str | None, datetime] = field(
-        default_factory=dict
-    )  # the latest of each key with a rate
+    # When the latest attempt of each key started, where keys have rates.
+    _key_starts: dict[str | None, datetime] = field(default_factory=dict)
 
     def seconds_until(self, turn_at: datetime | None, now: datetime, *, has_waited: bool = False) -> float:
         """Return how long an attempt that has a turn waits here, at most a second; 0 to start at once.
@@ -93,24 +92,22 @@ class WorkerShare:
         own = part.of(shared)
         return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
-    def may_start_late(
-        self, turn_at: datetime | None, now: datetime, part: Part, limit_key: str | None = None
-    ) -> bool:
-        """Whether an attempt whose turn is over still starts: while this worker starts less than its part.
+    def may_start_late(self, now: datetime, part: Part, limit_key: str | None = None) -> bool:
+        """Whether an attempt whose turn is over still starts: if the only worker starts less than the rate.
 
         Where messages are slow, all attempts come late, and each would ask for one turn after the other.
+        Beside other workers it asks: they may start all of the rate, in turns that were reserved since.
         """
-        per_second = self.settings.rate_per_second / part.workers
-        if turn_at is None or per_second <= 0:
+        rate = self.settings.rate_per_second
+        if part.workers > 1 or rate <= 0:
             return False
         self.waited_at = now
         _drop_old(self._starts, now)
-        if per_second > 1 and len(self._starts) >= int(per_second):
+        if rate > 1 and len(self._starts) >= int(rate):
             return False
-        key_rate = self._key_rate / part.workers
-        spaced = [(self._started_at, per_second)] if per_second <= 1 else []
-        spaced += [(self._key_starts.get(limit_key), key_rate)] if key_rate > 0 else []
-        return all(at is None or now - at >= timedelta(seconds=1 / rate) for at, rate in spaced)
+        spaced = [(self._started_at, rate)] if rate <= 1 else []
+        spaced += [(self._key_starts.get(limit_key), self._key_rate)] if self._key_rate > 0 else []
+        return all(at is None or now - at >= timedelta(seconds=1 / most) for at, most in spaced)
 
     def note_start(self, now: datetime, limit_key: str | None = None) -> None:
         """Count a start by the rate."""

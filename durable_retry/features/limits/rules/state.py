@@ -8,7 +8,7 @@ from typing import Final
 from durable_retry.base.json_forms import JsonShape, to_ms
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, NO_SHARES, FairShares, Place
 from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, Leases, mark_of, with_answered
-from durable_retry.features.limits.rules.settings import KeyLimits, LimitSettings, ReadLimits
+from durable_retry.features.limits.rules.settings import KeyLimits, ReadLimits
 from durable_retry.features.limits.rules.told import Told
 
 LATE: Final = timedelta(seconds=3)
@@ -156,9 +156,14 @@ class Limiter(JsonShape):
         """
         if (turns := self.turns) is not None and self.clock is not None:
             until = self.clock + self.patience + timedelta(seconds=RESERVED_SECONDS)
-            seconds = (until - self.next_start(turns, self.clock)).total_seconds()
+            seconds = (until - self.next_start(self.clock)).total_seconds()
             return int(max(seconds, 0.0) * turns.rate_per_second)
         return self.pool - len(self.leases) if self.pool > 0 else KEPT_PLACES
+
+    @property
+    def tells_somebody(self) -> bool:
+        """Whether an attempt waits that can be told."""
+        return bool(self.line) or any(place.waiter is not None for place in self.places)
 
     @property
     def turns(self) -> ReadLimits | None:
@@ -191,9 +196,10 @@ class Limiter(JsonShape):
         late_ms = to_ms(now - LATE - self.delay)
         return tuple(place for place in self.places if place.is_told or place.asks_ms >= late_ms)
 
-    def next_start(self, settings: LimitSettings, now: datetime) -> datetime:
-        """Return when the rate allows the next start."""
-        if self.last_start_at is None:
+    def next_start(self, now: datetime) -> datetime:
+        """Return when the rate of all allows the next start; at once without a rate."""
+        settings = self.settings
+        if self.last_start_at is None or settings is None or settings.rate_per_second <= 0:
             return now
         since, until = self.crowded_since, self.crowded_until
         is_crowded = since is not None and until is not None and now <= until
@@ -201,11 +207,6 @@ class Limiter(JsonShape):
         is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
         rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
         return max(now, self.last_start_at + timedelta(seconds=1 / rate))
-
-    def turn_at(self, now: datetime) -> datetime:
-        """Return the next turn by the rate of all; the instant itself without one."""
-        has_rate = self.settings is not None and self.settings.rate_per_second > 0
-        return self.next_start(self.settings, now) if self.settings is not None and has_rate else now
 
     def crowded(self, seconds: float, now: datetime) -> "Limiter":
         """Return the state after an attempt got to wait for the rate for so long."""
@@ -241,7 +242,7 @@ class Limiter(JsonShape):
         if per_key.max_concurrency > 0:
             room = per_key.max_concurrency - lent_by_key[mark_of(limit_key)]
         if per_key.rate_per_second > 0:
-            room = min(room, int(self.start_of(limit_key, now) <= self.turn_at(now)))
+            room = min(room, int(self.start_of(limit_key, now) <= self.next_start(now)))
         return max(room, 0)
 
     @property

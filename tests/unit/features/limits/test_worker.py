@@ -272,12 +272,20 @@ async def test_what_a_request_says_of_the_limits_is_not_told_again(monkeypatch: 
     assert hub.sent == []
 
 
-async def test_one_whose_turn_is_over_starts_while_its_worker_starts_less_than_its_part() -> None:
+async def test_a_slot_of_which_the_turn_is_over_is_no_slot() -> None:
     stage, _ = limited(LimitSettings(rate_per_second=5))
     slot = replace(FIRST, slot=Slot("op-1:1", NOON))
-    for seconds, kind in ((-2.1, Permitted),) * 5 + ((-2.1, NeedsSlot), (-2, Permitted)):
+    for seconds, kind in ((-2.1, NeedsSlot), (-2, Permitted)):
         turn_at = stage.moment.now() + timedelta(seconds=seconds)
         assert isinstance(await ask(stage, admission=replace(slot, turn_at=turn_at)), kind)
+
+
+async def test_a_worker_alone_that_others_would_know_starts_those_whose_turn_is_over_at_the_rate() -> None:
+    stage, _ = limited(LimitSettings(rate_per_second=5))
+    await known(stage)
+    stage.moment.pass_(2)
+    over = replace(FIRST, slot=Slot("op-1:1", NOON), turn_at=stage.moment.now() - timedelta(seconds=2.1))
+    assert [type(await ask(stage, admission=over)) for _ in range(6)] == [Permitted] * 5 + [NeedsSlot]
 
 
 async def test_a_turn_is_all_that_a_rate_asks_for_also_of_a_worker_that_nobody_knows() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.base.json_forms import to_ms, union_from_json
 from durable_retry.base.names import Priority
-from durable_retry.features.limits.rules.calls import LEAST_TOLD_SECONDS
+from durable_retry.features.limits.rules.calls import KEPT_LINE, LEAST_TOLD_SECONDS
 from durable_retry.features.limits.rules.document import limits_view
 from durable_retry.features.limits.rules.fair import KEPT_PLACES, LONGEST_TAIL_SECONDS, Place
 from durable_retry.features.limits.rules.leases import Lease, Leases, name_of
@@ -251,6 +251,16 @@ def test_one_whose_turn_is_far_away_is_told_of_it_and_asks_by_itself_after_half_
     lead = RESERVED_SECONDS + UNUSED.total_seconds()
     assert postponed(limiter, late)[1].seconds == 8.0 - lead, "in time for a turn before its deadline"
     assert postponed(limiter, replace(late, latest_seconds=3.0))[1].seconds == 3.0
+
+
+def test_one_that_takes_the_place_of_another_makes_the_line_no_longer_than_it_may_be() -> None:
+    places = tuple(
+        Place(to_ms(after(9)), f"{n}", to_ms(after(99)), waiter=f"op-{n}") for n in range(KEPT_PLACES)
+    )
+    line = tuple(f"behind-{number}" for number in range(KEPT_LINE))
+    full = Limiter(last_start_at=after(4), places=places, line=line)
+    limiter, _ = postponed(full, told(200, TWO_A_SECOND))
+    assert (limiter.places[0].waiter, limiter.line) == ("op-200", ("op-99", *line[:-1]))
 
 
 def test_where_turns_are_free_and_nobody_comes_a_newcomer_has_a_place_before_the_line() -> None:
