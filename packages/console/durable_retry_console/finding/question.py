@@ -173,14 +173,14 @@ class FoundList:
     """A list of things."""
 
     kind: FoundType
-    states: type[StrEnum] | None  # their states; None where a question by state goes through it, too
+    states: type[StrEnum]
     names: tuple[str, ...]  # what of `NAMES` it can be asked by
     read: ReadPage
 
     def can_answer(self, question: Question) -> bool:
         """Whether a question may find something in it."""
         asked = {name for name in NAMES if getattr(question, name) is not None}
-        has_state = question.status is None or self.states is None or question.status in set(self.states)
+        has_state = question.status is None or question.status in set(self.states)
         return question.kind in (None, self.kind) and asked <= {*self.names} and has_state
 
 

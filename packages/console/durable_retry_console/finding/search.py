@@ -7,7 +7,7 @@ next page; what it finds then can be newer than what was shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
 from durable_retry.base.names import TURN_NAMES, OperationState
+from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.hub.task_hub import TaskHub
@@ -65,12 +66,14 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
 
     Raises:
         BadCursorError: The cursor was not given out here.
+        InvalidInputError: Nothing of the question's kind is ever in its status.
     """
+    every: dict[str, FoundList] = _LISTS.copy()
+    for lists_of_feature in of_features(_OF_FEATURES).values():
+        every |= lists_of_feature
+    _check_status(question, every.values())
     lists = {
-        name: partial(each.read, hub, question)
-        for some in (_LISTS, *of_features(_OF_FEATURES).values())
-        for name, each in some.items()
-        if each.can_answer(question)
+        name: partial(each.read, hub, question) for name, each in every.items() if each.can_answer(question)
     }
     places = dict.fromkeys(lists, _ListCursor())
     if cursor is not None:
@@ -89,6 +92,13 @@ async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | 
     items.sort(key=_item_position, reverse=True)
     positions = {name: place.to_json() for name, place in places.items()}
     return Page[FoundItem](items=tuple(items), next_cursor=cursor_text(positions) if places else None)
+
+
+def _check_status(question: Question, lists: Iterable[FoundList]) -> None:
+    known = {state for each in lists if question.kind in (None, each.kind) for state in each.states}
+    # An app without a feature has no things of its type, in whatever status.
+    if known and question.status not in {None, *known}:
+        raise InvalidInputError([Problem("/status", f"must be one of {', '.join(sorted(known))}")])
 
 
 async def _read_pages(

@@ -4,6 +4,7 @@ from typing import Final
 
 from durable_retry.features.workflows.batches import batches_of_key, list_batches
 from durable_retry.features.workflows.rules.document import SagaDocument
+from durable_retry.features.workflows.rules.shapes import BatchState, SagaState
 from durable_retry.features.workflows.sagas import list_sagas, sagas_of_key
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.finding.question import (
@@ -48,6 +49,6 @@ def _saga_names(saga: SagaDocument) -> list[str | None]:
 
 
 LISTS: Final = {
-    "batches": FoundList(FoundType.BATCH, None, ("key",), _read_batches),
-    "sagas": FoundList(FoundType.SAGA, None, ("key",), _read_sagas),
+    "batches": FoundList(FoundType.BATCH, BatchState, ("key",), _read_batches),
+    "sagas": FoundList(FoundType.SAGA, SagaState, ("key",), _read_sagas),
 }

@@ -11,6 +11,7 @@ import pytest
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import EventState, Priority
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.features.dead_letter_lists.pages import DeadLetterPage
 from durable_retry.features.outbox.rules.outbox import OutboxEvent
 from durable_retry.features.workflows.rules.document import BatchSummary, SagaDocument, counts_of
@@ -234,12 +235,33 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
         (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
         (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
         (Question(status="bulk", kind=FoundType.ACTIVITY), {"activity"}),
-        (Question(status="nowhere"), {"batches", "saga"}),
+        (Question(status="compensated"), {"saga"}),
     ],
 )
 async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Question, asked: set[str]) -> None:
     await pages(question)
     assert set(lists.asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("question", "allowed"),
+    [
+        (Question(status="nope"), {"waiting_retry", "open", "sent", "compensated", "stopped", "settings"}),
+        (Question(status="open", kind=FoundType.SAGA), {"compensated"}),
+        (Question(status="compensated", kind=FoundType.EVENT), {"sent"}),
+    ],
+)
+async def test_a_status_that_nothing_of_its_type_has_is_refused_with_those_that_it_has(
+    lists: Lists, question: Question, allowed: set[str]
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        await pages(question)
+    (problem,) = refused.value.problems
+    words = problem.detail.removeprefix("must be one of ").split(", ")
+    assert (problem.pointer, words) == ("/status", sorted({*words}))
+    assert allowed < {*words}
+    assert question.status not in words
+    assert not lists.asked
 
 
 async def test_an_app_without_outbox_and_workflows_is_searched_without_their_lists(
@@ -248,6 +270,7 @@ async def test_an_app_without_outbox_and_workflows_is_searched_without_their_lis
     monkeypatch.setattr(optional, "features", tuple)
     await pages(ANY)
     assert set(lists.asked) == {"operations", "dead_letters", "bulk_action", "activity"}
+    assert await pages(Question(kind=FoundType.SAGA, status="compensated")) == [[]]
 
 
 async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> None:

@@ -10,7 +10,7 @@ const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "b
 /** The states of every type that is found. */
 const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped", "action", "bulk", "circuit", "deployment", "settings"];
 const FILTERS = [
-  { name: "type", label: "Type", choices: TYPES },
+  { name: "type", label: "Type", choices: TYPES, clears: ["status"] },
   { name: "status", label: "Status", suggest: STATUSES },
   { name: "dependency", label: "Dependency" },
   ...created("Created", { more: true }),
