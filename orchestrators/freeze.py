@@ -8,6 +8,7 @@ held ──> thaw: wave ──> wave ──> ... ──> over
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import azure.durable_functions as df
@@ -96,15 +97,15 @@ class _Course:
         if self.freeze.until is not None:
             until = min(until, self.freeze.until)
         if (yield from self._wait(until, None, THAW_EVENT)) is not None:
-            request = self.signals.take(THAW_EVENT)
-            thaw = read_or(lambda: Thaw.from_json(request), lambda _: None)
-            # A thaw that was requested during another one must not begin when a circuit stopped that one.
-            return self._following(None if thaw is None or thaw.began_at <= self.freeze.at else thaw)
+            return self._following(self._requested())
         return {"end": "over"} if self.freeze.ended_at(self.now) else self._following()
 
     def release(self, thaw: Thaw) -> Turns[dict[str, Any]]:
         """Release a wave."""
         crowds = yield from self._count()
+        if thaw.number == 0:
+            # Nobody who requested another one meanwhile could see this one, and be refused.
+            thaw = self._requested() or thaw
         self.freeze = self.freeze.then(self.now, share=thaw.share)
         wave = Wave(thaw.number + 1, thaw.waves, thaw.by, sum(crowd.waiting for crowd in crowds.values()))
         yield from self._tell(wave, thaw, crowds)
@@ -126,6 +127,17 @@ class _Course:
                 return (yield from self._next(thaw, release))
             yield from self._wait(min(release.until, self.now + LOOK_WHILE_THAWING), release.wave)
         return self._following(thaw, release)
+
+    def _requested(self) -> Thaw | None:
+        """Return the thaw that was requested last; None for none."""
+        thaw: Thaw | None = None
+        while self.signals.has_come(THAW_EVENT):
+            read = partial(Thaw.from_json, self.signals.take(THAW_EVENT))
+            latest = read_or(read, lambda _: None)
+            # A thaw that was requested during another one must not begin when a circuit stopped that one.
+            if latest is not None and latest.began_at > self.freeze.at:
+                thaw = latest
+        return thaw
 
     def _next(self, thaw: Thaw, release: Release) -> Turns[dict[str, Any]]:
         following = thaw.next()

@@ -113,8 +113,10 @@ async def thaw(hub: TaskHub, body: ThawBody, by: str) -> StartedThaw:
     instance_id = instance_id_of(freeze)
     instance = await hub.read_instance(instance_id)
     is_running = instance is not None and instance.runtime_status in _RUNNING
-    if is_running and freeze.share is not None:
-        raise ThawUnderWayError(f"a thaw goes on, by {freeze.by}")
+    # The orchestration has a thaw some seconds before the circuits show its first wave.
+    has_thaw = instance is not None and "thaw" in instance.input
+    if is_running and (has_thaw or freeze.share is not None):
+        raise ThawUnderWayError("a thaw goes on already")
     document = Thaw(by, freeze.then(now).at, tuple(body.waves), body.wave_seconds).to_json()
     if is_running:
         try:
@@ -124,7 +126,8 @@ async def thaw(hub: TaskHub, body: ThawBody, by: str) -> StartedThaw:
     if not is_running:
         # Somebody terminated the orchestration.
         input_ = {"freeze": freeze.to_json(), "thaw": document}
-        await hub.start_instance(FREEZE, instance_id, input_, again=True)
+        if not await hub.start_instance(FREEZE, instance_id, input_, again=True):
+            raise ThawUnderWayError("another thaw has begun meanwhile")
     return StartedThaw(since=freeze.since, waves=tuple(body.waves), wave_seconds=body.wave_seconds)
 
 

@@ -184,6 +184,28 @@ def test_the_first_circuit_that_opens_stops_a_thaw_and_another_may_follow() -> N
     assert said(stage)[-1].share == 0.1
 
 
+def test_of_thaws_that_were_requested_before_the_first_wave_the_latest_begins() -> None:
+    together, later = (replace(THAW, by=by, waves=(share, 1.0)) for by, share in (("ben", 0.2), ("eve", 0.3)))
+    stage = a_stage(Play())
+    ask_for(THAW.to_json(), stage)
+    stage.raise_event(THAW_EVENT, together.to_json())
+    stage.raise_event(THAW_EVENT, 5)
+    stage.run_until_waiting()
+    assert (said(stage)[-1].share, stage.custom_status["wave"]["by"]) == (0.2, "ben")
+    assert stage.run() == {"end": "thawed"}
+
+    class Slow(Play):
+        def answer(self, name: str, given: dict[str, Any]) -> Any:
+            if name == COUNT_FROZEN and said(stage)[-1].share is None:
+                stage.raise_event(THAW_EVENT, later.to_json())
+            return super().answer(name, given)
+
+    stage = a_stage(Slow())
+    ask_for(THAW.to_json(), stage)
+    assert stage.run() == {"end": "thawed"}
+    assert [freeze.share for freeze in said(stage)] == [None, 0.3, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("data", [None, 5, {"waves": "all"}])
 def test_an_event_that_is_no_thaw_changes_nothing(data: Any) -> None:
     stage = a_stage(Play())

@@ -66,8 +66,9 @@ class Hub:
 
     async def start_instance(self, name: str, instance_id: str, given: Any, *, again: bool) -> bool:
         assert name == names.FREEZE
+        is_free = (instance_id, given, again) not in self.started
         self.started.append((instance_id, given, again))
-        return True
+        return is_free
 
     async def read_instance(self, _: str) -> Instance | None:
         return self.instance
@@ -97,6 +98,10 @@ def frozen(said: Freeze = HELD, **others: Freeze) -> Hub:
 
 def running(status: OrchestrationStatus = OrchestrationStatus.RUNNING, **shown: Any) -> Instance:
     return Instance("freeze-1", status, NOON, NOON, {}, shown, None)
+
+
+def with_thaw(instance: Instance) -> Instance:
+    return replace(instance, input={"freeze": HELD.to_json(), "thaw": THAW.to_json()})
 
 
 def a_state(number: int, instance_id: str = "", **shown: Any) -> pb.OrchestrationState:
@@ -152,7 +157,10 @@ async def test_a_thaw_is_later_than_the_hold_whatever_the_clocks_say() -> None:
     assert Thaw.from_json(hub.events[0][2]).began_at == after(60) + timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize("instance", [None, running(OrchestrationStatus.TERMINATED), running()])
+TERMINATED = running(OrchestrationStatus.TERMINATED)
+
+
+@pytest.mark.parametrize("instance", [None, TERMINATED, with_thaw(TERMINATED), running()])
 async def test_a_thaw_begins_although_the_orchestration_was_terminated(instance: Instance | None) -> None:
     hub: Any = frozen(THAWING if instance is None else HELD)
     hub.instance, hub.has_ended = instance, True
@@ -160,13 +168,22 @@ async def test_a_thaw_begins_although_the_orchestration_was_terminated(instance:
     ((_, given, again),) = hub.started
     assert given.keys() == {"freeze", "thaw"}
     assert again
-
-
-async def test_nothing_is_thawed_twice_or_without_a_hold() -> None:
-    hub: Any = frozen(THAWING)
-    hub.instance = running()
-    with pytest.raises(ThawUnderWayError):
+    with pytest.raises(ThawUnderWayError, match="another thaw has begun meanwhile"):
         await thaw(hub, ThawBody(), "ben")
+
+
+@pytest.mark.parametrize(("said", "instance"), [(THAWING, running()), (HELD, with_thaw(running()))])
+async def test_a_second_thaw_is_refused_also_before_the_circuits_show_the_first(
+    said: Freeze, instance: Instance
+) -> None:
+    hub: Any = frozen(said)
+    hub.instance = instance
+    with pytest.raises(ThawUnderWayError, match="a thaw goes on already"):
+        await thaw(hub, ThawBody(), "ben")
+    assert (hub.events, hub.started) == ([], [])
+
+
+async def test_nothing_is_thawed_without_a_hold() -> None:
     free: Any
     for free in (frozen(replace(HELD, until=after(15))), Hub()):
         with pytest.raises(NothingHeldError):
