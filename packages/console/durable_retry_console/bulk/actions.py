@@ -103,10 +103,14 @@ _ALLOWED: Final = {
     CANCEL_BULK_EVENT: {BulkState.RUNNING, BulkState.STOPPED},
     RESUME_BULK_EVENT: {BulkState.STOPPED},
 }
+_FOLLOWING: Final[Mapping[str, Mapping[str, Any]]] = {
+    CANCEL_BULK_EVENT: {"status": BulkState.CANCELLED},
+    RESUME_BULK_EVENT: {"status": BulkState.RUNNING, "reason": None, "stopped_at": None},
+}
 
 
-async def signal_bulk_action(hub: TaskHub, document: BulkActionDocument, event: str) -> None:
-    """Cancel what `document` shows, or let it go on where it is stopped.
+async def signal_bulk_action(hub: TaskHub, document: BulkActionDocument, event: str) -> BulkActionDocument:
+    """Cancel what `document` shows, or let it go on where it is stopped; return it as it will be.
 
     A cancel leaves what was done, and the batch under way ends first. What is resumed proves itself again.
 
@@ -121,6 +125,7 @@ async def signal_bulk_action(hub: TaskHub, document: BulkActionDocument, event: 
         await hub.raise_event(document.action_id, event, stop)
     except InstanceEndedError:
         raise BulkActionStatusError("the bulk action has ended meanwhile") from None
+    return document.model_copy(update=_FOLLOWING[event])
 
 
 async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:

@@ -99,7 +99,7 @@ async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> Pa
 @routes.delete(
     "bulk-actions/{action_id}",
     act=Act("cancelled the bulk action", TargetType.BULK_ACTION),
-    answers=accepted(BulkActionDocument, "It was signalled."),
+    answers=accepted(BulkActionDocument, "It was signalled, and will be so."),
 )
 async def cancel_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument:
     """Cancel a bulk action; what was done stays done.
@@ -112,7 +112,7 @@ async def cancel_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocum
 @routes.post(
     "bulk-actions/{action_id}/resume",
     act=Act("resumed the bulk action", TargetType.BULK_ACTION),
-    answers=accepted(BulkActionDocument, "It was signalled."),
+    answers=accepted(BulkActionDocument, "It was signalled, and will be so."),
 )
 async def resume_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocument:
     """Let a stopped bulk action go on with what is left; it proves itself again."""
@@ -120,9 +120,7 @@ async def resume_action_on_many(action_id: str, hub: TaskHub) -> BulkActionDocum
 
 
 async def _signalled(hub: TaskHub, action_id: str, event: str) -> BulkActionDocument:
-    document = await _required_action(hub, action_id)
-    await actions.signal_bulk_action(hub, document, event)
-    return document
+    return await actions.signal_bulk_action(hub, await _required_action(hub, action_id), event)
 
 
 async def _required_action(hub: TaskHub, action_id: str) -> BulkActionDocument:

@@ -120,20 +120,26 @@ def a_document(status: BulkState) -> BulkActionDocument:
 
 
 @pytest.mark.parametrize(
-    ("event", "allowed"),
+    ("event", "allowed", "following"),
     [
-        (CANCEL_BULK_EVENT, {BulkState.RUNNING, BulkState.STOPPED}),
-        (RESUME_BULK_EVENT, {BulkState.STOPPED}),
+        (CANCEL_BULK_EVENT, {BulkState.RUNNING, BulkState.STOPPED}, BulkState.CANCELLED),
+        (RESUME_BULK_EVENT, {BulkState.STOPPED}, BulkState.RUNNING),
     ],
 )
 @pytest.mark.parametrize("status", list(BulkState))
-async def test_a_status_allows_a_cancel_or_a_resume(
-    event: str, allowed: set[BulkState], status: BulkState, monkeypatch: pytest.MonkeyPatch
+async def test_a_status_allows_a_cancel_or_a_resume_whose_answer_says_what_it_leads_to(
+    event: str,
+    allowed: set[BulkState],
+    following: BulkState,
+    status: BulkState,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raised = AsyncMock()
     monkeypatch.setattr(TaskHub, "raise_event", raised)
     if status in allowed:
-        await signal_bulk_action(TaskHub("hub"), a_document(status), event)
+        answer = await signal_bulk_action(TaskHub("hub"), a_document(status), event)
+        assert answer.status is following
+        assert following is not BulkState.RUNNING or answer == a_document(BulkState.RUNNING)
         stopped_at = "2026-11-21T12:00:00Z" if status is BulkState.STOPPED else None
         raised.assert_awaited_once_with("bulk-1", event, {"stopped_at": stopped_at})
     else:
