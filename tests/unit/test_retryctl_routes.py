@@ -85,6 +85,18 @@ def test_a_command_asks_a_route_for_what_it_takes(command: Command) -> None:
     assert sent <= taken_by(route).keys()
 
 
+ASKS: Final = [command.run for command in ASKING if isinstance(command.run, Ask)]
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.route)
+def test_the_member_by_which_an_answer_is_known_is_in_each_of_its_route(ask: Ask) -> None:
+    answers = ROUTES[without_names(ask.route)]["responses"]
+    schemas = [answers[status]["content"]["application/json"]["schema"] for status in answers if status < "3"]
+    models = [API["components"]["schemas"][schema["$ref"].rpartition("/")[2]] for schema in schemas]
+    assert models
+    assert all(ask.member in model["required"] for model in models)
+
+
 def words_of(schema: Any) -> set[str]:
     if "$ref" in schema:
         schema = API["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

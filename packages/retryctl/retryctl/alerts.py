@@ -15,12 +15,13 @@ def _view(document: Any) -> Lines:
 
 
 COMMANDS: Final = (
-    Command("alerts show", "show what is raised, and the receivers", Ask("GET alerts", _view)),
+    Command("alerts show", "show what is raised, and the receivers", Ask("GET alerts", "items", _view)),
     Command(
         "alerts test",
         "send a test message to every receiver",
         Ask(
             "POST alerts/test",
+            "items",
             lambda document: [Rows(document["items"], "receiver state detail:why", empty=_NOBODY)],
             went_well=lambda document: all(sent["state"] == "sent" for sent in document["items"]),
         ),

@@ -96,7 +96,7 @@ COMMANDS: Final = (
     Command(
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
-        Ask("POST bulk-actions", _started, _WATCH, body=_chosen),
+        Ask("POST bulk-actions", "matched", _started, _WATCH, body=_chosen),
         "action many all batch any_status letters pause change pace proof",
     ),
     Command(
@@ -105,19 +105,23 @@ COMMANDS: Final = (
         Listing("bulk-actions", _COLUMNS, "action_id"),
         "list",
     ),
-    Command("bulk show", "show how far a bulk action is", Ask("GET bulk-actions/{id}", _text), "id"),
+    Command(
+        "bulk show", "show how far a bulk action is", Ask("GET bulk-actions/{id}", "action_id", _text), "id"
+    ),
     Command("bulk items", "list what became of each item, the latest first", _ITEMS, "id list"),
     Command("bulk watch", "follow a bulk action until it ends", _WATCH, "id"),
     Command(
         "bulk resume",
         "continue one that has stopped: it sends 1, then 5, then the rest",
-        Ask("POST bulk-actions/{id}/resume", "{given.id}  resume requested"),
+        Ask("POST bulk-actions/{id}/resume", "action_id", "{action_id}  resume requested"),
         "id",
     ),
     Command(
         "bulk cancel",
         "cancel a bulk action; what was done stays done",
-        Ask("DELETE bulk-actions/{id}", "{given.id}  cancel requested; what was done stays done"),
+        Ask(
+            "DELETE bulk-actions/{id}", "action_id", "{action_id}  cancel requested; what was done stays done"
+        ),
         "id",
     ),
 )

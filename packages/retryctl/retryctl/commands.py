@@ -111,6 +111,7 @@ class Ask:
     """Sends one request, and shows its answer."""
 
     route: str  # see `Api.ask`; the command's options are what is sent
+    member: str  # every answer of the route has it; one without it does not come from the API
     view: View | str  # of the answer, or a line of it, see `fill`; both find what was sent under `given`
     watch: Watch | None = None  # follows what was started where `--watch` is given
     _: KW_ONLY
@@ -118,10 +119,12 @@ class Ask:
     went_well: Callable[[Any], bool] = lambda _: True  # whether the answer is the one that was wanted
 
     def __call__(self, api: Api, given: Given, screen: Screen) -> int:
-        """Send it."""
+        """Send it; KeyError where something else answers."""
         is_watched, seconds = given.pop("watch", False), given.pop("wait", 0)
         sent, view = self.body(given, screen), self.view
         document = api.ask(self.route, sent, headers={"Prefer": f"wait={seconds}"} if seconds else None)
+        if self.member not in document:
+            raise KeyError(self.member)
         if is_watched and self.watch is not None and (started := document.get(self.watch.id_name)):
             return self.watch(api, {"id": started}, screen)
         lines = view if callable(view) else lambda shown: [fill(view, shown)]

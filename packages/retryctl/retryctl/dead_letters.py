@@ -107,10 +107,14 @@ def _short_cause(document: Any) -> Lines:
     yield Text.assemble(f"{document['group']}  ", standing(document))
 
 
+def _change(act: str, *, of_cause: bool) -> Ask:
+    if of_cause:
+        return Ask(f"POST dead-letters/groups/{{id}}/{act}", "group", _short_cause)
+    return Ask(f"POST dead-letters/{{id}}/{act}", "id", _short)
+
+
 def _note(api: Api, given: Given, screen: Screen) -> int:
-    is_cause = given["id"].startswith("g-")
-    path, view = ("dead-letters/groups", _short_cause) if is_cause else ("dead-letters", _short)
-    return Ask(f"POST {path}/{{id}}/notes", view)(api, given, screen)
+    return _change("notes", of_cause=given["id"].startswith("g-"))(api, given, screen)
 
 
 COMMANDS: Final = (
@@ -129,33 +133,29 @@ COMMANDS: Final = (
         ),
         "cause_status list",
     ),
-    Command("dead-letters summary", "count open dead letters", Ask("GET dead-letters/summary", _summary)),
-    Command("dead-letters show", "show a dead letter", Ask("GET dead-letters/{id}", _view), "id"),
+    Command(
+        "dead-letters summary", "count open dead letters", Ask("GET dead-letters/summary", "open", _summary)
+    ),
+    Command("dead-letters show", "show a dead letter", Ask("GET dead-letters/{id}", "id", _view), "id"),
     Command(
         "dead-letters cause",
         "show a root cause and its latest dead letter",
-        Ask("GET dead-letters/groups/{id}", _cause),
+        Ask("GET dead-letters/groups/{id}", "group", _cause),
         "id",
     ),
     *(
-        Command(f"dead-letters {act}", words, Ask(f"POST {path}/{{id}}/{act}", view), takes)
-        for act, words, path, view, takes in (
-            (
-                "acknowledge",
-                "say that you look into a root cause",
-                "dead-letters/groups",
-                _short_cause,
-                "id note",
-            ),
-            ("resolve", "say that a root cause is mended", "dead-letters/groups", _short_cause, "id note"),
-            ("archive", "put away a dead letter that will not be replayed", "dead-letters", _short, "id"),
-            ("restore", "open an archived dead letter again", "dead-letters", _short, "id"),
+        Command(f"dead-letters {act}", words, _change(act, of_cause=of_cause), takes)
+        for act, words, of_cause, takes in (
+            ("acknowledge", "say that you look into a root cause", True, "id note"),
+            ("resolve", "say that a root cause is mended", True, "id note"),
+            ("archive", "put away a dead letter that will not be replayed", False, "id"),
+            ("restore", "open an archived dead letter again", False, "id"),
         )
     ),
     Command(
         "dead-letters replay",
         "start its operation again, as it was or edited",
-        Ask("POST dead-letters/{id}/replay", "{given.id}  replayed as {operation_id}"),
+        Ask("POST dead-letters/{id}/replay", "operation_id", "{given.id}  replayed as {operation_id}"),
         "id new_request new_input message edit",
     ),
     Command("dead-letters note", "add a note to a dead letter or a root cause", _note, "id text"),

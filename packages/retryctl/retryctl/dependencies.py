@@ -150,24 +150,38 @@ def _plot_line(wait: Mapping[str, Any], longest: float) -> str:
 
 
 COMMANDS: Final = (
-    Command("dependencies", "list dependencies and their policies", Ask("GET dependencies", _dependencies)),
+    Command(
+        "dependencies",
+        "list dependencies and their policies",
+        Ask("GET dependencies", "items", _dependencies),
+    ),
     Command("health", "show whether the app can accept operations", _health),
     Command(
         "metrics",
         "show attempts, failures, retries, durations and openings of the last minutes (60, at most 10080)",
-        Ask("GET metrics", lambda document: spaced(_metrics(document)), body=_lately),
+        Ask("GET metrics", "dependencies", lambda document: spaced(_metrics(document)), body=_lately),
         "any_dependency minutes",
     ),
     Command(
         "policy preview",
         "show every wait, as a table and a plot",
-        Ask("POST policies/preview", _waits, body=_policy),
+        Ask("POST policies/preview", "waits", _waits, body=_policy),
         "dependency retry deadline",
     ),
-    Command("circuits list", "list circuits", Ask("GET circuits", _circuits)),
-    Command("circuits show", "show a circuit", Ask("GET circuits/{dependency}", _circuit), "circuit of_key"),
+    Command("circuits list", "list circuits", Ask("GET circuits", "items", _circuits)),
+    Command(
+        "circuits show",
+        "show a circuit",
+        Ask("GET circuits/{dependency}", "dependency", _circuit),
+        "circuit of_key",
+    ),
     *(
-        Command(f"circuits {act}", words, Ask(f"POST circuits/{{dependency}}/{act}", _changed), takes)
+        Command(
+            f"circuits {act}",
+            words,
+            Ask(f"POST circuits/{{dependency}}/{act}", "dependency", _changed),
+            takes,
+        )
         for act, words, takes in (
             ("open", "let no attempt through", "circuit of_key why pause"),
             ("close", "let attempts through and resume waiting operations", "circuit of_key why"),

@@ -282,6 +282,7 @@ COMMANDS: Final = (
         "make the queues and tables that the app needs and lacks",
         Ask(
             "POST setup",
+            "items",
             _made,
             went_well=lambda document: all(item["state"] != "refused" for item in document["items"]),
         ),

@@ -33,14 +33,16 @@ COMMANDS: Final = (
     Command(
         "hold",
         "accept everything and start nothing, at any dependency",
-        Ask("POST hold", _held),
+        Ask("POST hold", "since", _held),
         "why for_seconds deadlines_go_on",
     ),
-    Command("held", "show whether everything is held, and what would run", Ask("GET hold", _shown)),
+    Command(
+        "held", "show whether everything is held, and what would run", Ask("GET hold", "preview", _shown)
+    ),
     Command(
         "thaw",
         "let what is held go in waves, until a circuit opens",
-        Ask("POST hold/thaw", _thawed),
+        Ask("POST hold/thaw", "waves", _thawed),
         "waves wave_seconds",
     ),
 )

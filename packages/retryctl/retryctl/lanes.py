@@ -32,6 +32,9 @@ COMMANDS: Final = (
     ),
     # By the query: on Azure a path takes no key with a slash.
     Command(
-        "lanes show", "show who is in front of a lane, and who waits", Ask("GET order-lanes", _view), "lane"
+        "lanes show",
+        "show who is in front of a lane, and who waits",
+        Ask("GET order-lanes", "items", _view),
+        "lane",
     ),
 )

@@ -218,6 +218,7 @@ COMMANDS: Final = (
         "submit an operation",
         Ask(
             "POST operations",
+            "operation_id",
             _submitted,
             _WATCHED,
             body=_body_of,
@@ -225,7 +226,7 @@ COMMANDS: Final = (
         ),
         "operation request run input own_key own_correlation_id retry deadline begin order wait watch",
     ),
-    Command("get", "show an operation", Ask("GET operations/{id}", operation_view), "id"),
+    Command("get", "show an operation", Ask("GET operations/{id}", "operation_id", operation_view), "id"),
     Command("watch", "follow an operation until it ends", _WATCHED, "id"),
     Command(
         "list",
@@ -238,7 +239,12 @@ COMMANDS: Final = (
         "operation_status origin exact q list",
     ),
     *(
-        Command(act, words, Ask(f"POST operations/{{id}}/{act}", f"{{operation_id}}  {act} requested"), takes)
+        Command(
+            act,
+            words,
+            Ask(f"POST operations/{{id}}/{act}", "operation_id", f"{{operation_id}}  {act} requested"),
+            takes,
+        )
         for act, words, takes in (
             ("cancel", "cancel an operation", "id"),
             ("retry-now", "make the next attempt of a waiting operation now", "id"),

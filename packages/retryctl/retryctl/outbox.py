@@ -27,11 +27,11 @@ COMMANDS: Final = (
         ),
         "event_status dependency times key list",
     ),
-    Command("outbox show", "show an event and its attempts", Ask("GET outbox/{id}", _view), "id"),
+    Command("outbox show", "show an event and its attempts", Ask("GET outbox/{id}", "event_id", _view), "id"),
     Command(
         "outbox resend",
         "send an event again, under the same id",
-        Ask("POST outbox/{id}/resend", "{event_id}  {state}"),
+        Ask("POST outbox/{id}/resend", "event_id", "{event_id}  {state}"),
         "id",
     ),
 )

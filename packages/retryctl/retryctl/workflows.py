@@ -119,7 +119,7 @@ COMMANDS: Final = (
     Command(
         "batch submit",
         "submit a batch",
-        Ask("POST batches", "{batch_id}", _BATCH, body=partial(_body_of, "items")),
+        Ask("POST batches", "batch_id", "{batch_id}", _BATCH, body=partial(_body_of, "items")),
         "file concurrency tolerated own_key watch",
     ),
     Command(
@@ -130,12 +130,17 @@ COMMANDS: Final = (
         ),
         "list",
     ),
-    Command("batch show", "show a batch, item by item", Ask("GET batches/{id}", _batch), "id item_status"),
+    Command(
+        "batch show",
+        "show a batch, item by item",
+        Ask("GET batches/{id}", "batch_id", _batch),
+        "id item_status",
+    ),
     Command("batch watch", "follow a batch until it ends", _BATCH, "id"),
     Command(
         "saga submit",
         "submit a saga",
-        Ask("POST sagas", "{saga_id}", _SAGA, body=partial(_body_of, "steps")),
+        Ask("POST sagas", "saga_id", "{saga_id}", _SAGA, body=partial(_body_of, "steps")),
         "file own_key watch",
     ),
     Command(
@@ -149,7 +154,7 @@ COMMANDS: Final = (
     Command(
         "saga restart",
         "run a compensated saga again",
-        Ask("POST sagas/{id}/restart", _RESTARTED, _SAGA),
+        Ask("POST sagas/{id}/restart", "saga_id", _RESTARTED, _SAGA),
         "id saga_step note confirm watch",
     ),
 )

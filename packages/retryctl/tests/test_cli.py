@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -60,7 +60,18 @@ def test_an_id_that_no_encoding_keeps_in_its_place_is_refused() -> None:
     assert run.requests == []
 
 
-@pytest.mark.parametrize("command", ["get op-1", "list", "circuits list", "dead-letters groups"])
+CHANGES: Final = (
+    "cancel op-1",
+    "circuits open payments --reason why",
+    "dead-letters replay dl-1",
+    "dead-letters note g-1 why",
+    "bulk resume bulk-1",
+    "outbox resend op-1-1 --json",
+    "hold --reason why",
+)
+
+
+@pytest.mark.parametrize("command", ["get op-1", "list", "circuits list", "dead-letters groups", *CHANGES])
 @pytest.mark.parametrize("document", [{}, {"items": [None], "next_cursor": None}])
 def test_a_document_of_something_else_is_no_stack_trace(command: str, document: Any) -> None:
     run = Run(answers(document), *command.split())
