@@ -26,6 +26,7 @@ _METRICS: Final = (
     "dependency attempts failures:failed retries amplification:amplified attempt_ms.p50 attempt_ms.p95 ended "
     f"{_OF_OPERATION} openings"
 )
+_MOST_MINUTES: Final = 7 * 24 * 60  # so long are they kept
 
 
 def _limit(document: Mapping[str, Any]) -> str:
@@ -82,7 +83,11 @@ def _parts(document: Any) -> Lines:
 
 
 def _lately(given: Given, _: Screen) -> Given:
-    begin = clock.now() - timedelta(minutes=given.pop("minutes", 60))
+    """Return the range; UsageError where it is too long, which the API refuses only from an hour more on."""
+    minutes = given.pop("minutes", 60)
+    if not 1 <= minutes <= _MOST_MINUTES:
+        raise UsageError(f"--minutes must be from 1 to {_MOST_MINUTES}, which are seven days")
+    begin = clock.now() - timedelta(minutes=minutes)
     return {**given, "from": begin.isoformat().replace("+00:00", "Z")}
 
 
@@ -158,7 +163,8 @@ COMMANDS: Final = (
     Command("health", "show whether the app can accept operations", _health),
     Command(
         "metrics",
-        "show attempts, failures, retries, durations and openings of the last minutes (60, at most 10080)",
+        "show attempts, failures, retries, durations and openings of the last minutes "
+        f"(60, at most {_MOST_MINUTES})",
         Ask("GET metrics", "dependencies", lambda document: spaced(_metrics(document)), body=_lately),
         "any_dependency minutes",
     ),
