@@ -53,7 +53,8 @@ async def attempt_if_admitted(
     circuit, answer = await enter_circuit(hub, dependency, operation, number, admission)
     if not isinstance(answer, Permitted):
         return answer
-    return await _reported_outcome(circuit, answer, operation.policy, attempt)
+    outcome = await _reported_outcome(circuit, answer, operation.policy, attempt)
+    return replace(outcome, gave_slot_back=True) if answer.gave_slot_back else outcome
 
 
 async def _reported_outcome(

@@ -67,7 +67,7 @@ class WorkerLimits(Protocol):
     """What bounds the attempts at a dependency, as one worker keeps it."""
 
     async def wait(self, circuit: "CircuitCache", admission: AdmissionState) -> None:
-        """Wait until an attempt has its turn, or for a moment for a slot here, with its circuit read."""
+        """Wait until an attempt has its turn, with its circuit read."""
 
     def admit(
         self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
@@ -83,10 +83,9 @@ class WorkerLimits(Protocol):
         operation: OperationInput,
         attempt: int,
         admission: AdmissionState,
-        *,
-        in_share: bool,
-    ) -> None:
-        """Note that an attempt starts."""
+        permitted: Permitted,
+    ) -> Permitted:
+        """Note that an attempt starts; return its permit, by which its slot may be back already."""
 
     def ended(self) -> None:
         """Note the end of an attempt that was `in_share`."""
@@ -368,7 +367,7 @@ async def enter_circuit(
         admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
     if isinstance(answer, Permitted) and circuit.limits is not None:
-        await circuit.limits.begun(hub, operation, attempt, admission, in_share=answer.in_share)
+        answer = await circuit.limits.begun(hub, operation, attempt, admission, answer)
     return circuit, answer
 
 

@@ -437,7 +437,8 @@ def give_slot_back(
     ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState, answer: object
 ) -> None:
     """Give an attempt's slot back after any answer, and send an event to the instances that wait for it."""
-    if admission.slot is not None and admission.slot.lease_id is not None:
+    is_back = isinstance(answer, AttemptOutcome) and answer.gave_slot_back
+    if admission.slot is not None and admission.slot.lease_id is not None and not is_back:
         lasted_seconds = answer.duration_ms / 1_000 if isinstance(answer, AttemptOutcome) else None
         slot = replace(admission.slot, lasted_seconds=lasted_seconds, calls=None)
         ctx.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())

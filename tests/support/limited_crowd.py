@@ -19,7 +19,6 @@ from durable_retry.features.limits.rules.settings import LimitSettings, ReadLimi
 from durable_retry.features.limits.rules.share import Part, WorkerShare
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.rules.retry.slots import (
-    DOOR_SECONDS,
     Leaving,
     Slot,
     SlotPostponed,
@@ -59,7 +58,6 @@ class Attempt:
     has_waited: bool = False
     is_gone: bool = False
     slot: Slot | None = None
-    was_at_door: bool = False
     is_waiting: bool = False
     is_called: bool = False  # while it waited for an answer
 
@@ -186,13 +184,17 @@ class Crowd:
             else has_slot and not self.limits.rate_per_second
         ):
             share.note_start(self.at, attempt.limit_key)
-            self.start(attempt, None)
+            held = attempt.slot
+            if held is not None and held.calls and share.take(self.at, part, ahead=0):
+                attempt.slot = None
+                self.give_back(held)
+                self.start(attempt, share)
+            else:
+                self.start(attempt, None)
         elif attempt.slot is not None:
             slot, attempt.slot = attempt.slot, None
             self.give_back(slot)
             self.ask(attempt)
-        elif share.may_wait(part, attempt.ahead) and not attempt.was_at_door:
-            self.wait_at_door(attempt, share)
         elif share.take(
             self.at,
             part,
@@ -204,23 +206,8 @@ class Crowd:
         else:
             self.ask(attempt)
 
-    def wait_at_door(self, attempt: Attempt, share: WorkerShare) -> None:
-        attempt.was_at_door = True
-
-        def open_door() -> None:
-            if attempt.was_at_door and attempt.started is None:
-                self.come(attempt, share)
-
-        def give_up() -> None:
-            if open_door in share.door:
-                share.door.remove(open_door)
-                self.come(attempt, share)
-
-        share.door.append(open_door)
-        self.plan(self.now + DOOR_SECONDS, give_up)
-
     def ask(self, attempt: Attempt) -> None:
-        attempt.was_at_door, asked_at = False, self.at
+        asked_at = self.at
         latest = self.seconds_left(attempt)
 
         def arrive() -> None:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.base.json_forms import JsonShape
-from durable_retry.base.names import LEAVE
+from durable_retry.base.names import GIVE_BACK, LEAVE, SLOT_EVENT
 from durable_retry.circuit.cache import CircuitCache
 from durable_retry.features.limits.names import CHANGE
 from durable_retry.features.limits.rules import limiter
@@ -23,7 +23,6 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import lease_id_of
 from durable_retry.rules.retry.slots import (
-    DOOR_SECONDS,
     Leaving,
     NeedsSlot,
     SlotAnswer,
@@ -48,13 +47,10 @@ class WorkerLimits:
         self.circuit.buffer.holds_share = self.share.holds_slots
 
     async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
-        """Wait for an attempt's turn, or for a moment for a slot of the share; the circuit is read, too."""
+        """Wait for an attempt's turn; the circuit is read, too."""
         if admission.turn_at is not None:
             await self._wait_for_turn(circuit, admission.turn_at, has_waited=admission.slot is None)
         await circuit.refresh_snapshot()
-        limit = self.share.settings.max_concurrency
-        if limit and admission.slot is None and self.share.may_wait(_part_of(circuit), admission.ahead):
-            await self._wait_at_door()
 
     def admit(
         self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
@@ -74,7 +70,7 @@ class WorkerLimits:
             return permitted
         if admission.slot is not None and limits.rate_per_second <= 0:
             return permitted
-        if self._take_share(limits, admission, now):
+        if self._take_share(limits, admission.ahead, now):
             self._report(limits)
             return replace(permitted, in_share=True)
         return self._needed(limits, now)
@@ -105,11 +101,10 @@ class WorkerLimits:
         operation: OperationInput,
         attempt: int,
         admission: AdmissionState,
-        *,
-        in_share: bool,
-    ) -> None:
-        """Give up the place of an attempt that starts within the share; send limits that were changed."""
-        if in_share and admission.has_place and admission.slot_since is not None:
+        permitted: Permitted,
+    ) -> Permitted:
+        """Give up the place or the slot of an attempt that starts within the share; send changed limits."""
+        if permitted.in_share and admission.has_place and admission.slot_since is not None:
             # Else the limiter would keep a slot for it. If the message is lost, it does so for three seconds.
             await self._signal(hub, LEAVE, Leaving(lease_id_of(operation, attempt)))
         elif admission.slot is not None and not self.is_told:
@@ -117,6 +112,16 @@ class WorkerLimits:
             self.is_told = True
             limits = replace(self.keys.settings, weights=None)
             await self._signal(hub, CHANGE, ReadLimits.of(limits, self.circuit.now()))
+        is_own = operation.dependency == self.circuit.settings.dependency
+        slot = admission.slot if is_own else None  # that of a step is given back at its attempt's end
+        if slot is None or not slot.calls or not self._take_share(self.keys.settings, 0, self.circuit.now()):
+            return permitted
+        # With its slot the next one comes, else the share would stay free while attempts wait.
+        await self._signal(hub, GIVE_BACK, replace(slot, calls=None))
+        for waiter in slot.calls:
+            with suppress(InstanceEndedError, TaskHubUnavailableError):
+                await hub.raise_event(waiter, SLOT_EVENT, {"dependency": operation.dependency})
+        return replace(permitted, in_share=True, gave_slot_back=True)
 
     async def _signal(self, hub: TaskHub, operation: str, message: JsonShape) -> None:
         with suppress(TaskHubUnavailableError):
@@ -128,13 +133,13 @@ class WorkerLimits:
         """Note the end of an attempt that started within the share."""
         self.share.ended()
 
-    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
+    def _take_share(self, limits: LimitSettings, ahead: int | None, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""
         part = self._known_part(now)
         if part is None:
             return False
         self.share.settings = limits
-        return self.share.take(now, part, ahead=admission.ahead)
+        return self.share.take(now, part, ahead=ahead)
 
     def _known_part(self, now: datetime) -> Part | None:
         """Return this worker's part of the limits; None until the others know of this worker."""
@@ -145,16 +150,6 @@ class WorkerLimits:
             buffer.announce(now)
             return None
         return _part_of(self.circuit)
-
-    async def _wait_at_door(self) -> None:
-        """Wait for a moment until an attempt within the share ends here."""
-        opened = asyncio.Event()
-        self.share.door.append(opened.set)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DOOR_SECONDS):
-                await opened.wait()
-        if not opened.is_set():
-            self.share.door.remove(opened.set)
 
     async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, has_waited: bool) -> None:
         """Wait until an attempt has its turn, this worker may start one more, and the circuit is read.

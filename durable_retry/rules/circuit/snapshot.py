@@ -159,6 +159,7 @@ class Permitted(JsonShape):
     fail_open: Annotated[bool, NOT_STORED] = False
     # It counts within the worker's share of the dependency's limits until it ends.
     in_share: Annotated[bool, NOT_STORED] = False
+    gave_slot_back: Annotated[bool, NOT_STORED] = False  # as in `AttemptOutcome`
     kind: Literal["permitted"] = "permitted"
 
 

@@ -203,6 +203,7 @@ class AttemptOutcome(JsonShape):
     app_version: str | None = None
     # The fallback that it went to; None where that is the dependency which the operation was submitted to.
     dependency: str | None = None
+    gave_slot_back: bool = False  # whether its worker gave the slot of it back as it began
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False

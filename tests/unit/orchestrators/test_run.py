@@ -15,7 +15,7 @@ from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT, AdmissionState
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
-from tests.support.builders import NOON, Activities, an_operation, failing
+from tests.support.builders import NOON, Activities, an_operation, an_outcome, failing
 from tests.support.stage import Stage, dying
 
 BREAK_OVER = NOON + timedelta(seconds=30)
@@ -421,6 +421,14 @@ def test_an_operation_that_was_started_with_a_needed_slot_has_it_before_its_firs
     assert stage.run()["status"] == "succeeded"
     assert [bool(admission.get("slot")) for admission in admissions(stage)] == [True, False]
     assert [operation for operation, _ in stage.calls["call_limiter"]] == ["acquire", "give_back"]
+
+
+def test_a_slot_that_a_worker_gave_back_as_its_attempt_began_is_not_given_back_again() -> None:
+    """Those whom it calls would be told twice, and ask in vain."""
+    outcome = an_outcome(None, result={"status_code": 200}, gave_slot_back=True).to_json()
+    stage = Stage(an_operation(), lambda *_: outcome, needed_slot=NeedsSlot({"max_concurrency": 1}))
+    assert stage.run()["status"] == "succeeded"
+    assert [operation for operation, _ in stage.calls["call_limiter"]] == ["acquire"]
 
 
 def test_an_operation_that_was_started_with_a_needed_slot_waits_for_it_without_an_attempt() -> None:

@@ -1,11 +1,11 @@
 """Telling attempts that a slot is free, or that their turn comes.
 
-Attempts that wait are told, in place of asking again and again, where the entity `call_limiter` lends all
-slots, and where a rate alone bounds them. A slot comes with the names of the next ones (`Slot.calls`), and
-the attempt that gives it back tells them, since entities send no events. If fewer come than slots or turns
-are free, for instance because they have left, the entity starts an orchestration that tells more. The entity
-also sends itself a signal to look (`next_look`) who was told and has not asked. It takes those for gone, and
-calls so many others that as many should come as slots or turns are free.
+Attempts that wait are told, in place of asking again and again, where no rate bounds them, or a rate alone.
+A slot comes with the names of the next ones (`Slot.calls`), and who gives it back tells them, since entities
+send no events: its attempt at the end, or its worker at once, where there is room in its share. If fewer come
+than slots or turns are free, for instance because they have left, the entity starts an orchestration that
+tells more. The entity also sends itself a signal to look (`next_look`) who was told and has not asked. It
+takes those for gone, and calls so many others that as many should come as slots or turns are free.
 """
 
 from collections.abc import Iterator

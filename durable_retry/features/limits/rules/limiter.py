@@ -13,8 +13,8 @@ ask then holds up no other. An attempt that asks at any other time, such as a ne
 before it is about to ask. A slot or a start that none took for a while goes to the next attempt that asks. So
 places and turns end by themselves when an attempt is gone, and nothing stays free while attempts ask.
 
-Where workers have no share of the slots, an attempt that waits for a slot is told when one is free
-(`calls.py`), and asks at once. Where a rate alone bounds attempts, so is one whose turn is far away.
+Where no rate bounds them, an attempt that waits for a slot is told when one is free (`calls.py`), and asks at
+once. Where a rate alone does, so is one whose turn is far away.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -166,8 +166,8 @@ class _Asking:
         settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
         # Telling it is enough only where it waits for nothing but a slot that is given back, or a turn.
-        is_only_lent = settings.shared_concurrency == 0 and not settings.has_rate(key)
-        waiter = request.waiter if is_only_lent or settings.is_rate_alone else None
+        is_told_enough = settings.is_rate_alone or not settings.has_rate(key)
+        waiter = request.waiter if is_told_enough else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
         ordered = (limiter.fair or NO_SHARES).in_order((*others, own), now)

@@ -1,7 +1,6 @@
 """What one worker may start of its own accord, without asking the entity `call_limiter`."""
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
@@ -42,8 +41,6 @@ class WorkerShare:
     running: int = 0  # attempts under way within the share
     waited_at: datetime | None = None  # when an attempt that waits for a limit was last here
     full_at: datetime | None = None  # when an attempt last found all slots of the share taken
-    # What to call when a slot of the share is free: the first of those that wait for one here.
-    door: deque[Callable[[], None]] = field(default_factory=deque)
     _own_starts: deque[datetime] = field(default_factory=deque)  # of the last second, within the share
     _starts: deque[datetime] = field(default_factory=deque)  # of the last second, all
     _started_at: datetime | None = None  # when the latest attempt here started, where there is a rate
@@ -85,12 +82,6 @@ class WorkerShare:
         self.note_start(now)
         self.running += 1
         return True
-
-    def may_wait(self, part: Part, ahead: int | None) -> bool:
-        """Whether an attempt that has waited may wait here for a moment: it is next for a slot here."""
-        shared = self.settings.shared_concurrency
-        own = part.of(shared)
-        return ahead is not None and ahead < shared and own <= self.running and len(self.door) < own
 
     def may_start_late(self, now: datetime, part: Part, limit_key: str | None = None) -> bool:
         """Whether an attempt whose turn is over still starts: if the only worker starts less than the rate.
@@ -159,8 +150,6 @@ class WorkerShare:
     def ended(self) -> None:
         """Note the end of an attempt that `take` let start."""
         self.running -= 1
-        if self.door:
-            self.door.popleft()()
 
 
 def _drop_old(starts: deque[datetime], now: datetime) -> None:

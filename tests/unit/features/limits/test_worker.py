@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import pytest
 
-from durable_retry.base.errors import TaskHubUnavailableError
+from durable_retry.attempt.admission import attempt_if_admitted
+from durable_retry.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.circuit import cache
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, slot_needed_by
 from durable_retry.features.key_circuits.circuit import KeyCircuit
-from durable_retry.features.limits import worker
 from durable_retry.features.limits.names import LIMITS
 from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, LimitSettings, ReadLimits
 from durable_retry.features.limits.worker import WorkerLimits
@@ -25,10 +25,11 @@ from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.rules.operations.operation import operation_from
 from durable_retry.rules.operations.request import HttpCall, OperationRequest
 from durable_retry.rules.retry.admission import AdmissionState
+from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import Blocked
 from durable_retry.rules.retry.slots import NeedsSlot, Slot
 from durable_retry.telemetry.facts import subscribe
-from tests.support.builders import NOON, after, an_operation
+from tests.support.builders import NOON, after, an_operation, an_outcome
 from tests.support.narrowing import of_type
 from tests.support.shared_circuit import CircuitInMemory, Copies
 
@@ -358,29 +359,75 @@ async def test_late_turns_that_waited_for_one_read_start_no_faster_than_the_rate
     assert slept == pytest.approx([1.0]), "two start in a second"
 
 
-async def test_one_that_has_waited_takes_a_slot_of_the_share_as_soon_as_one_is_free() -> None:
-    stage, limits = limited(LimitSettings(max_concurrency=16))
-    await known(stage)
-    limits.share.running, limits.share.full_at = 7, None
-    first = of_type(Permitted, await ask(stage))
-    assert first.in_share
-    waiting = asyncio.create_task(ask(stage, admission=replace(FIRST, ahead=0)))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert len(limits.share.door) == 1
-    await stage.copy.leave(first, CallHealth.SUCCESS, duration_seconds=0.1)
-    assert of_type(Permitted, await waiting).in_share
+@dataclass
+class Hub(Signals):
+    """A task hub that takes events, too; of instances that have ended, it does not."""
+
+    ended: tuple[str, ...] = ()
+
+    async def raise_event(self, instance_id: str, name: str, data: dict[str, Any]) -> None:
+        if self.is_down:
+            raise TaskHubUnavailableError("away")
+        if instance_id in self.ended:
+            raise InstanceEndedError(instance_id)
+        self.sent.append((name, instance_id, data))
 
 
-async def test_one_that_has_waited_at_the_door_for_a_while_asks_the_limiter(
-    monkeypatch: pytest.MonkeyPatch,
+async def made_with(
+    stage: Copies, hub: Hub, slot: Slot, monkeypatch: pytest.MonkeyPatch, dependency: str = "payments"
+) -> tuple[AttemptOutcome, int]:
+    """Make an attempt with a slot of "payments"; return its outcome, and how many ran in the share then."""
+    limits, running = of_type(WorkerLimits, stage.copy.limits), list[int]()
+
+    async def attempt() -> AttemptOutcome:
+        running.append(limits.share.running)
+        return an_outcome(None)
+
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    admission = AdmissionState(slot=slot, slot_ends_at=after(600), ahead=99, slot_since=NOON)
+    made = await attempt_if_admitted(
+        given,
+        Dependency(name="payments", circuit=stage.circuit),
+        an_operation(dependency=dependency),
+        number=1,
+        admission=admission,
+        attempt=attempt,
+    )
+    return of_type(AttemptOutcome, made), running[0]
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_an_attempt_that_finds_room_in_the_share_hands_its_slot_to_those_that_wait(
+    monkeypatch: pytest.MonkeyPatch, *, is_down: bool
 ) -> None:
-    monkeypatch.setattr(worker, "DOOR_SECONDS", 0.01)
+    """Else a worker's part would stay free while attempts wait: they come with slots of the limiter."""
     stage, limits = limited(LimitSettings(max_concurrency=16))
     await known(stage)
-    limits.share.running = 8
-    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), NeedsSlot)
-    assert not limits.share.door
+    running = limits.share.running
+    hub, slot = Hub(is_down, ended=("op-8",)), Slot("op-1:1", NOON, calls=("op-7", "op-8", "op-9"))
+    outcome, running_then = await made_with(stage, hub, slot, monkeypatch)
+    assert (outcome.gave_slot_back, running_then, limits.share.running) == (True, running + 1, running)
+    events = [("slot_free", waiter, {"dependency": "payments"}) for waiter in ("op-7", "op-9")]
+    expected = [("give_back", replace(slot, calls=None).to_json()), *events]
+    assert hub.sent == ([] if is_down else expected)
+
+
+@pytest.mark.parametrize(
+    ("calls", "dependency", "is_full"),
+    [(None, "payments", False), (("op-7",), "shipping", False), (("op-7",), "payments", True)],
+    ids=["nobody waits", "a step of another's operation", "no room"],
+)
+async def test_else_it_keeps_its_slot_until_it_has_ended(
+    calls: tuple[str, ...] | None, dependency: str, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    stage, limits = limited(LimitSettings(max_concurrency=16))
+    await known(stage)
+    limits.share.running += 8 if is_full else 0
+    hub, running = Hub(), limits.share.running
+    slot = Slot("op-1:1", NOON, calls=calls)
+    outcome, running_then = await made_with(stage, hub, slot, monkeypatch, dependency)
+    assert (outcome.gave_slot_back, running_then, hub.sent) == (False, running, [])
 
 
 async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:

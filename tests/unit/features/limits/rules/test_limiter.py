@@ -350,15 +350,19 @@ def test_as_many_are_told_as_there_are_slots() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [LimitSettings(max_concurrency=16), LimitSettings(1, 5.0)], ids=["shares", "rate"]
+    ("settings", "calls"),
+    [(LimitSettings(max_concurrency=16), ("op-30",)), (LimitSettings(1, 5.0), None)],
+    ids=["beside shares", "beside a rate"],
 )
-def test_nobody_is_told_where_a_slot_is_not_all_that_is_waited_for(settings: LimitSettings) -> None:
+def test_those_who_wait_are_told_where_a_slot_is_all_that_they_wait_for(
+    settings: LimitSettings, calls: tuple[str, ...] | None
+) -> None:
     limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, settings))
     for number in range(2, settings.max_concurrency - settings.shared_concurrency + 1):
         limiter, _ = granted(limiter, told(number, settings))
     limiter, _ = postponed(limiter, told(20, settings))
     limiter, _ = postponed(limiter, told(30, settings))
-    assert granted(give_back(limiter, first, after(4)), told(20, settings, at=60))[1].calls is None
+    assert granted(give_back(limiter, first, after(4)), told(20, settings, at=60))[1].calls == calls
 
 
 def test_those_without_a_place_are_called_after_all_that_have_one() -> None:

@@ -1,6 +1,5 @@
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 import pytest
 
@@ -136,20 +135,6 @@ def test_late_starts_of_a_key_are_spaced_by_its_rate() -> None:
     assert share.may_start_late(after(1.0), ALONE, "a"), "it is forgotten"
     share.note_start(after(1), None)
     assert share.may_start_late(after(1.0), ALONE), "those without a key have no bound of their own"
-
-
-def test_one_that_has_waited_may_wait_for_a_slot_of_the_share_that_is_next() -> None:
-    opened = list[int]()
-    share = WorkerShare(LimitSettings(max_concurrency=16))
-    assert not share.may_wait(OF_FOUR, 0), "there is a free one"
-    assert [share.take(NOON, OF_FOUR) for _ in range(2)] == [True, True]
-    assert [share.may_wait(OF_FOUR, ahead) for ahead in (None, 0, 7, 8)] == [False, True, True, False]
-    for number in range(2):
-        share.door.append(partial(opened.append, number))
-    assert not share.may_wait(OF_FOUR, 0), "as many wait as there are slots"
-    share.ended()
-    assert (opened, share.running) == ([0], 1)
-    assert not WorkerShare(LimitSettings(16, 0.0, KeyLimits(1)), running=9).may_wait(ALONE, 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
