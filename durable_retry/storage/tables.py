@@ -188,21 +188,20 @@ async def rows_between(
     limit: int | None = None,
     cursor: str | None = None,
     only: Sequence[str] | None = None,
-    where: Mapping[str, str] | None = None,
+    where: Mapping[str, Iterable[str]] | None = None,
 ) -> Page:
     """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
 
     The bounds are inclusive below and exclusive above (None: the end). The cursor is the last row key of the
-    page before. `only` names the properties to return, the keys among them. `where` has the values that
-    properties must have; storage looks through the range for them.
+    page before. `only` names the properties to return, the keys among them. `where` has the values of which
+    properties must have one; storage looks through the range for them, and compares 15 values at most.
     """
-    lower = (
-        f"RowKey gt '{_odata_text(cursor)}'" if cursor is not None else f"RowKey ge '{_odata_text(after)}'"
-    )
+    lower = f"RowKey ge '{_odata_text(after)}'" if cursor is None else f"RowKey gt '{_odata_text(cursor)}'"
     parts = [f"PartitionKey eq '{_odata_text(partition_key)}'", lower]
     if before is not None:
         parts.append(f"RowKey lt '{_odata_text(before)}'")
-    parts += [f"{name} eq '{_odata_text(value)}'" for name, value in (where or {}).items()]
+    for name, values in (where or {}).items():
+        parts.append(f"({' or '.join(f"{name} eq '{_odata_text(value)}'" for value in values)})")
     # One extra row shows whether there is another page.
     rows = await _query(table, parts, most=None if limit is None else limit + 1, only=only)
     if limit is None or len(rows) <= limit:

@@ -57,6 +57,11 @@ def test_what_waits_and_what_is_dead_under_the_old_name_goes_on_under_the_new_on
     for operation_id in waits:
         document = renamed.until(operation_id, "succeeded", within_seconds=60)
         assert (document["dependency"], document["attempt_count"]) == ("pay", 2)
+    for name in ("payments", "pay"):
+        found = renamed.items("dead-letters", dependency=name)
+        assert [(letter["id"], letter["dependency"]) for letter in found] == [(dead, "payments")]
+        body = {"action": "archive", "filter": {"dependency": name}, "dry_run": True}
+        assert renamed.client.post("/api/bulk-actions", json=body).json()["matched"] == 1
     edit = {"request": {"path": "/echo"}}
     renamed.client.post(f"/api/dead-letters/{dead}/replay", json=edit).raise_for_status()
     letter = renamed.client.get(f"/api/dead-letters/{dead}").json()

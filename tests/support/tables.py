@@ -8,6 +8,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pytest
@@ -23,6 +25,8 @@ from azure.data.tables import TableClient, TableErrorCode, TableItem, TableTrans
 _KEYS: Final = ("PartitionKey", "RowKey")
 _TERM: Final = re.compile(r"(\w+) (eq|gt|ge|lt) '((?:[^']|'')*)'")
 _NAMES: Final = re.compile(r"TableName ge '(\w+)' and TableName lt '(\w+)'")
+
+type _Term = tuple[str, str, str]
 
 _STATUSES: Final = {
     ResourceExistsError: (409, TableErrorCode.ENTITY_ALREADY_EXISTS),
@@ -99,7 +103,7 @@ class TableInMemory:
     ) -> ItemPaged[Entity]:
         del results_per_page  # It says how much comes at once, not how much comes.
         terms = _TERM.findall(query_filter)
-        assert " and ".join(f"{name} {op} '{text}'" for name, op, text in terms) == query_filter, query_filter
+        assert _filter_of(terms) == query_filter, query_filter
         entities = [
             Entity({name: values[name] for name in (select or values) if name in values}, etag)
             for values, etag in self._matching([(*term[:2], term[2].replace("''", "'")) for term in terms])
@@ -159,16 +163,27 @@ class TableInMemory:
         self.version += 1
         partition.put(row, f'W/"{self.version}"')
 
-    def _matching(self, terms: list[tuple[str, str, str]]) -> Iterator[tuple[dict[str, Any], str]]:
+    def _matching(self, terms: list[_Term]) -> Iterator[tuple[dict[str, Any], str]]:
         of_partition = [term[1:] for term in terms if term[0] == "PartitionKey"]
         bounds = [term[1:] for term in terms if term[0] == "RowKey"]
-        wanted = {name: text for name, op, text in terms if op == "eq" and name not in _KEYS}
+        wanted = [(name, [term[2] for term in each]) for name, each in _by_property(terms)]
         for key in _between(sorted(self.partitions), of_partition):
             partition = self.partitions[key]
             for row_key in _between(partition.keys, bounds):
                 values = partition.rows[row_key][0]
-                if all(values.get(name) == text for name, text in wanted.items()):
+                if all(values.get(name) in texts for name, texts in wanted):
                     yield partition.rows[row_key]
+
+
+def _by_property(terms: list[_Term]) -> Iterator[tuple[str, Iterator[_Term]]]:
+    """Yield the terms about each property but the keys: it has one of their values."""
+    return groupby((term for term in terms if term[0] not in _KEYS), itemgetter(0))
+
+
+def _filter_of(terms: list[_Term]) -> str:
+    keys = [f"{name} {op} '{text}'" for name, op, text in terms if name in _KEYS]
+    others = (" or ".join(f"{name} eq '{text}'" for _, _, text in each) for name, each in _by_property(terms))
+    return " and ".join([*keys, *(f"({each})" for each in others)])
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,7 @@ from durable_retry.features.dead_letter_lists.rules.numbers import (
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned
+from durable_retry.settings.configuration import present_name
 from durable_retry.storage import contents, tables
 
 AT_ONCE: Final = 999
@@ -128,7 +129,7 @@ async def read_summary(now: datetime) -> DeadLetterSummary:
 
 async def count_group(group: str) -> Tally | None:
     """Return the open dead letters of a group, however many others there are; None without any."""
-    page = await _open_rows(MOST_COUNTED, {"group": group})
+    page = await _open_rows(MOST_COUNTED, {"group": [group]})
     return _tallies(page.rows).get("")
 
 
@@ -141,7 +142,7 @@ async def _count(most: int) -> OpenCounts:
     return OpenCounts(tallies, oldest_at, complete=page.cursor is None)
 
 
-async def _open_rows(most: int, where: Mapping[str, str] | None = None) -> tables.Page:
+async def _open_rows(most: int, where: Mapping[str, Iterable[str]] | None = None) -> tables.Page:
     return await tables.rows_between(
         TABLE,
         Status.OPEN,
@@ -167,7 +168,8 @@ def _tallies(rows: list[tables.Row]) -> dict[str, Tally]:
 
 
 def _counted_row(row: tables.Row) -> tuple[datetime, str, tuple[str, ...], str | None]:
-    kinds = ("", *(f"{name}={row[name]}" for name in ("reason", "dependency", "group")))
+    named = {"reason": row["reason"], "dependency": present_name(row["dependency"]), "group": row["group"]}
+    kinds = ("", *(f"{name}={value}" for name, value in named.items()))
     position = row["RowKey"].removeprefix(NEWEST_FIRST)
     limit_key = json.loads(row["limit_key"]) if "limit_key" in row else None
     return from_newest_first(position[:DIGITS]), id_at(position), kinds, limit_key

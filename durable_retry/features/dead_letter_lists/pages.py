@@ -19,6 +19,7 @@ from durable_retry.dead_letters.records import find_dead_letter, find_dead_lette
 from durable_retry.features.dead_letter_lists.rules.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.settings.configuration import find_dependency
 from durable_retry.storage import lists, tables
 
 _ROUNDS: Final = 5
@@ -130,8 +131,12 @@ def _range_of(filter_: DeadLetterFilter, cursor: str | None, columns: Iterable[s
         "after": NEWEST_FIRST + max(first, "" if cursor is None else cursor + "!"),
         "before": NEWEST_FIRST + last,
         "only": sorted({"RowKey", *columns, *filter_.columns}),
-        "where": filter_.facets,
+        "where": _facets(filter_),
     }
+
+
+def _facets(filter_: DeadLetterFilter) -> dict[str, tuple[str, ...]]:
+    return filter_.facets(None if filter_.dependency is None else find_dependency(filter_.dependency))
 
 
 def _statuses(filter_: DeadLetterFilter) -> tuple[Status, ...]:
@@ -143,5 +148,5 @@ def _is_named(filter_: DeadLetterFilter, search: DeadLetterSearch, record: KeptD
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before
     )
-    facets_fit = filter_.matches(record) and filter_.matches_record(record)
-    return is_in_time and facets_fit and search.matches(record)
+    facets_fit = all(record.facets[name] in values for name, values in _facets(filter_).items())
+    return is_in_time and facets_fit and filter_.matches_record(record) and search.matches(record)

@@ -344,7 +344,7 @@ def fingerprint_of_request(source: str, document: Mapping[str, Any]) -> str:
 def _first_named(operation: Any) -> Any:
     name = operation.get("dependency") if isinstance(operation, dict) else None
     dependency = find_dependency(name) if isinstance(name, str) else None
-    return operation if dependency is None else operation | {"dependency": dependency.first_name}
+    return operation if dependency is None else operation | {"dependency": dependency.names[0]}
 
 
 def _step_first_named(step: Mapping[str, Any]) -> dict[str, Any]:

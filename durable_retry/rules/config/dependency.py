@@ -201,8 +201,9 @@ class Dependency:
         object.__setattr__(self, "reserved_headers", frozenset(map(header_id, filter(None, names))))
 
     @property
-    def first_name(self) -> str:
-        return next(iter(self.was), self.name)
+    def names(self) -> tuple[str, ...]:
+        """All that it has, or had, the first one first."""
+        return (*self.was, self.name)
 
     def keys_of[Keys: Strict](self, feature: str, model: type[Keys]) -> Keys:
         """Return the keys that its table has of a feature, the others with their defaults."""
@@ -483,5 +484,5 @@ def dependency_table() -> type[Strict]:
         "DependencyTable",
         base_url=(BaseUrl, ""),
         priority=(PriorityName, "normal"),
-        was=(Annotated[list[DependencyName], Field(max_length=20)], Field(default_factory=list)),
+        was=(Annotated[list[DependencyName], Field(max_length=8)], Field(default_factory=list)),
     )

@@ -314,7 +314,7 @@ class OperationRequest(Strict):
 
     def target_at(self, dependency: Dependency) -> str:
         """Return `handler` with its name, or `dependency` with the first one: a new name is the same."""
-        return f"dependency {dependency.first_name}" if self.handler is None else f"handler {self.handler}"
+        return f"dependency {dependency.names[0]}" if self.handler is None else f"handler {self.handler}"
 
 
 def parse_operation(document: Any) -> OperationRequest:

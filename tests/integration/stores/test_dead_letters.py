@@ -1,4 +1,6 @@
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -30,7 +32,7 @@ from durable_retry.features.dead_letter_lists.counts import (
 from durable_retry.features.dead_letter_lists.pages import count_dead_letters, list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.features.debounce.rules import Debounce
-from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.rules.config.dependencies_file import Config, parse_config
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import (
     KeptDeadLetter,
@@ -49,7 +51,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
 from durable_retry_console.keys import MOST_DEAD_LETTERS
-from tests.support.builders import NOON, an_entry
+from tests.support.builders import NOON, PAYMENTS, an_entry
 from tests.support.feature_parts import in_order
 from tests.support.narrowing import existing
 from tests.support.tables import refuse_large_rows
@@ -82,6 +84,30 @@ async def listed(wanted: DeadLetterFilter, limit: int = 50) -> list[str | None]:
         cursor = page.cursor
         if cursor is None:
             return found
+
+
+@pytest.fixture(autouse=True)
+def _configured() -> Iterator[None]:
+    with using(Config({PAYMENTS.name: PAYMENTS})):
+        yield
+
+
+async def test_dead_letters_are_found_and_counted_by_every_name_of_their_dependency() -> None:
+    named = (PAYMENTS, replace(PAYMENTS, name="till"), replace(PAYMENTS, name="other"))
+    before, after, other = [await keep(number, dependency=each.name) for number, each in enumerate(named)]
+    renamed = replace(named[1], was=("old", "payments"))
+    with using(Config({"till": renamed, "other": named[2]})):
+        for name in ("till", "payments", "old"):
+            wanted = DeadLetterFilter(dependency=name, reason="RejectedByDependency")
+            assert await listed(wanted, 1) == [after.operation_id, before.operation_id]
+            assert await count_dead_letters(wanted) == 2
+            for record in (before, after):
+                search = DeadLetterSearch(words=record.id)
+                page = await list_dead_letters(wanted, limit=5, cursor=None, search=search)
+                assert page.records == [record]
+        assert await listed(DeadLetterFilter(dependency="other")) == [other.operation_id]
+        numbers = (await read_summary(NOON)).by_dependency
+    assert {name: each.open for name, each in numbers.items()} == {"till": 2, "other": 1}
 
 
 async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:

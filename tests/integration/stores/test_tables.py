@@ -117,6 +117,13 @@ async def test_a_range_is_read_page_by_page_in_order_and_ends() -> None:
     ]
 
 
+async def test_a_property_must_have_one_of_the_values_that_are_asked_for() -> None:
+    for number, word in enumerate(("a", "b", "it's", "a")):
+        await tables.insert_if_absent("Words", row(f"{number}", word=word, kind=f"{number % 2}"))
+    found = await tables.rows_between("Words", "p", where={"word": ("a", "it's"), "kind": ["0"]})
+    assert [each["RowKey"] for each in found.rows] == ["0", "2"]
+
+
 async def test_more_rows_than_the_service_gives_at_once_are_all_read() -> None:
     for begin in range(0, 1_100, 100):
         changes: list[tables.Change] = [("create", row(f"{n:05d}")) for n in range(begin, begin + 100)]

@@ -461,6 +461,9 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     assert step.held_until is not None
     assert abs(step.held_until - until) < timedelta(seconds=1)
     assert await status_of(ids[0]) is Status.OPEN
+    renamed = replace(dependencies().dependencies["payments"], was=("old",))
+    with using(Config({"payments": renamed})):
+        assert await held_until(hub.binding, "old") is not None
     await change_circuit(hub, ManualControl.CLOSE)
     assert (await batch(hub, step.left)).started == 2
 

@@ -13,6 +13,7 @@ from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import TURN_NAMES, TurnNames
 from durable_retry.base.text import may_mention, mentions
+from durable_retry.rules.config.dependency import Dependency
 from durable_retry.rules.dead_letters.record import FACETS, NAME_CHARS, KeptDeadLetter, Status
 
 
@@ -32,12 +33,15 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
     CONDITIONS: ClassVar[tuple[str, ...]] = (*TURN_NAMES, "app_version")
 
-    @property
-    def facets(self) -> dict[str, str]:
-        return {name: value for name in FACETS if (value := getattr(self, name)) is not None}
+    def facets(self, dependency: Dependency | None) -> dict[str, tuple[str, ...]]:
+        """Return the values of which a dead letter must have one, by facet.
 
-    def matches(self, record: KeptDeadLetter) -> bool:
-        return self.facets.items() <= record.facets.items()
+        Args:
+            dependency: The one that is asked for, whose dead letters keep the name that it had: of nine names
+                at most, so that a query has room for them. None where no dependency has this name.
+        """
+        names = {} if dependency is None else {"dependency": dependency.names}
+        return {name: (value,) for name in FACETS if (value := getattr(self, name)) is not None} | names
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
         """Return whether a dead letter may have the names and reasons, as far as its index row shows."""

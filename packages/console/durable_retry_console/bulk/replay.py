@@ -64,7 +64,7 @@ async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None =
     now = clock.now()
 
     async def snapshot(of_key: str | None) -> Snapshot:
-        breaker, _ = await CircuitEntity(hub, dependency_name, of_key).readable()
+        breaker, _ = await CircuitEntity(hub, dependency.name, of_key).readable()
         return snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
 
     try:

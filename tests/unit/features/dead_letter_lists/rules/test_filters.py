@@ -8,18 +8,19 @@ import pytest
 from durable_retry.base.names import Priority
 from durable_retry.features.dead_letter_lists.rules.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.rules.dead_letters.record import KeptDeadLetter, Status, of_operation
-from tests.support.builders import NOON, an_entry
+from tests.support.builders import NOON, PAYMENTS, an_entry
 from tests.support.feature_parts import in_order
 
 RECORD = of_operation(an_entry("op-1"), NOON)
 
 
-def test_every_facet_that_is_given_must_match() -> None:
-    assert DeadLetterFilter().matches(RECORD)
-    assert DeadLetterFilter(reason="RejectedByDependency", category="malformed").matches(RECORD)
-    assert not DeadLetterFilter(reason="RejectedByDependency", category="transient").matches(RECORD)
-    assert not DeadLetterFilter(group="another").matches(RECORD)
-    assert not DeadLetterFilter(dependency="another").matches(RECORD)
+def test_a_dependency_has_the_dead_letters_of_its_earlier_names() -> None:
+    wanted = DeadLetterFilter(reason="RejectedByDependency", dependency="till", priority=Priority.LOW)
+    reason = {"reason": ("RejectedByDependency",)}
+    assert wanted.facets(None) == reason | {"dependency": ("till",)}
+    renamed = replace(PAYMENTS, was=("till", "old"))
+    assert wanted.facets(renamed) == reason | {"dependency": ("till", "old", "payments")}
+    assert DeadLetterFilter().facets(None) == {}
 
 
 def test_one_of_several_reasons_must_match_in_the_row_and_in_the_record() -> None:
