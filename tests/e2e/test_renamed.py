@@ -1,8 +1,10 @@
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from scripts.processes import eventually
 from tests.support.app import System, dead_letter
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -48,7 +50,8 @@ def test_what_waits_and_what_is_dead_under_the_old_name_goes_on_under_the_new_on
         for number in range(2)
     ]
     renamed.until(waits[0], "waiting_retry")
-    dead = dead_letter(renamed, f"{key}-dead", "/status/422", dependency="payments")
+    event = {"type": "t", "dependency": "payments", "path": "/echo"}
+    dead = dead_letter(renamed, f"{key}-dead", "/status/422", dependency="payments", on_failure=[event])
     assert renamed.server.stop() == 0
     file.write_text(FILE.format(name="pay", was='was = ["payments"]'))
     renamed.server.start()
@@ -60,6 +63,12 @@ def test_what_waits_and_what_is_dead_under_the_old_name_goes_on_under_the_new_on
     for name in ("payments", "pay"):
         found = renamed.items("dead-letters", dependency=name)
         assert [(letter["id"], letter["dependency"]) for letter in found] == [(dead, "payments")]
+        letters = renamed.items("search", dependency=name, type="dead_letter")
+        assert [letter["id"] for letter in letters] == [dead]
+        (operation,) = renamed.items("operations", dependency=name, status="dead_lettered")
+        assert operation["dead_letter"]["id"] == dead
+        sent = partial(renamed.items, "outbox", dependency=name, status="sent")
+        eventually(sent, "the event of the dead letter was sent")
         body = {"action": "archive", "filter": {"dependency": name}, "dry_run": True}
         assert renamed.client.post("/api/bulk-actions", json=body).json()["matched"] == 1
     edit = {"request": {"path": "/echo"}}

@@ -22,6 +22,7 @@ from durable_retry.hub.binding import TaskHub
 from durable_retry.operations.actions import named_ids
 from durable_retry.rules.facts import TargetType
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import find_dependency
 
 routes = Routes(
     "outbox",
@@ -53,12 +54,19 @@ async def list_outbox(query: Query) -> Page[OutboxEvent]:
     """List events of one state, by default the pending ones."""
     key = query[KEY]
     ids = None if key is None else frozenset(named_ids(key))
-    filter_ = query.into(EventFilter, operation_ids=ids)
+    filter_ = query.into(EventFilter, operation_ids=ids, dependencies=_names_of(query[DEPENDENCY]))
     status, cursor = query[STATUS] or EventState.PENDING, query[CURSOR]
     # Pending events are in the order of their ids, the others in that of their creation.
     if cursor is not None and cursor.startswith("op-") != (status is EventState.PENDING):
         raise InvalidInputError([Problem("/cursor", CURSOR.mistake)])
     return await list_events(status, query[LIMIT], cursor, filter_)
+
+
+def _names_of(dependency: str | None) -> frozenset[str] | None:
+    if dependency is None:
+        return None
+    known = find_dependency(dependency)
+    return frozenset([dependency] if known is None else known.names)
 
 
 @routes.get("outbox/{event_id}")

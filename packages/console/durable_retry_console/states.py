@@ -11,6 +11,7 @@ from durable_retry.base.answers import read_or
 from durable_retry.base.documents import json_object
 from durable_retry.base.names import TURN_NAMES, WAITING, OperationState, Priority
 from durable_retry.operations.status import ACTIVE
+from durable_retry.settings.configuration import present_name
 
 HELD_UP: Final = WAITING | {OperationState.PAUSED}
 """States in which nothing happens until a time, a signal or a person ends them."""
@@ -20,6 +21,11 @@ def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
     """Return what a status document has for each of `TURN_NAMES`, "" for a key that it has not."""
     names = {name: document.get(name) or "" for name in TURN_NAMES}
     return names | {"priority": names["priority"] or Priority.NORMAL.value}
+
+
+def is_of(asked: str | None, dependency: str | None) -> bool:
+    """Whether a dependency is the one that is asked for, each by any name of it; None asks for any."""
+    return asked is None or (dependency is not None and present_name(dependency) == present_name(asked))
 
 
 def last_error(document: Mapping[str, Any]) -> str:

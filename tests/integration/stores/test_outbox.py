@@ -103,7 +103,7 @@ async def test_events_of_some_operations_and_a_time_are_listed_page_by_page(stat
         if (cursor := page.next_cursor) is None:
             break
     assert seen == [f"{name}.{number}" for name in names[1:3] for number in (1, 2)]
-    assert (await list_events(state, 3, None, EventFilter(dependency="nobody"))).items == ()
+    assert (await list_events(state, 3, None, EventFilter(dependencies=frozenset({"nobody"})))).items == ()
 
 
 async def test_a_note_goes_with_the_last_pending_event() -> None:

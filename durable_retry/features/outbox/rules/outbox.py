@@ -391,7 +391,7 @@ def unreadable_event(event_id: str, state: EventState, created_at: datetime, rea
 class EventFilter:
     """Conditions on events beside their state; None means any."""
 
-    dependency: str | None = None  # a webhook's; messages to queues have none
+    dependencies: frozenset[str] | None = None  # names of a webhook's; messages to queues have none
     operation_ids: frozenset[str] | None = None
     created_after: datetime | None = None  # created at this instant or later
     created_before: datetime | None = None  # created before this instant
@@ -400,7 +400,8 @@ class EventFilter:
         is_chosen = self.operation_ids is None or event.operation_id in self.operation_ids
         is_late = self.created_after is None or event.created_at >= self.created_after
         is_early = self.created_before is None or event.created_at < self.created_before
-        return is_chosen and is_late and is_early and self.dependency in (None, event.dependency)
+        is_of = self.dependencies is None or event.dependency in self.dependencies
+        return is_chosen and is_late and is_early and is_of
 
 
 class OutboxEvent(Answer):

@@ -9,6 +9,7 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant, left_out
 from durable_retry.base.text import mentions
 from durable_retry.rules.facts import TargetType
+from durable_retry_console.states import is_of
 
 
 class ActivityKind(StrEnum):
@@ -65,9 +66,7 @@ class ActivityFilter:
 
     def matches(self, item: ActivityItem) -> bool:
         """Return whether an entry matches, whenever it happened."""
-        exact = all(getattr(self, name) in (None, getattr(item, name)) for name in _EXACT)
+        exact = self.kind in (None, item.kind) and self.who in (None, item.who)
         texts = (item.who, item.what, item.reason, item.target.id, item.dependency)
-        return exact and (self.words is None or mentions(self.words, *texts))
-
-
-_EXACT = ("kind", "who", "dependency")
+        is_named = self.words is None or mentions(self.words, *texts)
+        return exact and is_named and is_of(self.dependency, item.dependency)

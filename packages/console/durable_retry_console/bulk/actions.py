@@ -28,13 +28,12 @@ from durable_retry.hub.task_hub import Selection, TaskHub
 from durable_retry.operations.status import MOST_RESTARTS, NOT_ENDED, find_status, restarts_of
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.settings.configuration import present_name
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.bulk.names import BULK_ACTION, CANCEL_BULK_EVENT, RESUME_BULK_EVENT
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress, BulkState, UnfinishedFilter
 from durable_retry_console.optional import of_feature
-from durable_retry_console.states import preview_of, turn_names_of
+from durable_retry_console.states import is_of, preview_of, turn_names_of
 
 _ID: Final = re.compile(r"bulk-[0-9a-f]{32}")
 
@@ -207,7 +206,7 @@ async def unfinished_page(
 
 
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
-    found, chosen = [], wanted.dependency and present_name(wanted.dependency)
+    found = []
     for preview in map(preview_of, instances):
         dependency, names = preview.dependency, preview.turn_names
         if (wanted.dependency and dependency is None) or (wanted.turn_names and names is None):
@@ -215,9 +214,8 @@ async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Se
             if document is None:
                 continue
             dependency, names = document["dependency"], turn_names_of(document)
-        # What waits since before a rename says the earlier name.
-        is_of = chosen is None or (dependency is not None and present_name(dependency) == chosen)
-        if is_of and wanted.fits_names(names or {}) and wanted.status in (None, preview.status):
+        is_meant = is_of(wanted.dependency, dependency) and wanted.status in (None, preview.status)
+        if is_meant and wanted.fits_names(names or {}):
             found.append(preview.operation_id)
     return found
 

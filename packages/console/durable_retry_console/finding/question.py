@@ -24,7 +24,7 @@ from durable_retry.base.text import mentions
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry_console.index.store import NAMED, OperationEntry
-from durable_retry_console.states import last_error
+from durable_retry_console.states import is_of, last_error
 
 NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)
 """What operations and dead letters are asked by; each the whole of it."""
@@ -133,8 +133,8 @@ class Question(TurnNames):
 
     def matches(self, item: FoundItem) -> bool:
         """Return whether an item matches, its words aside."""
-        exact = all(getattr(self, name) in (None, getattr(item, name)) for name in ("status", *NAMES))
-        return exact and self.is_in_time(item.created_at)
+        is_of_status = self.status in (None, item.status)
+        return is_of_status and self._has_names(dict(item)) and self.is_in_time(item.created_at)
 
     def matches_operation(self, document: Mapping[str, Any]) -> bool:
         """Return whether the operation of a status document matches, whenever it was created."""
@@ -153,8 +153,12 @@ class Question(TurnNames):
         )
 
     def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
-        has_names = all(getattr(self, name) in (None, value) for name, value in names_of(shown).items())
-        return has_names and self.has_words(*map(shown.get, _SEARCHED), error)
+        return self._has_names(names_of(shown)) and self.has_words(*map(shown.get, _SEARCHED), error)
+
+    def _has_names(self, names: Mapping[str, Any]) -> bool:
+        return is_of(self.dependency, names["dependency"]) and all(
+            getattr(self, name) in (None, names[name]) for name in NAMES if name != "dependency"
+        )
 
 
 ROWS_READ: Final = 200

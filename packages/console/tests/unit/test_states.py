@@ -8,7 +8,9 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 from google.protobuf.wrappers_pb2 import StringValue
 
 from durable_retry.base.names import OperationState
-from durable_retry_console.states import last_error, preview_of
+from durable_retry.rules.config.dependencies_file import parse_config
+from durable_retry.settings.configuration import using
+from durable_retry_console.states import is_of, last_error, preview_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,16 @@ def test_the_last_error_is_that_of_the_latest_failed_attempt_and_of_the_dead_let
     shown: dict[str, Any], error: str
 ) -> None:
     assert last_error(shown) == error
+
+
+def test_a_dependency_is_asked_for_by_every_name_that_it_has_had() -> None:
+    with using(parse_config('[dependencies.pay]\nwas = ["till", "old"]', {})):
+        assert all(is_of(asked, name) for asked in (None, "pay", "till") for name in ("pay", "old"))
+        assert is_of(None, None)
+        assert is_of("gone", "gone")
+        assert not any(
+            is_of(asked, name) for asked, name in (("pay", None), ("pay", "gone"), ("gone", "pay"))
+        )
 
 
 @pytest.mark.parametrize(

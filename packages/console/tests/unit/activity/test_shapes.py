@@ -1,8 +1,12 @@
 """The entries of the activity that a question finds."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.facts import TargetType
+from durable_retry.settings.configuration import using
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from tests.support.builders import NOON
 
@@ -17,11 +21,18 @@ ITEM = ActivityItem(
 )
 
 
+@pytest.fixture(autouse=True)
+def _renamed() -> Iterator[None]:
+    with using(parse_config('[dependencies.pay]\nwas = ["payments"]', {})):
+        yield
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
         ActivityFilter(),
         ActivityFilter(kind=ActivityKind.ACTION, who="ada", dependency="payments"),
+        ActivityFilter(dependency="pay"),
         ActivityFilter(words="PAID archived"),
         ActivityFilter(words="dl-7 ada payments"),
     ],

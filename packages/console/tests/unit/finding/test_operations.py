@@ -1,5 +1,6 @@
 """The search over an index in memory: its order, what it leaves out, and what one page reads."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import batched, chain
@@ -13,9 +14,11 @@ from durable_retry.base.json_forms import to_rfc3339
 from durable_retry.base.names import OperationState, Priority
 from durable_retry.features.in_process.names import CALL_SOURCE
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.rules.operations.status import ListedOperation
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
 from durable_retry_console.finding import operations as operation_search
@@ -92,6 +95,12 @@ class Hub:
     def newest_first(self) -> list[str]:
         ordered = sorted(self.operations.values(), key=lambda one: (one["created_at"], one["operation_id"]))
         return [one["operation_id"] for one in reversed(ordered)]
+
+
+@pytest.fixture(autouse=True)
+def _renamed() -> Iterator[None]:
+    with using(parse_config('[dependencies.pay]\nwas = ["payments"]', {})):
+        yield
 
 
 @pytest.fixture
@@ -387,6 +396,7 @@ async def test_filters_narrow_each_other(hub: Hub) -> None:
     for wanted, expected in (
         (Question(dependency="stock"), ["op-1", "op-2"]),
         (Question(dependency="stock", source="queue"), ["op-1"]),
+        (Question(dependency="pay"), ["op-3"]),
         (Question(handler="ship"), ["op-1"]),
         (Question(correlation_id="c", source="http"), []),
         (Question(correlation_id="c", order_key="c"), []),

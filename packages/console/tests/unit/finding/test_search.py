@@ -1,6 +1,7 @@
 """The search over lists in memory: one order over all of them, pages without a gap, which lists it asks."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -18,7 +19,9 @@ from durable_retry.features.workflows.rules.document import BatchSummary, SagaDo
 from durable_retry.features.workflows.rules.shapes import BatchState
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.actions import named_ids
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.facts import TargetType
+from durable_retry.settings.configuration import using
 from durable_retry_console import optional
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.bulk.document import BulkActionDocument
@@ -156,6 +159,12 @@ def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEven
     return OutboxEvent.read({**names, **unset, "state": state.value, **begun, **more})
 
 
+@pytest.fixture(autouse=True)
+def _renamed() -> Iterator[None]:
+    with using(parse_config('[dependencies.pay]\nwas = ["payments"]', {})):
+        yield
+
+
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
@@ -289,7 +298,8 @@ async def test_who_did_what_is_found_by_words_and_by_the_key_of_an_operation(lis
     ]
     assert await pages(Question(words="order-42")) == [[key_id]]
     assert await pages(Question(words="duplicate ADA")) == [[key_id]]
-    assert await pages(Question(dependency="payments", kind=FoundType.ACTIVITY)) == [["payments"]]
+    for name in ("payments", "pay"):
+        assert await pages(Question(dependency=name, kind=FoundType.ACTIVITY)) == [["payments"]]
     page = await search(TaskHub(""), Question(words="duplicate"), limit=9, cursor=None)
     (found,) = page.items
     assert (found.name, found.status, found.error) == (

@@ -45,8 +45,8 @@ from tests.support.mistakes import pointers_of
     ("conditions", "does"),
     [
         ({}, True),
-        ({"dependency": "payments"}, True),
-        ({"dependency": "cards"}, False),
+        ({"dependencies": frozenset({"payments", "till"})}, True),
+        ({"dependencies": frozenset({"cards"})}, False),
         ({"operation_ids": frozenset({"op-1", "op-2"})}, True),
         ({"operation_ids": frozenset({"op-2"})}, False),
         ({"created_after": NOON}, True),
