@@ -8,7 +8,7 @@ instance.
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import batched, chain, islice, zip_longest
@@ -27,7 +27,12 @@ from durable_retry.rules.operations.status import is_finished
 from durable_retry.runtime import clock
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.runtime.sharing import shared
-from durable_retry.settings.configuration import dependencies, find_dependency, registered_handlers
+from durable_retry.settings.configuration import (
+    dependencies,
+    find_dependency,
+    present_name,
+    registered_handlers,
+)
 from durable_retry.storage import clients as storage_clients
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.index.notes import write_noted
@@ -263,6 +268,11 @@ class _Open:
     due: float = float("-inf")  # when to read it again
 
 
+def _under_present_name(entry: OperationEntry) -> OperationEntry:
+    name = present_name(entry.dependency)
+    return entry if name == entry.dependency else replace(entry, dependency=name)
+
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 # How far back each refresh reads the index: for longer than an operation's first attempt and its note.
 _RECENT: Final = timedelta(minutes=5)
@@ -365,7 +375,7 @@ class _Unfinished:
         self.is_whole = True
 
     def _take_entries(self, entries: Iterable[OperationEntry]) -> None:
-        for entry in entries:
+        for entry in map(_under_present_name, entries):
             known = self.open.get(entry.operation_id)
             if entry.status in FINISHED:
                 if known is not None and known.entry.created_at <= entry.created_at:

@@ -113,6 +113,14 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     assert waiting["first"] is None or waiting["first"]["operation_id"] == "op-waits"
 
 
+async def test_what_waits_since_before_a_rename_counts_for_the_present_name(stage: Index) -> None:
+    await stage.waits("op-waits")
+    with using(parse_config(CONFIG.replace(".payments]", ".till]\nwas = ['payments']"), {})):
+        summary = await stage.summary()
+    assert [*summary["by_dependency"]] == [*summary["unfinished"]["by_dependency"]] == ["till"]
+    assert [each["dependency"] for each in summary["unfinished"]["waiting"]] == ["till"]
+
+
 async def test_what_waiting_operations_need_and_the_app_lacks_is_named(stage: Index) -> None:
     await stage.waits("op-fit")
     assert "lacking" not in (await stage.summary())["unfinished"]
