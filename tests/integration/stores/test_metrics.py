@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -6,13 +7,16 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry.base.names import Category
+from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.rules.facts import LimitsRead
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from durable_retry_console.metrics import minutes as metrics
 from durable_retry_console.metrics.minutes import Minutes, remove_before
 from durable_retry_console.metrics.series import metrics_between
 from scripts.processes import eventually
+from tests.support.builders import PAYMENTS
 from tests.support.counting import attempt_ended, counted
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -48,7 +52,8 @@ class Worker:
 def own_table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     name = "".join(letter for letter in request.node.name if letter.isalnum())[:60]
     monkeypatch.setattr(metrics, "TABLE", name)
-    with clock.reading(lambda: Worker.now):
+    renamed = Config({"payments": replace(PAYMENTS, was=("till",))})
+    with clock.reading(lambda: Worker.now), using(renamed):
         yield
 
 
@@ -71,6 +76,17 @@ async def test_minutes_of_two_workers_add_up_and_are_written_as_often_as_wanted(
     assert one.minutes.flush()
     assert other.minutes.flush()
     assert await attempts_by_point(EVENING, EVENING + 2 * MINUTE) == [("22:00", 2), ("22:01", 3)]
+
+
+async def test_what_was_counted_by_an_earlier_name_is_of_the_present_one() -> None:
+    worker = Worker()
+    worker.wrote_attempts(*minutes_after(0, 1), dependency="till")
+    worker.wrote_attempts(*minutes_after(1, 2))
+    assert await attempts_by_point(EVENING, EVENING + 3 * MINUTE) == [
+        ("22:00", 1),
+        ("22:01", 2),
+        ("22:02", 1),
+    ]
 
 
 async def test_a_range_over_midnight_and_two_dependencies() -> None:

@@ -7,7 +7,7 @@ from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.http.parameters import instant, text
 from durable_retry.http.routes import Query, Routes
 from durable_retry.runtime import clock
-from durable_retry.settings.configuration import dependencies
+from durable_retry.settings.configuration import dependencies, present_name
 from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.metrics.document import MetricsDocument
 from durable_retry_console.metrics.series import LONGEST_RANGE, SHORTEST_RANGE, metrics_between
@@ -41,7 +41,8 @@ async def get_metrics(query: Query) -> MetricsDocument:
     if not SHORTEST_RANGE <= end - begin <= LONGEST_RANGE:
         problems.append(Problem("/from", "must be a minute to seven days before `to`"))
     known = [*sorted(dependencies().dependencies), QUEUE]
-    wanted = query[DEPENDENCY]
+    name = query[DEPENDENCY]
+    wanted = None if name is None else present_name(name)
     if wanted is not None and wanted not in known:
         problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))
     if problems:

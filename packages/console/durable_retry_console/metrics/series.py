@@ -7,6 +7,7 @@ from typing import Final
 
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import present_name
 from durable_retry.settings.group import span_of_days
 from durable_retry_console.metrics.counts import Counts, add, summed
 from durable_retry_console.metrics.document import (
@@ -42,16 +43,20 @@ def floored(instant: datetime, step: timedelta) -> datetime:
 
 
 async def metrics_between(dependencies: Sequence[str], begin: datetime, end: datetime) -> MetricsDocument:
-    """Return what happened to some dependencies until an instant, in steps that add up all of them."""
+    """Return what happened to some dependencies until an instant, in steps that add up all of them.
+
+    What was counted for one by an earlier name is of its present name.
+    """
     step = step_for(begin, end)
     first = floored(begin, step)
     by_name: dict[str, Counts] = {name: {} for name in dependencies}
     # Also the steps in which nothing happened.
     points: list[Counts] = [{} for _ in range(max(1, ceil((end - first) / step)))]
     for at, found in await read_cells(1 if step == MINUTE else CELL_MINUTES, first, end):
-        for name in by_name.keys() & found.keys():
-            add(by_name[name], found[name])
-            add(points[(at - first) // step], found[name])
+        for counted_as, counts in found.items():
+            if (name := present_name(counted_as)) in by_name:
+                add(by_name[name], counts)
+                add(points[(at - first) // step], counts)
     is_one = len(by_name) == 1
     return MetricsDocument(
         begins_at=begin,

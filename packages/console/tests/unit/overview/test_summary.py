@@ -113,10 +113,12 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     assert waiting["first"] is None or waiting["first"]["operation_id"] == "op-waits"
 
 
-async def test_what_waits_since_before_a_rename_counts_for_the_present_name(stage: Index) -> None:
+async def test_what_waits_and_was_counted_before_a_rename_is_of_the_present_name(stage: Index) -> None:
     await stage.waits("op-waits")
+    MINUTES.count("payments", counted(STARTED, attempt_ended(5)))
     with using(parse_config(CONFIG.replace(".payments]", ".till]\nwas = ['payments']"), {})):
         summary = await stage.summary()
+    assert (summary["attempts"], summary["by_dependency"]["till"]["attempts"]) == (1, 1)
     assert [*summary["by_dependency"]] == [*summary["unfinished"]["by_dependency"]] == ["till"]
     assert [each["dependency"] for each in summary["unfinished"]["waiting"]] == ["till"]
 
