@@ -17,6 +17,7 @@ from durable_retry.features.limits.rules.limiter import (
     LONGEST_ASK_SECONDS,
     SOONEST_LONGEST_SECONDS,
 )
+from durable_retry.hub.entity_ids import dependency_of
 from durable_retry.rules.circuit.retry_budget import PROMISED_SECONDS
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.answers import (
@@ -170,13 +171,23 @@ def _pauses(story: CrowdStory) -> Iterator[tuple[Call, datetime, datetime]]:
             yield call, call.ended_at, call.ended_at + timedelta(seconds=seconds)
 
 
-def _paused_within(story: CrowdStory, begin: datetime, end: datetime) -> timedelta:
-    """Return for how long of a time the dependency had asked for a pause."""
-    paused, at = timedelta(), begin
-    for since, until in sorted((since, until) for _, since, until in _pauses(story)):
-        paused += max(min(until, end) - max(since, at), timedelta())
+def _held_up_within(story: CrowdStory, begin: datetime, end: datetime) -> timedelta:
+    """Return for how long of a time a pause or the circuit held all calls up."""
+    spans = [(since, until) for _, since, until in _pauses(story)]
+    spans += [(since, until) for limit_key, since, until in _breaks(story) if limit_key is None]
+    held_up, at = timedelta(), begin
+    for since, until in sorted(spans):
+        held_up += max(min(until, end) - max(since, at), timedelta())
         at = max(at, until)
-    return paused
+    return held_up
+
+
+def _breaks(story: CrowdStory) -> Iterator[tuple[str | None, datetime, datetime]]:
+    """Give the limit key and from when until when a circuit was open, with the probe after that."""
+    probe = timedelta(seconds=story.shape.call_seconds[1])
+    for (key, _), (limit_key, since, until) in story.circuits.breaks.items():
+        if dependency_of(key) in {story.shape.limited, story.shape.renamed}:
+            yield limit_key, since, until + probe
 
 
 def _is_asked(story: CrowdStory, call: Call, throttled: Call) -> bool:
@@ -240,8 +251,6 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
     if not story.shape.is_quick or story.shape.ratio or story.shape.falls_back:
         return
-    if story.shape.trouble is Trouble.SLOWED:  # The last call of a crowd may be slow, and opens the circuit.
-        return
     is_untouched = story.shape.trouble in _UNTOUCHED and not (
         story.shape.has_flood or story.shape.lanes or story.shape.is_held
     )
@@ -250,12 +259,11 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
         calls = calls_of(story, wave)
         if not calls:
             continue
-        # Handlers that gave up may end before the pause that they waited for.
         stopped = _stopped_keys(story, wave)
         last_at = max(
             (call.at for call in calls if call.operation.limit_key not in stopped), default=wave.due_at
         )
-        took = (last_at - wave.due_at - _paused_within(story, wave.due_at, last_at)).total_seconds()
+        took = (last_at - wave.due_at - _held_up_within(story, wave.due_at, last_at)).total_seconds()
         seconds = mean((end_of(story, call) - call.at).total_seconds() for call in calls)
         expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
         if (
@@ -272,13 +280,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
 
 
 def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
-    """Return the limit keys whose circuit a wave finds open: whose calls failed, and whose rest gave up."""
-    if not story.shape.has_key_circuits:
-        return set()
-    before = {
-        call.operation.limit_key: call for call in calls_of(story, story.crowd) if call.at < wave.due_at
-    }
-    return {limit_key for limit_key, call in before.items() if call.status != httpx.codes.OK}
+    """Return the limit keys whose circuit holds up those of a wave who are due."""
+    return {limit_key for limit_key, _, until in _breaks(story) if until > wave.due_at} - {None}
 
 
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:

@@ -23,6 +23,7 @@ from durable_retry.upkeep.failures import recover
 from tests.simulation import virtual_loop
 from tests.simulation.app import App, Order, posted
 from tests.simulation.chances import CALM, Scale
+from tests.simulation.circuits import CircuitWatch
 from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, SHOWS_WITHIN, Crowd, Trouble
 from tests.simulation.entities import Operated
 from tests.simulation.people import People
@@ -94,6 +95,7 @@ class CrowdStory:
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
         unlimited: From when until when the dependency had no limits; None without such a time.
+        circuits: When each circuit was open.
         lent: To which operations the limiter has lent a slot, and when it did so last.
         held_at: When the circuit of each dependency had that everything is held; empty without such a time.
         thawed_at: When everything was let go; before that nothing was.
@@ -110,6 +112,7 @@ class CrowdStory:
     world: World
     app: App
     people: People
+    circuits: CircuitWatch = field(init=False)
     crowd: Wave = field(init=False)
     neighbours: Wave = field(init=False)
     newcomers: Wave = field(init=False)
@@ -132,11 +135,13 @@ class CrowdStory:
 
     def __post_init__(self) -> None:
         self.config = self.shape.config()
+        self.circuits = CircuitWatch(self.world)
         self.newcomers = Wave((), self.world.now())
         self.world.on_birth.append(self._introduce)
         self.app.hub.on_entity = self._note
 
     def _note(self, operated: Operated) -> None:
+        self.circuits.changed(operated)
         if operated.operation == FREEZE:
             self.held_at.setdefault(operated.key, self.world.now())
         if operated.operation == ACQUIRE and (lease_id := operated.answer.get("lease_id")):
