@@ -422,14 +422,14 @@ def lease_expired(now: datetime) -> Refused:
 
 
 def _after_refusal(
-    operation: Retryable,
-    state: RetryState,
-    blocked: Refused | BudgetPostponed | SlotPostponed,
-    now: datetime,
+    operation: Retryable, state: RetryState, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime
 ) -> tuple[RetryState, Action]:
     decision = while_blocked(operation, blocked, now)
     comes_at = decision.until if isinstance(decision, Wait) else None
-    admission = state.admission.without_lease().after_refusal(blocked, now, comes_at)
+    # A probe that waits for a slot keeps its permit: its circuit lets no other probe meanwhile.
+    waits_for_slot = isinstance(blocked, SlotPostponed)
+    admission = state.admission if waits_for_slot else state.admission.without_lease()
+    admission = admission.after_refusal(blocked, now, comes_at)
     history = state.history.with_circuit_wait() if isinstance(blocked, Refused) else state.history
     return _state_with_decision(_with_wait(history, decision, now), admission, decision)
 

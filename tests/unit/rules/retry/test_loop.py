@@ -387,6 +387,16 @@ def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refuse
     assert state.history == replace(a_history(1), waits=(wait,), circuit_waits=1)
 
 
+def test_a_probe_that_waits_for_a_slot_keeps_its_permit_as_its_circuit_lets_no_other_probe() -> None:
+    """In the circuit of a limit key a probe needs a slot, too."""
+    before = RetryState(admission=AdmissionState(waiting=True, permit=PROBE))
+    asking, _ = second_of_type(RequestSlot, following(NeedsSlot({"max_concurrency": 1}), before))
+    waiting, _ = second_of_type(Wait, following(SlotPostponed(2.5, "1 attempt at once", ahead=3), asking))
+    assert waiting.admission.permit == PROBE
+    held, _ = second_of_type(Wait, following(OPEN, waiting))
+    assert held.admission == replace(waiting.admission, permit=None, slot_ends_at=None)
+
+
 @pytest.mark.parametrize("reserved", [True, False])
 def test_a_token_that_was_taken_is_for_the_instant_that_was_promised(*, reserved: bool) -> None:
     state = RetryState(a_history(1), AdmissionState(promised_at=NOON, due_at=NOON))
