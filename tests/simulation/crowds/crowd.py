@@ -329,8 +329,12 @@ class Crowd:
 
     @property
     def deadline_seconds(self) -> float:
-        """From when they are due until the deadline of those that have one; 0 for no deadlines."""
-        return self.deadline_part * self.drained_seconds
+        """From when they are due until the deadline of those that have one; 0 for no deadlines.
+
+        Who begins at once has time for a call: probes that are cut off would keep the circuit open.
+        """
+        least_seconds = 2 * self.call_seconds[1] * (self.deadline_part > 0)
+        return max(least_seconds, self.deadline_part * self.drained_seconds)
 
     @property
     def late_seconds(self) -> float:

@@ -183,11 +183,15 @@ def _held_up_within(story: CrowdStory, begin: datetime, end: datetime) -> timede
 
 
 def _breaks(story: CrowdStory) -> Iterator[tuple[str | None, datetime, datetime]]:
-    """Give the limit key and from when until when a circuit was open, with the probe after that."""
-    probe = timedelta(seconds=story.shape.call_seconds[1])
+    """Give the limit key and from when until when a circuit was open, and its probe under way after that."""
     for (key, _), (limit_key, since, until) in story.circuits.breaks.items():
-        if dependency_of(key) in {story.shape.limited, story.shape.renamed}:
-            yield limit_key, since, until + probe
+        if dependency_of(key) not in {story.shape.limited, story.shape.renamed}:
+            continue
+        yield limit_key, since, until
+        for call in story.app.targets[story.shape.limited].calls:
+            if call.at >= until and limit_key in {None, call.operation.limit_key}:
+                yield limit_key, call.at, end_of(story, call)
+                break
 
 
 def _is_asked(story: CrowdStory, call: Call, throttled: Call) -> bool:
