@@ -49,7 +49,8 @@ class WorkerLimits:
     async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
         """Wait for an attempt's turn; the circuit is read, too."""
         if admission.turn_at is not None:
-            await self._wait_for_turn(circuit, admission.turn_at, has_waited=admission.slot is None)
+            is_crowded = admission.slot is None or admission.slot.is_crowded is True
+            await self._wait_for_turn(circuit, admission.turn_at, is_crowded=is_crowded)
         await circuit.refresh_snapshot()
 
     def admit(
@@ -151,13 +152,13 @@ class WorkerLimits:
             return None
         return _part_of(self.circuit)
 
-    async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, has_waited: bool) -> None:
+    async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, is_crowded: bool) -> None:
         """Wait until an attempt has its turn, this worker may start one more, and the circuit is read.
 
         Several late attempts may wait for the same read, so each checks after it whether it still may start.
         """
         while is_valid(turn_at, now := circuit.now()):
-            if (seconds := self.share.seconds_until(turn_at, now, has_waited=has_waited)) > 0:
+            if (seconds := self.share.seconds_until(turn_at, now, is_crowded=is_crowded)) > 0:
                 await self.sleep(seconds)
             elif circuit.is_fresh():
                 return

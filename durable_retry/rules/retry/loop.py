@@ -427,9 +427,8 @@ def _after_refusal(
     decision = while_blocked(operation, blocked, now)
     comes_at = decision.until if isinstance(decision, Wait) else None
     # A probe that waits for a slot keeps its permit: its circuit lets no other probe meanwhile.
-    waits_for_slot = isinstance(blocked, SlotPostponed)
-    admission = state.admission if waits_for_slot else state.admission.without_lease()
-    admission = admission.after_refusal(blocked, now, comes_at)
+    held = state.admission if isinstance(blocked, SlotPostponed) else state.admission.without_lease()
+    admission = held.after_refusal(blocked, now, comes_at)
     history = state.history.with_circuit_wait() if isinstance(blocked, Refused) else state.history
     return _state_with_decision(_with_wait(history, decision, now), admission, decision)
 

@@ -47,6 +47,7 @@ class Slot(JsonShape):
     asked_at: MsInstant | None = None
     # Seconds until the start that the rate allows; None without a rate, and if that was reserved before.
     turn_seconds: float | None = None
+    is_crowded: bool | None = None  # whether others wait for the rate, so that no share of it is free
     lasted_seconds: float | None = None  # how long its attempt took, once over; None if none was made
     # The instances to be told that a slot is free, when it is given back.
     calls: tuple[str, ...] | None = None

@@ -248,7 +248,8 @@ class _Asking:
         per_key, key = self.settings.per_key, self.own.limit_key
         is_bound = key is not None and per_key is not None and per_key.max_concurrency > 0
         if self.limiter.pool <= 0 and not is_bound:
-            return limiter, Slot(turn_seconds=turn_seconds)
+            is_crowded = limiter.is_crowded(self.now) or None
+            return limiter, Slot(turn_seconds=turn_seconds, is_crowded=is_crowded)
         mark = mark_of(key) if key is not None and is_bound else ""
         lease = Lease(self.own.name, self.request.asked_at, self.request.lease_seconds, mark)
         # A slot that none took means that those who wait are gone: the next attempt need not wait for them.

@@ -47,16 +47,16 @@ class WorkerShare:
     # When the latest attempt of each key started, where keys have rates.
     _key_starts: dict[str | None, datetime] = field(default_factory=dict)
 
-    def seconds_until(self, turn_at: datetime | None, now: datetime, *, has_waited: bool = False) -> float:
+    def seconds_until(self, turn_at: datetime | None, now: datetime, *, is_crowded: bool = False) -> float:
         """Return how long an attempt that has a turn waits here, at most a second; 0 to start at once.
 
         Args:
-            has_waited: Whether it waited for its turn elsewhere: then the entity grants the whole rate.
+            is_crowded: Whether attempts wait for the rate elsewhere: then the entity grants all of it.
         """
         rate = self.settings.rate_per_second
         if turn_at is None or rate <= 0:
             return 0.0
-        if has_waited:
+        if is_crowded:
             self.waited_at = now
         start_at, most = turn_at, ceil(rate * BURST)
         _drop_old(self._starts, now)

@@ -73,6 +73,8 @@ class Limiter(JsonShape):
         """Return the state at an instant, without expired leases, and that instant: time never runs back."""
         now = received_at if self.clock is None else max(self.clock, received_at)
         current = replace(self, clock=now)
+        if not current.is_crowded(now):
+            current = replace(current, crowded_since=None, crowded_until=None)
         for lease in self.leases.expired(now):
             current = current.without(lease)
         return current, now
@@ -196,25 +198,31 @@ class Limiter(JsonShape):
         late_ms = to_ms(now - LATE - self.delay)
         return tuple(place for place in self.places if place.is_told or place.asks_ms >= late_ms)
 
+    def is_crowded(self, now: datetime) -> bool:
+        """Whether attempts wait for the rate: some had to, and since then starts have followed each other.
+
+        Those that had to wait may have left, and workers see none of them any more.
+        """
+        last, until = self.last_start_at, self.crowded_until
+        return last is not None and until is not None and now <= min(until, last + CROWDED_FOR)
+
     def next_start(self, now: datetime) -> datetime:
         """Return when the rate of all allows the next start; at once without a rate."""
         settings = self.settings
         if self.last_start_at is None or settings is None or settings.rate_per_second <= 0:
             return now
-        since, until = self.crowded_since, self.crowded_until
-        is_crowded = since is not None and until is not None and now <= until
+        since = self.crowded_since
         # While attempts wait, the entity grants the whole rate; otherwise workers start their shares of it.
-        is_all = is_crowded and since is not None and since + HANDOVER <= self.last_start_at
+        is_all = since is not None and self.is_crowded(now) and since + HANDOVER <= self.last_start_at
         rate = settings.rate_per_second - (0 if is_all else settings.shared_rate)
         return max(now, self.last_start_at + timedelta(seconds=1 / rate))
 
     def crowded(self, seconds: float, now: datetime) -> "Limiter":
         """Return the state after an attempt got to wait for the rate for so long."""
-        goes_on = self.crowded_until is not None and self.crowded_until >= now
         until = now + timedelta(seconds=seconds) + CROWDED_FOR
         return replace(
             self,
-            crowded_since=self.crowded_since if goes_on else now,
+            crowded_since=self.crowded_since or now,
             crowded_until=max(until, self.crowded_until or until),
         )
 

@@ -317,11 +317,14 @@ async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
         slept.clear()
 
 
-@pytest.mark.parametrize("slot", [None, Slot(turn_seconds=1.0)])
-async def test_a_worker_starts_none_of_its_own_accord_while_one_that_waited_is_here_before_its_turn(
-    slot: Slot | None,
+@pytest.mark.parametrize(
+    ("slot", "is_free"),
+    [(None, False), (Slot(turn_seconds=1.0), True), (Slot(turn_seconds=1.0, is_crowded=True), False)],
+)
+async def test_a_worker_starts_none_of_its_own_accord_while_one_is_here_that_waited_or_knows_of_others(
+    slot: Slot | None, *, is_free: bool
 ) -> None:
-    """One that has its turn at once did not wait: the entity leaves the share to the workers."""
+    """One that has its turn at once did not wait: the entity leaves the share to the workers, or says so."""
     stage, limits = limited(LimitSettings(rate_per_second=4))
     await known(stage)
     is_asleep, may_go = asyncio.Event(), asyncio.Event()
@@ -336,7 +339,7 @@ async def test_a_worker_starts_none_of_its_own_accord_while_one_that_waited_is_h
     turn = asyncio.create_task(ask(stage, "op-1", replace(FIRST, turn_at=begins_at, slot=slot)))
     await is_asleep.wait()
     answer = await ask(stage, "op-2")
-    assert isinstance(answer, NeedsSlot if slot is None else Permitted)
+    assert isinstance(answer, Permitted if is_free else NeedsSlot)
     may_go.set()
     assert isinstance(await turn, Permitted)
 

@@ -494,6 +494,19 @@ def test_the_whole_rate_is_granted_while_attempts_wait_and_half_is_the_workers_o
     assert answer.turn_seconds == 0.2
 
 
+@pytest.mark.parametrize(("at", "is_crowded", "turn_seconds"), [(3.0, True, 0.1), (3.1, None, 0.2)])
+def test_slots_say_that_the_whole_rate_is_granted_until_nobody_starts_as_all_have_left(
+    at: float, *, is_crowded: bool | None, turn_seconds: float
+) -> None:
+    """Workers see none of those that left, and start their shares again."""
+    limits = LimitSettings(rate_per_second=10)
+    waited = Limiter(last_start_at=NOON, crowded_since=after(-9), crowded_until=after(60))
+    limiter, first = granted(waited, asking(1, limits, at=at))
+    _, second = granted(limiter, asking(2, limits, at=at))
+    assert [slot.is_crowded for slot in (first, second)] == [is_crowded] * 2
+    assert second.turn_seconds == turn_seconds
+
+
 def test_what_was_told_and_reserved_is_forgotten_by_a_reset_and_the_leases_stay() -> None:
     limiter, _ = postponed(BUSY, asking(2))
     limiter, _ = postponed(limiter, told(3))

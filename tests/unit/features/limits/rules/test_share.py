@@ -55,7 +55,7 @@ def test_a_worker_starts_its_share_within_any_second() -> None:
 
 def test_a_worker_starts_none_of_its_own_accord_while_attempts_wait_for_the_rate() -> None:
     share = WorkerShare(LimitSettings(rate_per_second=10))
-    assert share.seconds_until(after(0.5), NOON, has_waited=True) == 0.5
+    assert share.seconds_until(after(0.5), NOON, is_crowded=True) == 0.5
     rest = CROWDED_FOR.total_seconds()
     assert [share.take(after(rest - 0.1), ALONE), share.take(after(rest), ALONE)] == [False, True]
     assert CROWDED_FOR > ENTITY_CROWDED_FOR
