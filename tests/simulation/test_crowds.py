@@ -25,18 +25,20 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 20 neighbours_go_on                  who calls another dependency waits for the places of the hub at most
 21 what_was_answered_is_not_dead     what the dependency answered with 200 is no dead letter
 22 everything_ends_well              what nobody took away succeeds
-23 slow_calls_open_the_circuit       where calls are slow nobody calls until the break is over, but a probe
-24 refused_credentials_open_the_circuit nor where the app's credential is refused
-25 refused_credentials_cost_nothing  a call whose credential is refused is no attempt
-26 refusals_count_without_their_body who is refused for good is a dead letter, though the body never comes
-27 asked_ones_act_once               who asks what became of a lost call neither acts twice nor ends ambiguous
-28 words_of_a_refusal_count          what a rule on the body calls throttled is repeated
-29 renamed_ones_go_on                what waits for a dependency that is renamed goes on under its new name
-30 handlers_send_once                a handler is not run again after it has sent what is sent once
-31 paused_ones_call_nobody           what shows that it is paused begins nothing before it is resumed
-32 bulk_replays_do_what_they_say     a bulk replay starts what it matched at its rate, and says how that ended
-33 bulk_replays_stop_for_failures    a bulk replay stops where too many fail again, and leaves the rest
-34 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
+23 open_circuits_are_left_alone      while a circuit is open no attempt begins, of any worker
+24 breaks_end_with_a_probe           soon after its break somebody who waits probes
+25 slow_calls_open_the_circuit       where calls are slow nobody calls until the break is over, but a probe
+26 refused_credentials_open_the_circuit nor where the app's credential is refused
+27 refused_credentials_cost_nothing  a call whose credential is refused is no attempt
+28 refusals_count_without_their_body who is refused for good is a dead letter, though the body never comes
+29 asked_ones_act_once               who asks what became of a lost call neither acts twice nor ends ambiguous
+30 words_of_a_refusal_count          what a rule on the body calls throttled is repeated
+31 renamed_ones_go_on                what waits for a dependency that is renamed goes on under its new name
+32 handlers_send_once                a handler is not run again after it has sent what is sent once
+33 paused_ones_call_nobody           what shows that it is paused begins nothing before it is resumed
+34 bulk_replays_do_what_they_say     a bulk replay starts what it matched at its rate, and says how that ended
+35 bulk_replays_stop_for_failures    a bulk replay stops where too many fail again, and leaves the rest
+36 nothing_unexpected                no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.
@@ -91,6 +93,14 @@ def test_a_replay_comes_behind_those_of_its_lane() -> None:
 
 def test_the_order_of_a_crowd_is_that_of_its_calls_however_long_none_begins() -> None:
     assert_holds(930208, MOST)
+
+
+def test_newcomers_wait_for_a_circuit_that_lost_answers_have_opened() -> None:
+    assert_holds(980075, MOST)
+
+
+def test_a_probe_that_waits_for_a_slot_is_the_one_that_its_circuit_expects() -> None:
+    assert_holds(1400030, MOST)
 
 
 @pytest.mark.long

@@ -17,7 +17,6 @@ from durable_retry.features.limits.rules.limiter import (
     LONGEST_ASK_SECONDS,
     SOONEST_LONGEST_SECONDS,
 )
-from durable_retry.hub.entity_ids import dependency_of
 from durable_retry.rules.circuit.retry_budget import PROMISED_SECONDS
 from durable_retry.rules.retry.slots import LEASE_MARGIN_SECONDS
 from tests.simulation.crowds.answers import (
@@ -29,6 +28,11 @@ from tests.simulation.crowds.answers import (
     renamed_ones_go_on,
     slow_calls_open_the_circuit,
     words_of_a_refusal_count,
+)
+from tests.simulation.crowds.breaks import (
+    breaks_end_with_a_probe,
+    open_circuits_are_left_alone,
+    stopped_spans,
 )
 from tests.simulation.crowds.budget import retries_go_when_paid_for, retries_stay_within_the_budget
 from tests.simulation.crowds.calls import (
@@ -174,24 +178,12 @@ def _pauses(story: CrowdStory) -> Iterator[tuple[Call, datetime, datetime]]:
 def _held_up_within(story: CrowdStory, begin: datetime, end: datetime) -> timedelta:
     """Return for how long of a time a pause or the circuit held all calls up."""
     spans = [(since, until) for _, since, until in _pauses(story)]
-    spans += [(since, until) for limit_key, since, until in _breaks(story) if limit_key is None]
+    spans += [(since, until) for limit_key, since, until in stopped_spans(story) if limit_key is None]
     held_up, at = timedelta(), begin
     for since, until in sorted(spans):
         held_up += max(min(until, end) - max(since, at), timedelta())
         at = max(at, until)
     return held_up
-
-
-def _breaks(story: CrowdStory) -> Iterator[tuple[str | None, datetime, datetime]]:
-    """Give the limit key and from when until when a circuit was open, and its probe under way after that."""
-    for (key, _), (limit_key, since, until) in story.circuits.breaks.items():
-        if dependency_of(key) not in {story.shape.limited, story.shape.renamed}:
-            continue
-        yield limit_key, since, until
-        for call in story.app.targets[story.shape.limited].calls:
-            if call.at >= until and limit_key in {None, call.operation.limit_key}:
-                yield limit_key, call.at, end_of(story, call)
-                break
 
 
 def _is_asked(story: CrowdStory, call: Call, throttled: Call) -> bool:
@@ -285,7 +277,7 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
 
 def _stopped_keys(story: CrowdStory, wave: Wave) -> set[str | None]:
     """Return the limit keys whose circuit holds up those of a wave who are due."""
-    return {limit_key for limit_key, _, until in _breaks(story) if until > wave.due_at} - {None}
+    return {limit_key for limit_key, _, until in stopped_spans(story) if until > wave.due_at} - {None}
 
 
 def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
@@ -510,6 +502,8 @@ CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     neighbours_go_on,
     what_was_answered_is_not_dead,
     everything_ends_well,
+    open_circuits_are_left_alone,
+    breaks_end_with_a_probe,
     slow_calls_open_the_circuit,
     refused_credentials_open_the_circuit,
     refused_credentials_cost_nothing,

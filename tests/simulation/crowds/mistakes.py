@@ -11,6 +11,7 @@ from durable_retry.attempt import http_request
 from durable_retry.attempt.http_client import BoundedResponse, send
 from durable_retry.base.names import Category, DeadLetterReason, Priority
 from durable_retry.circuit import cache
+from durable_retry.circuit.cache import CircuitCache
 from durable_retry.features.fail_fast import refusing
 from durable_retry.features.handlers.call_transport import Seen, SentMark
 from durable_retry.features.limits.rules import fair, limiter
@@ -23,6 +24,7 @@ from durable_retry.rules.circuit import messages, retry_budget, transitions
 from durable_retry.rules.circuit.breaker import Breaker
 from durable_retry.rules.circuit.calls import Counts
 from durable_retry.rules.circuit.retry_budget import BudgetAllowed
+from durable_retry.rules.circuit.snapshot import Refused, _View
 from durable_retry.rules.circuit.trips import trip_reason
 from durable_retry.rules.config.dependencies_file import Config
 from durable_retry.rules.operations.waits import Pause
@@ -101,11 +103,17 @@ def _not_noticing_what_is_sent() -> Iterator[None]:
 
 
 _hold_for: Final = Run._hold_for
+_broken: Final = _View.broken
 _pace_of: Final = BatchPace.of
 
 
 def _held_for_a_while(run: Run, pause: Pause, request: Any) -> Any:
     return _hold_for(run, pause.model_copy(update={"for_seconds": 25.0}), request)
+
+
+def _a_minute_after_the_break(view: _View) -> Refused | None:
+    refused = _broken(view)
+    return refused and replace(refused, base=refused.base + timedelta(minutes=1))
 
 
 def _at_any_rate(_rate_per_second: float) -> BatchPace:
@@ -145,6 +153,10 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "neighbours_go_on": _all_is_lost,
     "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
     "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),
+    "open_circuits_are_left_alone": lambda: patch.object(
+        CircuitCache, "is_fresh", lambda copy: copy.snapshot is not None
+    ),
+    "breaks_end_with_a_probe": lambda: patch.object(_View, "broken", _a_minute_after_the_break),
     "slow_calls_open_the_circuit": lambda: patch.object(transitions, "trip_reason", _but_for_slow_calls),
     "refused_credentials_open_the_circuit": lambda: patch.object(
         transitions, "_tripped_if_sick", _never_trips
