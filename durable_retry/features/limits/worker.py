@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from durable_retry.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.base.json_forms import JsonShape
@@ -23,6 +23,7 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import lease_id_of
 from durable_retry.rules.retry.slots import (
+    LEASE_MARGIN_SECONDS,
     Leaving,
     NeedsSlot,
     SlotAnswer,
@@ -41,6 +42,8 @@ class WorkerLimits:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # until a turn
     share: WorkerShare = field(init=False)
     is_told: bool = False  # whether these limits were sent to the entity, with a request for a slot or alone
+    known_at: datetime | None = None  # since when the others know of this worker; None while they do not
+    longest_seconds: float = LEASE_MARGIN_SECONDS  # that an attempt may take, by those that began here
 
     def __post_init__(self) -> None:
         self.share = WorkerShare(self.keys.settings)
@@ -105,6 +108,7 @@ class WorkerLimits:
         permitted: Permitted,
     ) -> Permitted:
         """Give up the place or the slot of an attempt that starts within the share; send changed limits."""
+        self.longest_seconds = max(self.longest_seconds, operation.timeouts.attempt_seconds)
         if permitted.in_share and admission.has_place and admission.slot_since is not None:
             # Else the limiter would keep a slot for it. If the message is lost, it does so for three seconds.
             await self._signal(hub, LEAVE, Leaving(lease_id_of(operation, attempt)))
@@ -139,6 +143,11 @@ class WorkerLimits:
         part = self._known_part(now)
         if part is None:
             return False
+        # Until then attempts may go on that the others began before they knew of this worker. That is not too
+        # many where none wait.
+        joins_at = (self.known_at or now) + timedelta(seconds=self.longest_seconds)
+        if ahead is not None and part.workers > 1 and limits.lends_slots and now < joins_at:
+            return False
         self.share.settings = limits
         return self.share.take(now, part, ahead=ahead)
 
@@ -149,7 +158,9 @@ class WorkerLimits:
             return None
         if not buffer.is_known(now):
             buffer.announce(now)
+            self.known_at = None
             return None
+        self.known_at = self.known_at or now
         return _part_of(self.circuit)
 
     async def _wait_for_turn(self, circuit: CircuitCache, turn_at: datetime, *, is_crowded: bool) -> None:

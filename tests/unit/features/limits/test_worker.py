@@ -1,4 +1,5 @@
 import asyncio
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -414,6 +415,26 @@ async def test_an_attempt_that_finds_room_in_the_share_hands_its_slot_to_those_t
     events = [("slot_free", waiter, {"dependency": "payments"}) for waiter in ("op-7", "op-9")]
     expected = [("give_back", replace(slot, calls=None).to_json()), *events]
     assert hub.sent == ([] if is_down else expected)
+
+
+async def test_one_that_joins_others_leaves_its_share_free_while_attempts_of_theirs_may_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The app scales out in a crowd: all that is shared out is under way elsewhere."""
+    stage, _ = limited(LimitSettings(max_concurrency=16))
+    await known(stage)
+    assert of_type(Permitted, await ask(stage)).in_share
+    joining = copy(stage)
+    joining.copy = stage.another("w2")
+    await known(joining)
+    given_back, slot = list[bool](), Slot("op-1:1", NOON, calls=("op-7",))
+    for _ in range(70):
+        outcome, _ = await made_with(joining, Hub(), slot, monkeypatch)
+        given_back.append(outcome.gave_slot_back)
+        await joining.flush_after(1)
+        await stage.copy.reporting.flush()
+    assert (given_back[0], given_back[-1]) == (False, True)
+    assert 55 <= given_back.index(True) <= 60
 
 
 @pytest.mark.parametrize(
