@@ -64,9 +64,10 @@ def test_no_more_attempts_are_under_way_than_the_limit(system: System, key: str)
     # The third from any one begins after that one has ended.
     lasts = timedelta(seconds=HANGS_SECONDS)
     assert all(third - first >= lasts for first, third in zip(begun, begun[2:], strict=False)), begun
-    waits = limit_waits(*ended)
-    assert is_on_azures_terms() or waits == [wait for document in ended for wait in document.get("waits", [])]
-    assert "2 attempts at once" in waits[0]["delay_reasons"][0]
+    if not is_on_azures_terms():  # there one may also wait as a turn is made again, or for our own side
+        waits = [wait for document in ended for wait in document.get("waits", [])]
+        assert {wait["kind"] for wait in waits} == {"limit"}
+        assert all("2 attempts at once" in wait["delay_reasons"][0] for wait in waits)
 
 
 def test_a_customer_with_a_backlog_holds_no_other_up(system: System, key: str) -> None:
@@ -97,10 +98,11 @@ def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> Non
     begun = arrivals(system, ended)
     # Where turns are late, an eighth more start.
     assert begun[-1] >= posted_at + timedelta(seconds=len(begun) - 1) / (9 / 8 if is_on_azures_terms() else 1)
-    waits = limit_waits(*ended)
-    # One whose turn is within a second may wait for it at its worker.
-    assert is_on_azures_terms() or 1 <= len(waits) < len(keys)
-    assert all("1 attempt per second" in wait["delay_reasons"][0] for wait in waits)
+    if not is_on_azures_terms():
+        waits = limit_waits(*ended)
+        # One whose turn is within a second may wait for it at its worker.
+        assert 1 <= len(waits) < len(keys)
+        assert all("1 attempt per second" in wait["delay_reasons"][0] for wait in waits)
 
 
 def test_one_stuck_dependency_holds_no_other_up(system: System, key: str) -> None:
