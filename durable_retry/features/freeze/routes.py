@@ -63,6 +63,7 @@ async def hold_all(body: FreezeBody, who: Caller, hub: TaskHub) -> HoldFigures:
 async def thaw_hold(body: ThawBody, who: Caller, hub: TaskHub) -> StartedThaw:
     """Let what is held go in waves, and watch the circuits.
 
-    The first circuit that opens stops it: everything is held again, with that as the reason.
+    The first circuit that opens stops it: everything is held again, with that as the reason. One that comes
+    before the first wave takes the place of this one; a later one is refused.
     """
     return await thaw(hub, body, who.name)
