@@ -173,9 +173,9 @@ class Crowd:
         share = share or self.draw.choice(self.shares)
         part = Part(self.workers, next(rank for rank, one in enumerate(self.shares) if one is share))
         turn_at = attempt.turn_at if is_valid(attempt.turn_at, self.at) else None
-        seconds = share.seconds_until(
-            turn_at, self.at, is_crowded=attempt.slot is None or attempt.slot.is_crowded is True
-        )
+        given, has_waited = attempt.slot, attempt.slot is None or attempt.has_waited
+        is_crowded = has_waited or (given is not None and given.is_crowded is True)
+        seconds = share.seconds_until(turn_at, self.at, is_crowded=is_crowded)
         if seconds > 0:
             self.plan(self.now + seconds, lambda: self.come(attempt, share))
             return

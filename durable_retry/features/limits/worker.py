@@ -52,7 +52,8 @@ class WorkerLimits:
     async def wait(self, circuit: CircuitCache, admission: AdmissionState) -> None:
         """Wait for an attempt's turn; the circuit is read, too."""
         if admission.turn_at is not None:
-            is_crowded = admission.slot is None or admission.slot.is_crowded is True
+            slot, has_waited = admission.slot, admission.slot is None or admission.has_place
+            is_crowded = has_waited or (slot is not None and slot.is_crowded is True)
             await self._wait_for_turn(circuit, admission.turn_at, is_crowded=is_crowded)
         await circuit.refresh_snapshot()
 

@@ -319,11 +319,16 @@ async def test_who_has_a_turn_waits_for_it_at_its_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slot", "is_free"),
-    [(None, False), (Slot(turn_seconds=1.0), True), (Slot(turn_seconds=1.0, is_crowded=True), False)],
+    ("slot", "ahead", "is_free"),
+    [
+        (None, None, False),
+        (Slot(turn_seconds=1.0), None, True),
+        (Slot(turn_seconds=1.0), 0, False),
+        (Slot(turn_seconds=1.0, is_crowded=True), None, False),
+    ],
 )
 async def test_a_worker_starts_none_of_its_own_accord_while_one_is_here_that_waited_or_knows_of_others(
-    slot: Slot | None, *, is_free: bool
+    slot: Slot | None, ahead: int | None, *, is_free: bool
 ) -> None:
     """One that has its turn at once did not wait: the entity leaves the share to the workers, or says so."""
     stage, limits = limited(LimitSettings(rate_per_second=4))
@@ -337,7 +342,7 @@ async def test_a_worker_starts_none_of_its_own_accord_while_one_is_here_that_wai
 
     limits.sleep, begins_at = sleep, stage.moment.now() + timedelta(seconds=2)
     stage.moment.pass_(1)
-    turn = asyncio.create_task(ask(stage, "op-1", replace(FIRST, turn_at=begins_at, slot=slot)))
+    turn = asyncio.create_task(ask(stage, "op-1", replace(FIRST, turn_at=begins_at, slot=slot, ahead=ahead)))
     await is_asleep.wait()
     answer = await ask(stage, "op-2")
     assert isinstance(answer, Permitted if is_free else NeedsSlot)
