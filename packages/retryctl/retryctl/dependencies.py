@@ -85,8 +85,8 @@ def _parts(document: Any) -> Lines:
 def _lately(given: Given, _: Screen) -> Given:
     """Return the range; UsageError where it is too long, which the API refuses only from an hour more on."""
     minutes = given.pop("minutes", 60)
-    if not 1 <= minutes <= _MOST_MINUTES:
-        raise UsageError(f"--minutes must be from 1 to {_MOST_MINUTES}, which are seven days")
+    if minutes > _MOST_MINUTES:
+        raise UsageError(f"--minutes must be at most {_MOST_MINUTES}, which are seven days")
     begin = clock.now() - timedelta(minutes=minutes)
     return {**given, "from": begin.isoformat().replace("+00:00", "Z")}
 

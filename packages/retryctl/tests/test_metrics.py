@@ -3,8 +3,6 @@
 import re
 from typing import Any, Final
 
-import pytest
-
 from tests.support.retryctl import Run, answers
 
 TIMES: Final = {"p50": 20.0, "p95": 1500.0, "p99": None}
@@ -52,11 +50,10 @@ def test_what_no_operation_asked_for_is_not_shown() -> None:
     assert len(Run(answers({"dependencies": [PAYMENTS | none]}), "metrics").out.splitlines()) == 2
 
 
-@pytest.mark.parametrize("minutes", [-1, 0, 10_081])
-def test_a_range_of_no_time_or_longer_than_metrics_are_kept_is_refused(minutes: int) -> None:
-    run = Run(answers({"dependencies": [PAYMENTS]}), "metrics", "--minutes", str(minutes))
+def test_a_longer_range_than_metrics_are_kept_is_refused() -> None:
+    run = Run(answers({"dependencies": [PAYMENTS]}), "metrics", "--minutes", "10081")
     assert (run.code, run.requests) == (2, [])
-    assert run.err == "retryctl: --minutes must be from 1 to 10080, which are seven days\n"
+    assert run.err == "retryctl: --minutes must be at most 10080, which are seven days\n"
 
 
 def test_the_longest_range_is_asked_for() -> None:
