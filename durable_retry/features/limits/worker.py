@@ -23,7 +23,6 @@ from durable_retry.rules.operations.operation import OperationInput
 from durable_retry.rules.retry.admission import AdmissionState
 from durable_retry.rules.retry.loop import lease_id_of
 from durable_retry.rules.retry.slots import (
-    LEASE_MARGIN_SECONDS,
     Leaving,
     NeedsSlot,
     SlotAnswer,
@@ -43,7 +42,7 @@ class WorkerLimits:
     share: WorkerShare = field(init=False)
     is_told: bool = False  # whether these limits were sent to the entity, with a request for a slot or alone
     known_at: datetime | None = None  # since when the others know of this worker; None while they do not
-    longest_seconds: float = LEASE_MARGIN_SECONDS  # that an attempt may take, by those that began here
+    longest_seconds: float = 0.0  # that an attempt may take, by those that began here
 
     def __post_init__(self) -> None:
         self.share = WorkerShare(self.keys.settings)

@@ -1,6 +1,6 @@
 """Telling attempts that a slot is free, or that their turn comes.
 
-Attempts that wait are told, in place of asking again and again, where no rate bounds them, or a rate alone.
+Attempts that wait are told, in place of asking again and again, unless their limit keys have rates.
 A slot comes with the names of the next ones (`Slot.calls`), and who gives it back tells them, since entities
 send no events: its attempt at the end, or its worker at once, where there is room in its share. If fewer come
 than slots or turns are free, for instance because they have left, the entity starts an orchestration that
@@ -81,7 +81,7 @@ def next_look(limiter: Limiter) -> tuple[Limiter, datetime | None]:
     now = _now(limiter)
     told = [from_ms(place.asks_ms) for place in limiter.places if place.is_told]
     may_come = limiter.line or any(chain(_callable(limiter), _promised(limiter)))
-    comes = told or (may_come and (limiter.free > 0 or limiter.turns is not None))
+    comes = told or (may_come and limiter.free_slots > 0)
     unused_at = max(limiter.taken_at or now, now) + limiter.patience
     soon = min((end for end in told if end > now), default=unused_at)
     at = soon if comes else limiter.leases.first_end(now)

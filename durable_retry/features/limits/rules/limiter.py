@@ -13,8 +13,8 @@ ask then holds up no other. An attempt that asks at any other time, such as a ne
 before it is about to ask. A slot or a start that none took for a while goes to the next attempt that asks. So
 places and turns end by themselves when an attempt is gone, and nothing stays free while attempts ask.
 
-Where no rate bounds them, an attempt that waits for a slot is told when one is free (`calls.py`), and asks at
-once. Where a rate alone does, so is one whose turn is far away.
+Unless its limit key has a rate, an attempt that waits for a slot is told when one is free (`calls.py`), and
+asks at once. Where no key has bounds, so is one whose turn is far away.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
@@ -166,7 +166,7 @@ class _Asking:
         settings = ReadLimits.from_json(request.settings).with_later(limiter.settings)
         weight = settings.weight_of(key)
         # Telling it is enough only where it waits for nothing but a slot that is given back, or a turn.
-        is_told_enough = settings.is_rate_alone or not settings.has_rate(key)
+        is_told_enough = settings.tells_turns or not settings.has_rate(key)
         waiter = request.waiter if is_told_enough else None
         own = Place(due_ms, name, now_ms, request.priority, key, weight, waiter)
         others = tuple(place for place in live if place is not before)
@@ -415,7 +415,7 @@ class _Asking:
         if latest is not None and LEAST_ASK_SECONDS < latest < seconds:
             # It asks once more before its deadline, and before that in time for a turn.
             lead = RESERVED_SECONDS + self.limiter.patience.total_seconds()
-            seconds = latest - lead if self.settings.is_rate_alone and latest > lead else latest
+            seconds = latest - lead if self.settings.tells_turns and latest > lead else latest
         seconds = round(seconds, 3)
         place = replace(self.own, asks_ms=to_ms(self.now) + round(seconds * 1_000))
         places = tuple(place if other is self.own else other for other in kept)
@@ -437,6 +437,8 @@ class _Asking:
             seconds = wait.seconds + len(self.limiter.line) / self.settings.rate_per_second
             return min(TOLD_TURN_PART * seconds, LONGEST_TOLD_SECONDS)
         line_seconds = len(self.limiter.line) * self.mean_seconds / max(self.settings.max_concurrency, 1)
+        if self.settings.tells_turns:
+            line_seconds = max(line_seconds, len(self.limiter.line) / self.settings.rate_per_second)
         return min(max(2 * (wait.seconds + line_seconds), LEAST_TOLD_SECONDS), LONGEST_TOLD_SECONDS)
 
     def kept_until(self, then: datetime) -> tuple[list[Place], list[Place]]:

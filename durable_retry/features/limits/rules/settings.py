@@ -92,6 +92,11 @@ class LimitSettings(JsonShape):
         """Whether attempts wait for nothing but the rate of all."""
         return self.rate_per_second > 0 and self.max_concurrency == 0 and self.per_key is None
 
+    @property
+    def tells_turns(self) -> bool:
+        """Whether attempts that wait for the rate may be told of a turn: no limit key has bounds."""
+        return self.rate_per_second > 0 and self.per_key is None
+
     def has_rate(self, limit_key: str | None) -> bool:
         """Whether a rate bounds an attempt, that of all or that of its key."""
         of_key = 0.0 if limit_key is None or self.per_key is None else self.per_key.rate_per_second

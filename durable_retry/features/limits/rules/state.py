@@ -10,6 +10,7 @@ from durable_retry.features.limits.rules.fair import KEPT_PLACES, NO_SHARES, Fai
 from durable_retry.features.limits.rules.leases import NO_LEASES, Lease, Leases, mark_of, with_answered
 from durable_retry.features.limits.rules.settings import KeyLimits, ReadLimits
 from durable_retry.features.limits.rules.told import Told
+from durable_retry.rules.retry.slots import DOOR_SECONDS
 
 LATE: Final = timedelta(seconds=3)
 """An attempt keeps its place while it is at most so late: timers of Azure Storage are up to two seconds late.
@@ -151,16 +152,23 @@ class Limiter(JsonShape):
         )
 
     @property
-    def free(self) -> int:
-        """How many slots the entity could lend now, apart from the bounds of limit keys.
-
-        Where a rate alone bounds attempts, how many turns it could reserve within `patience`.
-        """
-        if (turns := self.turns) is not None and self.clock is not None:
-            until = self.clock + self.patience + timedelta(seconds=RESERVED_SECONDS)
-            seconds = (until - self.next_start(self.clock)).total_seconds()
-            return int(max(seconds, 0.0) * turns.rate_per_second)
+    def free_slots(self) -> int:
+        """How many slots the entity could lend now, apart from the bounds of limit keys."""
         return self.pool - len(self.leases) if self.pool > 0 else KEPT_PLACES
+
+    @property
+    def free(self) -> int:
+        """How many attempts the entity could let start, apart from the bounds of limit keys.
+
+        By the rate it is those whose turns could be reserved when they come, if they are told now.
+        """
+        if self.settings is None or self.clock is None or not self.settings.tells_turns:
+            return self.free_slots
+        reach_seconds = RESERVED_SECONDS + UNUSED.total_seconds() if self.turns else DOOR_SECONDS
+        until = self.clock + timedelta(seconds=reach_seconds + LAGS * (self.lag_seconds or 0.0))
+        seconds = (until - self.next_start(self.clock)).total_seconds()
+        turns = max(seconds, 0.0) * self.settings.rate_per_second
+        return int(turns) if self.turns else min(self.free_slots, int(turns + (seconds >= 0)))
 
     @property
     def tells_somebody(self) -> bool:

@@ -351,18 +351,25 @@ def test_as_many_are_told_as_there_are_slots() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "calls"),
-    [(LimitSettings(max_concurrency=16), ("op-30",)), (LimitSettings(1, 5.0), None)],
-    ids=["beside shares", "beside a rate"],
+    [
+        (LimitSettings(max_concurrency=16), ("op-30",)),
+        (LimitSettings(1, 5.0), ("op-30",)),
+        (LimitSettings(1, per_key=KeyLimits(rate_per_second=5.0)), None),
+    ],
+    ids=["beside shares", "beside a rate", "beside rates of keys"],
 )
-def test_those_who_wait_are_told_where_a_slot_is_all_that_they_wait_for(
+def test_those_who_wait_for_a_slot_are_told_unless_their_keys_have_rates(
     settings: LimitSettings, calls: tuple[str, ...] | None
 ) -> None:
-    limiter, first = granted(Limiter(lasted_seconds=4.0), told(1, settings))
+    def of_key(number: int, at: float = 0.0) -> SlotRequest:
+        return replace(told(number, settings, at=at), limit_key="a")
+
+    limiter, first = granted(Limiter(lasted_seconds=4.0), of_key(1))
     for number in range(2, settings.max_concurrency - settings.shared_concurrency + 1):
-        limiter, _ = granted(limiter, told(number, settings))
-    limiter, _ = postponed(limiter, told(20, settings))
-    limiter, _ = postponed(limiter, told(30, settings))
-    assert granted(give_back(limiter, first, after(4)), told(20, settings, at=60))[1].calls == calls
+        limiter, _ = granted(limiter, of_key(number))
+    limiter, _ = postponed(limiter, of_key(20))
+    limiter, _ = postponed(limiter, of_key(30))
+    assert granted(give_back(limiter, first, after(4)), of_key(20, at=60))[1].calls == calls
 
 
 def test_those_without_a_place_are_called_after_all_that_have_one() -> None:
