@@ -375,11 +375,11 @@ class Asking:
 
     def is_enough(self, failures: int) -> bool:
         """Whether the attempt goes on without the answer: after one more wait it could be too late."""
-        if failures >= ENTITY_CALLS:
-            return True
-        again_at = self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
         deadline_at, timeouts = self.operation.deadline_at, self.operation.timeouts
-        return deadline_at is not None and again_at > latest_start(deadline_at, timeouts)
+        if failures >= ENTITY_CALLS or deadline_at is None:
+            return failures >= ENTITY_CALLS
+        again_at = self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
+        return again_at > (deadline_at if failures == 1 else latest_start(deadline_at, timeouts))
 
 
 def request_probe(asking: Asking, request: RequestProbe) -> Turns[PermitAnswer]:

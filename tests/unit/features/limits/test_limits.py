@@ -191,3 +191,21 @@ def test_a_limiter_that_fails_is_not_asked_again_beyond_the_last_useful_start() 
     stage.dead_batches = dying("acquire", 99)
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=6)
+
+
+@pytest.mark.parametrize(
+    ("deadline_seconds", "goes_on_after", "calls"),
+    [(2.5, 2, ["acquire", "give_back"]), (2.0, 2, ["acquire", "give_back"]), (1.9, 0, [])],
+)
+def test_one_death_near_the_deadline_lets_no_attempt_go_without_a_slot_that_has_time_to_ask_again(
+    deadline_seconds: float, goes_on_after: float, calls: list[str]
+) -> None:
+    """A death takes the answers of all whose deadlines are near, and all of them would go at once."""
+    soon = an_operation(
+        deadline_at=NOON + timedelta(seconds=deadline_seconds), timeouts=Timeouts(connect_seconds=1)
+    )
+    stage = Stage(soon, limited(ONE_AT_ONCE, failing(0)))
+    stage.dead_batches = dying("acquire", 1)
+    document = stage.run()
+    assert (document["status"], stage.now) == ("succeeded", NOON + timedelta(seconds=goes_on_after))
+    assert [name for name, _ in stage.calls["call_limiter"]] == calls
