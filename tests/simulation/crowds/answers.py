@@ -140,7 +140,7 @@ def renamed_ones_go_on(story: CrowdStory) -> Iterator[str]:
     if renamed_at is None:
         return
     waves = (story.crowd, story.newcomers) if story.shape.dependency != OF_HANDLER else ()
-    late = [call for wave in waves for call in calls_of(story, wave) if call.at > renamed_at]
+    late = [call for wave in waves for call in calls_of(story, wave) if call.execution.began_at > renamed_at]
     for name in {call.operation.operation_id for call in late} & story.documents.keys():
         if (dependency := story.documents[name]["dependency"]) != story.shape.renamed:
             yield f"{name} has gone on as one of {dependency}"
