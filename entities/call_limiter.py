@@ -8,6 +8,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
+from durable_retry.base.json_forms import from_ms, to_ms
 from durable_retry.base.names import CALL_LIMITER
 from durable_retry.features.limits.names import CALL_NEXT, LOOK
 from durable_retry.features.limits.rules.calls import look, next_look, successors
@@ -45,9 +46,10 @@ class CallLimiter(DurableEntity):
         """Take limits that a worker has read. Input: `ReadLimits`."""
         self._keep(*successors(change(self._stored_limiter(), ReadLimits.from_json(limits), clock.now())))
 
-    def look(self, _message: dict[str, Any]) -> None:
-        """Give slots that were offered and not taken to other instances."""
-        self._keep(*look(self._stored_limiter(), clock.now()))
+    def look(self, message: dict[str, Any]) -> None:
+        """Give slots that were offered and not taken to other instances. Input: `at`, the planned instant."""
+        # By the clock of this machine it may come too early, and would be sent again and again.
+        self._keep(*look(self._stored_limiter(), max(clock.now(), from_ms(message["at"]))))
 
     def reset(self, _message: dict[str, Any]) -> None:
         """Forget the instances that wait."""
@@ -61,7 +63,8 @@ class CallLimiter(DurableEntity):
             input_ = {"waiters": called, "dependency": self.entity_context.entity_id.key}
             start_from_entity(self.entity_context, CALL_NEXT, input_)
         if look_at is not None:
-            self.signal_entity(self.entity_context.entity_id, LOOK, {}, signal_time=look_at)
+            message = {"at": to_ms(look_at)}
+            self.signal_entity(self.entity_context.entity_id, LOOK, message, signal_time=look_at)
 
     def _stored_limiter(self) -> Limiter:
         return Limiter.from_json(self.get_state(dict) or {})

@@ -5,7 +5,7 @@ from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction, OrchestrationStartAction
 
 from durable_retry.app import harden_runtime
-from durable_retry.base.json_forms import to_ms
+from durable_retry.base.json_forms import from_ms, to_ms
 from durable_retry.features.limits.rules.settings import LimitSettings, ReadLimits
 from durable_retry.rules.retry.slots import SlotRequest
 from durable_retry.runtime import clock
@@ -62,7 +62,9 @@ def started(done: Any) -> list[Any]:
 
 def looks(done: Any) -> list[Any]:
     """Return when the entity looks again."""
-    return [each.scheduled_time for each in done.actions if isinstance(each, EntitySignalAction)]
+    signals = [each for each in done.actions if isinstance(each, EntitySignalAction)]
+    assert all(each.scheduled_time == from_ms(each.get_input()["at"]) for each in signals)
+    return [each.scheduled_time for each in signals]
 
 
 def test_where_nobody_will_come_for_a_slot_that_is_given_back_one_that_waits_is_told() -> None:
@@ -88,8 +90,12 @@ def test_when_the_one_that_was_called_leaves_and_nothing_is_lent_the_next_one_is
 def test_when_it_looks_and_nobody_came_others_are_told() -> None:
     first = run("acquire", asking("a:1"))
     freed = run("give_back", first.get_result(), waiting("c:1", waiting("b:1", first.get_state())))
-    looked = run("look", {}, freed.get_state(), at=NOON + timedelta(seconds=2))
+    planned = {"at": to_ms(NOON + timedelta(seconds=2))}
+    looked = run("look", planned, freed.get_state(), at=NOON + timedelta(seconds=2))
     assert started(looked) == [{"waiters": ["c:1", "b:1"], "dependency": "payments"}]
+    behind = run("look", planned, freed.get_state(), at=NOON + timedelta(seconds=1))
+    assert started(behind) == started(looked), "else a machine whose clock is behind would look for ever"
+    assert run("look", planned, freed.get_state(), at=NOON).get_state() == looked.get_state()
 
 
 def test_limits_that_were_changed_hold_for_those_who_wait_by_earlier_ones() -> None:
