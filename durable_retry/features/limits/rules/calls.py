@@ -1,6 +1,6 @@
 """Telling attempts that a slot is free, or that their turn comes.
 
-Attempts that wait are told, in place of asking again and again, unless their limit keys have rates.
+Attempts that wait are told, in place of asking again and again, unless there are a rate and bounds of keys.
 A slot comes with the names of the next ones (`Slot.calls`), and who gives it back tells them, since entities
 send no events: its attempt at the end, or its worker at once, where there is room in its share. If fewer come
 than slots or turns are free, for instance because they have left, the entity starts an orchestration that

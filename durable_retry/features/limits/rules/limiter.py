@@ -13,8 +13,8 @@ ask then holds up no other. An attempt that asks at any other time, such as a ne
 before it is about to ask. A slot or a start that none took for a while goes to the next attempt that asks. So
 places and turns end by themselves when an attempt is gone, and nothing stays free while attempts ask.
 
-Unless its limit key has a rate, an attempt that waits for a slot is told when one is free (`calls.py`), and
-asks at once. Where no key has bounds, so is one whose turn is far away.
+Unless there are a rate and bounds of keys, an attempt that waits for a slot is told when one is free
+(`calls.py`), and asks at once. Where no key has bounds, so is one whose turn is far away.
 
 Requests and returns may come twice, late, and in another order: `base.asks`.
 """
