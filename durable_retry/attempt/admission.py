@@ -8,7 +8,7 @@ from durable_retry.base.names import Category
 from durable_retry.base.text import outcome_text, seconds_text
 from durable_retry.circuit.cache import CircuitCache, enter_circuit, freeze_of, pause_of
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
+from durable_retry.rules.circuit.calls import ERROR_CHARACTERS, CallEnd, CallHealth, call_health
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependency import Dependency
@@ -65,11 +65,8 @@ async def _reported_outcome(
     except BaseException:
         # Our own storage failed, or the host cancelled the activity: that says nothing about the dependency,
         # but the lease of a probe must be returned.
-        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+        await circuit.leave(permitted, CallEnd())
         raise
-    if outcome.is_elsewhere:
-        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
-        return outcome
     pause = await report_to_circuit(circuit, permitted, policy, outcome)
     is_longer = outcome.category is not None and pause is not None and pause > policy.max_retry_after_seconds
     return replace(outcome, pause_seconds=pause) if is_longer else outcome
@@ -79,16 +76,19 @@ async def report_to_circuit(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
 ) -> float | None:
     """Report an attempt to its circuit; return for how many seconds it pauses the circuit, None for not."""
+    if outcome.is_elsewhere:
+        await circuit.leave(permitted, CallEnd())
+        return None
     settings = circuit.settings
     pause = pause_requested_by(outcome, policy, settings.circuit)
-    await circuit.leave(
-        permitted,
+    end = CallEnd(
         health_shown_by(outcome, of_key=settings.limit_key is not None),
-        duration_seconds=outcome.duration_ms / 1000,
-        throttled_until=None if pause is None else clock.now() + timedelta(seconds=pause),
-        throttled_by=None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
-        failure=failure_of(outcome),
+        outcome.duration_ms / 1000,
+        None if pause is None else clock.now() + timedelta(seconds=pause),
+        None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
+        failure_of(outcome),
     )
+    await circuit.leave(permitted, end)
     return pause
 
 

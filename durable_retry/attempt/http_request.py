@@ -108,10 +108,20 @@ class Plan:
         return self.dependency.idempotency.header
 
     @property
+    def ends_at_deadline(self) -> bool:
+        """Whether the operation's deadline leaves the attempt less time than a whole one has."""
+        return self.limit.seconds < self.operation.timeouts.attempt_seconds
+
+    @property
+    def is_past_deadline(self) -> bool:
+        """Whether the operation's deadline has cut the attempt off: that shows nothing of its dependency."""
+        return self.ends_at_deadline and self.limit.seconds_left <= 0
+
+    @property
     def limit_text(self) -> str:
         """The time that the attempt has and what sets it, for a person: `10 s (attempt_seconds)`."""
-        is_whole = self.limit.seconds >= self.operation.timeouts.attempt_seconds
-        return f"{self.limit.seconds:.3g} s ({'attempt_seconds' if is_whole else 'until the deadline'})"
+        set_by = "until the deadline" if self.ends_at_deadline else "attempt_seconds"
+        return f"{self.limit.seconds:.3g} s ({set_by})"
 
     @property
     def waits_for_credential(self) -> bool:
@@ -260,6 +270,7 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
         error=error_line(error, plan.dependency),
         counted=plan.counts(classified),
         did_nothing=classified.sent is Sent.NO or None,
+        is_elsewhere=plan.is_past_deadline,
     )
 
 

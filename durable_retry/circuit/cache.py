@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from durable_retry.circuit.entity import AdmissionSettings, CircuitEntity, CircuitReporter, SharedCircuit
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import hook
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd
 from durable_retry.rules.circuit.messages import snapshot_of
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed, budget_allows, is_kept
@@ -129,30 +129,11 @@ class CircuitCache:
         await self.reporting.flush()
         return answer
 
-    async def leave(
-        self,
-        permitted: Permitted,
-        health: CallHealth,
-        *,
-        duration_seconds: float,
-        throttled_until: datetime | None = None,
-        throttled_by: str | None = None,
-        failure: str | None = None,
-    ) -> None:
-        """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
+    async def leave(self, permitted: Permitted, end: CallEnd) -> None:
+        """Record how an attempt ended that `enter` permitted."""
         if self.limits is not None and permitted.in_share:
             self.limits.ended()
-        is_on = self.settings.circuit.enabled
-        now = self.now()
-        self.buffer.ended(
-            health if is_on else CallHealth.SILENT,
-            now,
-            permitted,
-            duration_seconds=duration_seconds,
-            throttled_until=throttled_until if is_on else None,
-            throttled_by=throttled_by if is_on else None,
-            failure=failure,
-        )
+        self.buffer.ended(permitted, end if self.settings.circuit.enabled else CallEnd(), self.now())
         await self.reporting.flush()
 
     def _permit_or_refusal(
@@ -237,7 +218,7 @@ class CircuitCache:
         return None
 
     def _give_back(self, probe: Permitted, now: datetime) -> None:
-        self.buffer.ended(CallHealth.SILENT, now, probe, duration_seconds=0.0)
+        self.buffer.ended(probe, CallEnd(), now)
 
     def at_begin(self, admission: AdmissionState, attempt_seconds: float) -> AdmissionState:
         """Return what is valid of the admission of an attempt that begins now; a late probe is given back."""

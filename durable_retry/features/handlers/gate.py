@@ -21,7 +21,7 @@ from durable_retry.circuit.cache import CircuitCache, enter_circuit, pause_of
 from durable_retry.hub.entity_ids import limiter_id
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.plugins import hook
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.config.dependency import Dependency
@@ -79,7 +79,7 @@ class StepGate:
         finally:
             if self._entered is not None:
                 _, circuit, permitted = self._entered
-                await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+                await circuit.leave(permitted, CallEnd())
 
     def _asks(self, dependency: Dependency) -> bool:
         """Whether a step needs admission there."""
@@ -138,9 +138,8 @@ class StepGate:
         async def report(outcome: AttemptOutcome) -> None:
             # What the handler did before, and the wait for the step's place, are no part of its call.
             lasted_ms = (clock.monotonic_seconds() - begun_seconds) * 1000
-            await report_to_circuit(
-                circuit, answer, plan.dependency.retry, replace(outcome, duration_ms=lasted_ms)
-            )
+            ended = replace(outcome, duration_ms=lasted_ms, is_elsewhere=plan.is_past_deadline)
+            await report_to_circuit(circuit, answer, plan.dependency.retry, ended)
 
         try:
             result = await call()

@@ -199,7 +199,7 @@ def _outcome_of_raised(
         outcome = replace(
             known or _outcome_of_unknown(failed.plan, member),
             step=failed.policy,
-            is_elsewhere=failed.plan.dependency is not calls.plan.dependency,
+            is_elsewhere=failed.plan.dependency is not calls.plan.dependency or calls.plan.is_past_deadline,
             failure=_failure_detail(failed, member, member if len(members) == 1 else error),
         )
         outcomes.append(outcome)
@@ -260,7 +260,7 @@ def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> Attem
         return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
     if handler.repeatable is False:
         detail = "its time was over before it ended, and it must not run twice"
-        return plan.outcome(category=Category.AMBIGUOUS, error=detail)
+        return plan.outcome(category=Category.AMBIGUOUS, error=detail, is_elsewhere=plan.is_past_deadline)
     return None
 
 

@@ -135,6 +135,23 @@ class CallHealth(StrEnum):
         return self in {CallHealth.FAILURE, CallHealth.UNAUTHORIZED}
 
 
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How a call ended, or an attempt that made none.
+
+    Attributes:
+        throttled_until: Until when the dependency asked all callers to pause; None when it did not.
+        throttled_by: What asked for that, for a person.
+        failure: What went wrong; it is reported where the call counts as failed.
+    """
+
+    health: CallHealth = CallHealth.SILENT
+    duration_seconds: float = 0.0
+    throttled_until: datetime | None = None
+    throttled_by: str | None = None
+    failure: str | None = None
+
+
 def call_health(
     category: Category | None, status_code: int | None, *, of_key: bool = False, is_ruled: bool = False
 ) -> CallHealth:

@@ -14,6 +14,7 @@ from durable_retry.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.rules.circuit.calls import (
     BUCKETS,
     NO_CALLS,
+    CallEnd,
     CallHealth,
     Counts,
     ProbeResult,
@@ -254,30 +255,18 @@ class ReportBuffer:
         """Count an operation that was sent to the entity for a probe."""
         self.here.asked += 1
 
-    def ended(
-        self,
-        health: CallHealth,
-        at: datetime,
-        permitted: Permitted,
-        *,
-        duration_seconds: float,
-        throttled_until: datetime | None = None,
-        throttled_by: str | None = None,
-        failure: str | None = None,
-    ) -> None:
-        """Count a call that ended, under the epoch of its permit.
-
-        `failure` is reported when the call counts as failed.
-        """
-        if health.is_failure and failure is not None:
-            self._last_error = failure
-        if health is CallHealth.UNAUTHORIZED and failure is not None:
-            self._unauthorized_by = failure.partition(":")[0]
-        slow = 0 < self.settings.slow_call_seconds <= duration_seconds
-        if throttled_until is not None:
-            self._throttled_until = latest(self._throttled_until, throttled_until)
-            self.here.throttled_until = latest(self.here.throttled_until, throttled_until)
-            self.here.throttled_by = throttled_by or self.here.throttled_by
+    def ended(self, permitted: Permitted, end: CallEnd, at: datetime) -> None:
+        """Count a call that ended, under the epoch of its permit."""
+        health = end.health
+        if health.is_failure and end.failure is not None:
+            self._last_error = end.failure
+        if health is CallHealth.UNAUTHORIZED and end.failure is not None:
+            self._unauthorized_by = end.failure.partition(":")[0]
+        slow = 0 < self.settings.slow_call_seconds <= end.duration_seconds
+        if end.throttled_until is not None:
+            self._throttled_until = latest(self._throttled_until, end.throttled_until)
+            self.here.throttled_until = latest(self.here.throttled_until, end.throttled_until)
+            self.here.throttled_by = end.throttled_by or self.here.throttled_by
         if permitted.lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
             counted = CallHealth.FAILURE if slow and health is CallHealth.SUCCESS else health

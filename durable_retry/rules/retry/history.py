@@ -209,8 +209,8 @@ class AttemptOutcome(JsonShape):
     is_our_bug: Annotated[bool, NOT_STORED] = False
     # Whether the dependency's `classify` says its category. Not stored either.
     is_ruled: Annotated[bool, NOT_STORED] = False
-    # Whether what failed is a step at another dependency, or our own side, so that it shows nothing of the
-    # operation's own dependency. Not stored either.
+    # Whether what failed is a step at another dependency, or our own side, or the deadline was too near, so
+    # that it shows nothing of the operation's own dependency. Not stored either.
     is_elsewhere: Annotated[bool, NOT_STORED] = False
 
     @property

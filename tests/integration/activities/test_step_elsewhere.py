@@ -1,5 +1,6 @@
+import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import durable_retry
 from durable_retry.attempt.admission import attempt_if_admitted
 from durable_retry.attempt.attempt import attempt_operation
 from durable_retry.attempt.http_client import sending_over
+from durable_retry.attempt.http_pool import PROGRESS
 from durable_retry.base.names import Category, OperationState
 from durable_retry.circuit import cache
 from durable_retry.circuit.entity import AdmissionSettings
@@ -19,7 +21,7 @@ from durable_retry.features.handlers.shown import steps_shown
 from durable_retry.handlers import Call
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.operations.status import with_parts
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.rules.circuit.states import CircuitSettings
@@ -29,6 +31,7 @@ from durable_retry.rules.operations.status import OperationDocument, running_doc
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
 from durable_retry.rules.retry.loop import BlockedStep
+from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import find_dependency, using
 from tests.support.builders import NOON, an_operation, an_outcome
@@ -80,11 +83,9 @@ class Circuit:
     def pause(self, _id: str, _now: datetime) -> Refused | None:
         return self.paused
 
-    async def leave(
-        self, _permitted: Permitted, health: CallHealth, *, duration_seconds: float, **_: Any
-    ) -> None:
-        self.seen.append(health)
-        self.lasted_seconds.append(duration_seconds)
+    async def leave(self, _permitted: Permitted, end: CallEnd) -> None:
+        self.seen.append(end.health)
+        self.lasted_seconds.append(end.duration_seconds)
 
 
 @pytest.fixture
@@ -205,12 +206,60 @@ async def test_an_attempt_that_somebody_lets_past_its_circuit_keeps_to_a_pause(
     assert (circuits["payments"].asked, circuits["payments"].seen) == ([], [])
 
 
+async def hang(request: httpx.Request) -> httpx.Response:
+    request.extensions[PROGRESS].sent = True
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets it")
+
+
+async def only_ask(call: Call) -> str:
+    return await ask("/charges", call)
+
+
+async def only_ship(call: Call) -> str:
+    return await call.step("ship", ask, "/parcels", dependency="warehouse")
+
+
+@pytest.mark.parametrize("by_deadline", [True, False])
+@pytest.mark.parametrize(
+    ("function", "options", "called"),
+    [
+        (None, {}, "payments"),
+        (only_ask, {}, "payments"),
+        (only_ask, {"repeatable": False}, "payments"),
+        (only_ship, {}, "warehouse"),
+    ],
+    ids=["a request", "a handler", "a handler that runs once", "a step elsewhere"],
+)
+async def test_an_attempt_that_the_deadline_cuts_off_shows_nothing_of_its_dependency(
+    circuits: dict[str, Circuit],
+    function: Any,
+    options: dict[str, Any],
+    called: str,
+    *,
+    by_deadline: bool,
+) -> None:
+    operation = an_operation(dependency="payments", run=1)
+    if function is not None:
+        durable_retry.operation("order", dependency="payments", **options)(function)
+        operation = replace(operation, handler="order", request=None, input={})
+    short = Timeouts(connect_seconds=0.05, attempt_seconds=0.05)
+    operation = replace(
+        operation,
+        timeouts=Timeouts() if by_deadline else short,
+        deadline_at=clock.now() + timedelta(seconds=0.05) if by_deadline else None,
+    )
+    with using(parse_config(CONFIG, {})), sending_over(lambda _: httpx.MockTransport(hang)):
+        outcome = await attempt_operation(
+            TaskHub("{}"), AttemptCall(operation=operation.to_json(), attempt=1)
+        )
+    assert isinstance(outcome, AttemptOutcome)
+    assert circuits[called].seen == [CallHealth.SILENT if by_deadline else CallHealth.FAILURE]
+
+
 async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
     circuits: dict[str, Circuit],
 ) -> None:
-    async def only_ship(call: Call) -> None:
-        await call.step("ship", ask, "/parcels", dependency="warehouse")
-
     outcome: AttemptOutcome = await run(only_ship, status=404)
     assert (outcome.category, outcome.status_code) == (Category.TRANSIENT, 404)
     assert existing(outcome.step).policy.max_attempts == 9

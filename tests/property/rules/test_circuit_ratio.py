@@ -6,7 +6,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.reporters import QUIET_CALLS, ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permitted
 from tests.support.builders import after
@@ -43,7 +43,7 @@ class Fleet:
     def _call(self, at: float, which: int, *, failed: bool) -> None:
         worker = self.workers[which]
         verdict = CallHealth.FAILURE if failed else CallHealth.SUCCESS
-        worker.ended(verdict, after(at), Permitted(1), duration_seconds=0.1)
+        worker.ended(Permitted(1), CallEnd(verdict, 0.1), after(at))
         self.truth.fail(at, failures=int(failed), successes=int(not failed))
         due = worker.due_at()
         if due is not None and due <= after(at):

@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry.circuit.cache import CircuitCache
 from durable_retry.rules.circuit.breaker import ManualControl
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
@@ -31,7 +31,7 @@ async def fail(stage: Copies, *, copy: CircuitCache | None = None, times: int = 
 
 async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str = "op-1") -> None:
     permitted = of_type(Permitted, await copy.enter(operation_id, 1, FIRST))
-    await copy.leave(permitted, verdict, duration_seconds=0.1)
+    await copy.leave(permitted, CallEnd(verdict, 0.1))
 
 
 async def ask(
@@ -68,7 +68,7 @@ async def throttled(lost: str = "") -> tuple[Copies, Permitted]:
     stage = Copies(FRAGILE)
     permitted = of_type(Permitted, await ask(stage))
     stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
-    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    await stage.copy.leave(permitted, CallEnd(throttled_until=after(20)))
     return stage, permitted
 
 
@@ -160,7 +160,7 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
     permitted = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
     assert permitted == lease
     assert isinstance(permitted, Permitted)
-    await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    await stage.copy.leave(permitted, CallEnd(CallHealth.SUCCESS, 0.1))
     assert stage.shared.breaker.state is CircuitState.CLOSED
 
 
@@ -177,7 +177,7 @@ async def test_a_probe_that_failed_does_not_go_again_after_a_lost_turn() -> None
     again = AdmissionState(waiting=True, permit=lease)
     permitted = await ask(stage, admission=again)
     assert isinstance(permitted, Permitted)
-    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    await stage.copy.leave(permitted, CallEnd(CallHealth.FAILURE, 0.1))
     assert stage.shared.breaker.state is CircuitState.OPEN
     stage.moment.pass_(2)
     assert isinstance(await ask(stage, admission=again), Refused)
@@ -205,7 +205,7 @@ async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() 
     stage, permitted = await throttled("delivery")
     stage.shared.delivers = True
     stage.moment.pass_(0.2)
-    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    await stage.copy.leave(permitted, CallEnd(CallHealth.FAILURE, 0.1))
     assert stage.shared.breaker.reporters.highest("w1") == 2
     stage.moment.pass_(1.1)
     assert isinstance(await ask(stage, "op-2"), Refused)
@@ -225,7 +225,7 @@ async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_
     stage, lease = await probing()
     stage.shared.delivers = False
     late = Permitted(1)
-    await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
+    await stage.copy.leave(late, CallEnd(throttled_until=after(60)))
     stage.shared.delivers = True
     stage.moment.pass_(0.1)
     answer = of_type(Refused, await ask(stage, admission=AdmissionState(waiting=True, permit=lease)))
@@ -296,7 +296,7 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
 async def test_a_report_of_a_probe_that_the_circuit_lost_is_sent_again_though_nothing_else_happens() -> None:
     stage, lease = await probing()
     stage.shared.delivers = False
-    await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
+    await stage.copy.leave(lease, CallEnd(CallHealth.SUCCESS, 0.1))
     stage.shared.delivers = True
     await stage.flush_after(5)
     assert stage.shared.breaker.state is CircuitState.CLOSED
@@ -317,7 +317,7 @@ async def test_a_report_of_a_pause_that_the_circuit_lost_is_sent_again() -> None
 async def test_a_report_of_a_probe_is_not_sent_again_once_its_lease_is_over() -> None:
     stage, lease = await probing()
     stage.shared.delivers = False
-    await stage.copy.leave(lease, CallHealth.SUCCESS, duration_seconds=0.1)
+    await stage.copy.leave(lease, CallEnd(CallHealth.SUCCESS, 0.1))
     sent = len(stage.shared.sent_reports)
     for _ in range(10):
         await stage.flush_after(5)
@@ -483,7 +483,7 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     off = CircuitSettings(enabled=False, minimum_calls=1)
     stage = Copies(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     permitted = of_type(Permitted, await ask(stage))
-    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
+    await stage.copy.leave(permitted, CallEnd(CallHealth.FAILURE, throttled_until=after(60)))
     await stage.copy.enter("op-2", 2, FIRST)
     await stage.flush_after(1)
     assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
@@ -497,9 +497,7 @@ async def test_a_pause_holds_up_even_who_is_let_past_the_circuit() -> None:
     assert stage.copy.pause("op-1", stage.moment.now()) is None
     permitted = of_type(Permitted, await ask(stage))
     until = stage.moment.now() + timedelta(seconds=100)
-    await stage.copy.leave(
-        permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until, throttled_by="429"
-    )
+    await stage.copy.leave(permitted, CallEnd(throttled_until=until, throttled_by="429"))
     learnt = existing(stage.copy.pause("op-1", stage.moment.now()))
     assert (learnt.base, learnt.throttled) == (until, True)
     for control in ManualControl:

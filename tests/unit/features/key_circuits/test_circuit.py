@@ -8,7 +8,7 @@ from durable_retry.circuit.cache import circuit_of, close_circuits
 from durable_retry.features.key_circuits.circuit import KeyCircuit
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker, ManualControl
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitSettings
@@ -71,7 +71,7 @@ async def ask(
 async def fail(circuit: KeyCircuit, moment: Moment, times: int) -> None:
     for number in range(times):
         permitted = of_type(Permitted, await ask(circuit, f"op-f{number}"))
-        await circuit.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+        await circuit.leave(permitted, CallEnd(CallHealth.FAILURE, 0.1))
     moment.pass_(0.2)
     await circuit.reporting.flush()
     moment.pass_(1.1)
@@ -167,7 +167,7 @@ async def test_a_pause_of_a_key_holds_up_the_other_processes_within_a_second() -
     await ask(other)
     permitted = of_type(Permitted, await ask(paused))
     until = keys.moment.at + timedelta(seconds=100)
-    await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    await paused.leave(permitted, CallEnd(throttled_until=until))
     keys.moment.pass_(1.1)
     assert of_type(Refused, await ask(other)).throttled
 
@@ -176,7 +176,7 @@ async def test_while_a_key_is_near_a_trip_every_process_reports_its_successes() 
     keys = Keys()
     failing, other = keys.key("a", "w1"), keys.key("a", "w2")
     permitted = of_type(Permitted, await ask(other))
-    await other.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    await other.leave(permitted, CallEnd(CallHealth.SUCCESS, 0.1))
     await fail(failing, keys.moment, 1)
     await ask(other)
     assert keys.shared["a"].breaker.window.everything().calls == 2
@@ -253,7 +253,7 @@ async def test_a_pause_of_a_key_holds_while_the_dependency_lets_everything_throu
     paused = keys.key("paused")
     permitted = of_type(Permitted, await ask(paused))
     until = keys.moment.at + timedelta(seconds=100)
-    await paused.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    await paused.leave(permitted, CallEnd(throttled_until=until))
     keys.control(ManualControl.DISABLE)
     held = of_type(Refused, await ask(paused))
     assert (held.throttled, held.base, held.limit_key) == (True, until, "paused")

@@ -16,7 +16,7 @@ from durable_retry.features.limits.rules.settings import KeyLimits, LimitKeys, L
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permitted
 from durable_retry.rules.circuit.states import CircuitSettings, CircuitState
@@ -110,7 +110,7 @@ async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
     assert [isinstance(answer, Permitted) for answer in answers] == [True] * (8 - running) + [False]
     assert isinstance(answers[-1], NeedsSlot)
     last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
-    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
+    await stage.copy.leave(last, CallEnd(CallHealth.SUCCESS, 0.1))
     assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
     assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
 
@@ -472,6 +472,6 @@ async def test_all_keys_keep_to_the_limits_of_the_dependency_together() -> None:
     stage.moment.pass_(1.1)
     running = of_type(Permitted, [await first.enter("op-1", 1, FIRST) for _ in range(8)][-1])
     assert isinstance(await second.enter("op-1", 1, FIRST), NeedsSlot)
-    await first.leave(running, CallHealth.SUCCESS, duration_seconds=0.1)
+    await first.leave(running, CallEnd(CallHealth.SUCCESS, 0.1))
     stage.moment.pass_(1.1)
     assert isinstance(await second.enter("op-1", 1, FIRST), Permitted)

@@ -3,7 +3,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.rules.circuit.calls import CallHealth, Counts, ProbeResult, Report
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth, Counts, ProbeResult, Report
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import Permitted, TakenHere
 from durable_retry.rules.circuit.states import CircuitState
@@ -21,11 +21,11 @@ def buffer(slow_call_seconds: float = 0) -> ReportBuffer:
 
 def succeed(saved: ReportBuffer, at: float, times: int = 1, epoch: int = 1) -> None:
     for _ in range(times):
-        saved.ended(CallHealth.SUCCESS, after(at), Permitted(epoch), duration_seconds=0.1)
+        saved.ended(Permitted(epoch), CallEnd(CallHealth.SUCCESS, 0.1), after(at))
 
 
 def fail(saved: ReportBuffer, at: float, epoch: int = 1) -> None:
-    saved.ended(CallHealth.FAILURE, after(at), Permitted(epoch), duration_seconds=0.1)
+    saved.ended(Permitted(epoch), CallEnd(CallHealth.FAILURE, 0.1), after(at))
 
 
 def heard_at_noon() -> tuple[ReportBuffer, Desk]:
@@ -102,21 +102,21 @@ def test_a_failure_goes_at_once_where_as_many_again_in_a_row_open_the_circuit(
 
 def test_a_refused_credential_goes_at_once() -> None:
     saved = buffer()
-    saved.ended(CallHealth.UNAUTHORIZED, after(0.3), Permitted(1), duration_seconds=0.1, failure="401")
+    saved.ended(Permitted(1), CallEnd(CallHealth.UNAUTHORIZED, 0.1, failure="401"), after(0.3))
     assert saved.due_at() == after(0.3)
 
 
 @pytest.mark.parametrize(("minimum_calls", "due"), [(2, 0.3), (10, 1.3)])
 def test_a_slow_call_goes_as_soon_as_a_failure(minimum_calls: int, due: float) -> None:
     saved = ReportBuffer("w1", with_settings(slow_call_seconds=2, minimum_calls=minimum_calls))
-    saved.ended(CallHealth.SUCCESS, after(0.3), Permitted(1), duration_seconds=2.0)
+    saved.ended(Permitted(1), CallEnd(CallHealth.SUCCESS, 2.0), after(0.3))
     assert saved.due_at() == after(due)
 
 
 def test_once_a_slow_call_is_reported_the_copy_of_the_circuit_is_read_anew() -> None:
     saved = buffer(slow_call_seconds=2)
     snapshot = Desk().read(0)
-    saved.ended(CallHealth.SUCCESS, after(0.3), Permitted(1), duration_seconds=2.0)
+    saved.ended(Permitted(1), CallEnd(CallHealth.SUCCESS, 2.0), after(0.3))
     assert saved.is_fresh(snapshot, after(0.3))
     saved.take(after(0.3))
     assert not saved.is_fresh(snapshot, after(0.3))
@@ -218,7 +218,7 @@ def test_an_older_snapshot_is_ignored() -> None:
 @pytest.mark.parametrize(("duration_seconds", "slow"), [(1.9, 0), (2.0, 1)])
 def test_slow_calls_are_counted_by_their_duration(duration_seconds: float, slow: int) -> None:
     saved = buffer(slow_call_seconds=2)
-    saved.ended(CallHealth.SUCCESS, after(0), Permitted(1), duration_seconds=duration_seconds)
+    saved.ended(Permitted(1), CallEnd(CallHealth.SUCCESS, duration_seconds), after(0))
     assert saved.take(after(0)).window.everything().slow == slow
 
 
@@ -236,7 +236,7 @@ def test_the_end_of_a_probe_is_reported_at_once(
 ) -> None:
     saved = buffer(slow_call_seconds=2)
     saved.take(after(0))
-    saved.ended(verdict, after(0.01), PROBE, duration_seconds=duration_seconds)
+    saved.ended(PROBE, CallEnd(verdict, duration_seconds), after(0.01))
     assert saved.due_at() == after(0.01)
     report = saved.take(after(0.01))
     assert report.probes == (ProbeResult("op-1:1", 3, expected, after(10)),)
@@ -247,9 +247,7 @@ def test_throttling_is_reported_at_once_and_the_longest_counts() -> None:
     saved = buffer()
     saved.take(after(0))
     for until in (60, 90, 30):
-        saved.ended(
-            CallHealth.SILENT, after(0.01), Permitted(1), duration_seconds=0.1, throttled_until=after(until)
-        )
+        saved.ended(Permitted(1), CallEnd(throttled_until=after(until)), after(0.01))
     assert saved.due_at() == after(0.01)
     report = saved.take(after(0.01))
     assert report.throttled_until == after(90)
@@ -352,13 +350,7 @@ def test_a_report_travels_as_json() -> None:
     saved = buffer()
     fail(saved, 0)
     saved.refused(after(0))
-    saved.ended(
-        CallHealth.SILENT,
-        after(0),
-        PROBE,
-        duration_seconds=0.1,
-        throttled_until=after(60),
-    )
+    saved.ended(PROBE, CallEnd(throttled_until=after(60)), after(0))
     report = saved.take(after(0))
     assert Report.from_json(report.to_json()) == report
 
@@ -372,7 +364,7 @@ def messages(calls_per_second: float, seconds: int, every_nth_fails: int = 0) ->
         now += step
         failed = every_nth_fails and number % every_nth_fails == 0
         verdict = CallHealth.FAILURE if failed else CallHealth.SUCCESS
-        saved.ended(verdict, now, Permitted(1), duration_seconds=0.1)
+        saved.ended(Permitted(1), CallEnd(verdict, 0.1), now)
         due = saved.due_at()
         if due is not None and due <= now:
             saved.take(now)
@@ -412,13 +404,13 @@ def test_a_report_says_what_failed_last_and_the_next_one_starts_anew() -> None:
         (CallHealth.SUCCESS, None),
         (CallHealth.FAILURE, None),
     ):
-        buffer.ended(health, after(0), Permitted(0), duration_seconds=0.1, failure=failure)
+        buffer.ended(Permitted(0), CallEnd(health, 0.1, failure=failure), after(0))
     assert buffer.take(after(1)).last_error == "transient: status 503"
     assert buffer.take(after(2)).to_json().get("last_error", "absent") == "absent"
 
 
 def refuse(saved: ReportBuffer, at: float, failure: str = "401: revoked") -> None:
-    saved.ended(CallHealth.UNAUTHORIZED, after(at), Permitted(1), duration_seconds=0.1, failure=failure)
+    saved.ended(Permitted(1), CallEnd(CallHealth.UNAUTHORIZED, 0.1, failure=failure), after(at))
 
 
 def test_a_refusal_of_the_credential_goes_at_once_as_a_failure_with_what_refused_it() -> None:

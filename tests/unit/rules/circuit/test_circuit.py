@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from durable_retry.base.text import deterministic_fraction
-from durable_retry.rules.circuit.calls import CallHealth
+from durable_retry.rules.circuit.calls import CallEnd, CallHealth
 from durable_retry.rules.circuit.reporters import ReportBuffer
 from durable_retry.rules.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
 from durable_retry.rules.circuit.states import CircuitState
@@ -103,12 +103,8 @@ class Fleet:
         self.at(self.now + CALL_SECONDS, lambda: self._end(operation, worker, permitted, is_well=is_well))
 
     def _end(self, operation: Operation, worker: Worker, permitted: Permitted, *, is_well: bool) -> None:
-        worker.buffer.ended(
-            CallHealth.SUCCESS if is_well else CallHealth.FAILURE,
-            after(self.now),
-            permitted,
-            duration_seconds=CALL_SECONDS,
-        )
+        health = CallHealth.SUCCESS if is_well else CallHealth.FAILURE
+        worker.buffer.ended(permitted, CallEnd(health, CALL_SECONDS), after(self.now))
         self._flush_when_due(worker)
         if is_well:
             self.succeeded += 1
