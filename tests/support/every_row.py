@@ -178,7 +178,7 @@ async def _write_workflows() -> None:
     failure = Completion(
         operation_id="op-test", status=OperationState.DEAD_LETTERED, category=Category.MALFORMED, error="no"
     )
-    await workflows.note_ended("batch-1", [0], failure)
+    await workflows.note_ended("batch-1", {0: failure})
     await workflows.close_batch(batch, LATER)
     for kind in listed_names():
         await note_created(kind, f"{kind}-1", to_rfc3339(NOON))

@@ -218,8 +218,8 @@ async def advance_batch(
     Returns:
         Index and operation id of those that were started and have not ended.
     """
-    for ending in ended:
-        await store.note_ended(batch_id, ending["indices"], Completion.from_json(ending["ending"]))
+    ends = {index: Completion.from_json(item["ending"]) for item in ended for index in item["indices"]}
+    await store.note_ended(batch_id, ends)
     return await start_batch_items(hub, batch_id, start)
 
 
@@ -262,11 +262,11 @@ async def _start_batch_item(hub: TaskHub, batch_id: str, item: Item) -> tuple[in
     if item.has_ended:
         return None
     if item.operation is None:
-        await store.note_ended(batch_id, [index], await _dead_letter_of_item(batch_id, item))
+        await store.note_ended(batch_id, {index: await _dead_letter_of_item(batch_id, item)})
         return None
     completion = await start_item(hub, replace(item.operation, reports_to=batch_id), clock.now())
     if completion is not None:
-        await store.note_ended(batch_id, [index], completion)
+        await store.note_ended(batch_id, {index: completion})
         return None
     await store.note_running(batch_id, item)
     return index, item.operation.operation_id

@@ -63,16 +63,30 @@ async def test_storing_a_batch_again_takes_nothing_back() -> None:
     batch, items = a_batch("batch-again", 1), [an_item(0)]
     await keep_batch(batch, items)
     completion = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
-    await note_ended("batch-again", [0], completion)
+    await note_ended("batch-again", {0: completion})
     await keep_batch(batch, items)
     assert (await document_of_batch(batch)).items[0].status == "succeeded"
+
+
+async def test_ends_that_come_together_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request after the other, a hundred ends would hold up the items that wait for a place."""
+    await keep_batch(a_batch("batch-ends", 150), [an_item(index) for index in range(150)])
+    ends = {
+        index: Completion(operation_id=f"op-{index}", status=OperationState.SUCCEEDED) for index in range(150)
+    }
+    transact = AsyncMock(side_effect=tables.transact)
+    monkeypatch.setattr(tables, "transact", transact)
+    monkeypatch.setattr(tables, "merge", transact)
+    await note_ended("batch-ends", ends)
+    assert transact.await_count == 2
+    assert (await document_of_batch(a_batch("batch-ends", 150))).counts.succeeded == 150
 
 
 async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None:
     await keep_batch(a_batch("batch-late", 1), [an_item(0)])
     late = await read_item("batch-late", 0)
     failed = Completion(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
-    await note_ended("batch-late", [0], failed)
+    await note_ended("batch-late", {0: failed})
     await note_running("batch-late", late)
     item = (await document_of_batch(a_batch("batch-late", 1))).items[0]
     assert (item.status, item.error) == ("dead_lettered", "no")
@@ -84,14 +98,14 @@ async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: p
     monkeypatch.setattr("durable_retry.features.workflows.batches.start_item", AsyncMock(return_value=None))
     await keep_batch(a_batch("batch-look", 1), [an_item(0)])
     assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == [(0, "op-0")]
-    await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
+    await note_ended("batch-look", {0: Completion(operation_id="op-0", status=OperationState.SUCCEEDED)})
     assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == []
     assert (await document_of_batch(a_batch("batch-look", 1))).items[0].status == "succeeded"
 
 
 async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> None:
     await keep_batch(a_batch("batch-listed", 2), [an_item(0), an_item(1)])
-    await note_ended("batch-listed", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
+    await note_ended("batch-listed", {0: Completion(operation_id="op-0", status=OperationState.SUCCEEDED)})
 
     async def listed() -> dict[str, Any]:
         documents, _ = await list_batches(200, None)
@@ -103,7 +117,7 @@ async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> No
         1,
         1,
     )
-    await note_ended("batch-listed", [1], Completion(operation_id="op-1", status=OperationState.CANCELLED))
+    await note_ended("batch-listed", {1: Completion(operation_id="op-1", status=OperationState.CANCELLED)})
     await close_batch(existing(await find_batch("batch-listed")), NOON)
     for index in range(2):
         await tables.delete(TABLE, "batch-listed", f"item-{index:04d}")
