@@ -63,7 +63,10 @@ def look(limiter: Limiter, received_at: datetime) -> tuple[Limiter, tuple[str, .
     line = (*limiter.line, *again)[:KEPT_LINE]
     is_unused = gone and limiter.free > 0 and limiter.is_unused(limiter.taken_at, now)
     limiter = limiter.seen(gone=max(len(gone), _GONE_AT_LEAST) if is_unused else len(gone))
-    seen = replace(limiter, looks_at=None, places=tuple(left), line=line)
+    # Only one of two planned looks plans the next, else there would be ever more.
+    planned = limiter.looks_at
+    looks_at = planned if planned is not None and planned > now else None
+    seen = replace(limiter, looks_at=looks_at, places=tuple(left), line=line)
     return _with_all_told(seen) if seen.came == LEAST_PART else successors(seen)
 
 

@@ -200,6 +200,17 @@ def test_after_a_look_that_was_lost_the_next_message_has_it_look() -> None:
     assert next_look(replace(limiter, clock=after(5)))[1] == after(5) + UNUSED
 
 
+def test_of_looks_that_come_beside_each_other_one_plans_the_next() -> None:
+    told = limiter_of(place(1, told_by="", asks=2), place(2), place(3, told_by="", asks=1), lent=1)
+    limiter, at = next_look(told)
+    assert at == after(1)
+    limiter, at = next_look(look(limiter, after(1))[0])
+    assert at == after(2)
+    again, at = next_look(look(limiter, after(1.5))[0])
+    assert (again.looks_at, at) == (after(2), None), "the look that came twice plans no second one"
+    assert next_look(look(again, after(2))[0])[1] is not None
+
+
 @pytest.mark.parametrize(
     "limiter",
     [limiter_of(place(1), lent=2), limiter_of(place(1, "a"), most=9, lent=1, key="a")],
