@@ -9,6 +9,7 @@ from typing import Any, Final
 from durable_retry.base.asks import KEPT_ASKS
 from durable_retry.base.json_forms import from_ms, to_ms, union_from_json
 from durable_retry.base.names import ACQUIRE, CALL_LIMITER, GIVE_BACK, LEAVE, Priority
+from durable_retry.features.limits.names import LOOK
 from durable_retry.features.limits.rules.fair import CREDIT, NO_SHARES, FairShares, counted_wait_ms
 from durable_retry.features.limits.rules.leases import Lease, name_of
 from durable_retry.features.limits.rules.limiter import EARLY_MS
@@ -122,6 +123,8 @@ class SlotWatch:
                 self._seen[key].moved_at = after.clock  # The slot of a lease that was over was free before.
         elif operated.operation == LEAVE:
             self._seen[key].waiters.pop(operated.given["lease_id"], None)
+        elif operated.operation == LOOK:
+            self._forget_gone(key, before, after)
         elif operated.operation == ACQUIRE:
             request = SlotRequest.from_json(operated.given)
             self._names[name_of(request.lease_id)] = request.lease_id
@@ -130,6 +133,15 @@ class SlotWatch:
         self._lent[key] = self._lent_in(after)
         self._seen[key].state = operated.after
         self._look_at_leases(key, after)
+
+    def _forget_gone(self, key: str, before: Limiter, after: Limiter) -> None:
+        """Count those as gone that were told of a slot and did not ask in time: nobody waits for them."""
+        assert after.clock is not None
+        now_ms, waiters = to_ms(after.clock), self._seen[key].waiters
+        gone = {place.waiter for place in before.places if place.is_told and place.asks_ms <= now_ms}
+        self._seen[key].waiters = {
+            name: waiter for name, waiter in waiters.items() if name.partition(".")[0] not in gone
+        }
 
     def lent_at(self, state: Limiter) -> dict[str, Lease]:
         """Return the leases of a state by what their attempts are called."""
@@ -186,7 +198,8 @@ class SlotWatch:
                 due_at, now + timedelta(seconds=answer.seconds), request.priority, request.limit_key
             )
         seen.waiters = waiters
-        is_told = any(place.name == name_of(name) and place.is_called for place in lent.places)
+        places = (place for place in lent.places if place.is_of(name_of(name), request.waiter))
+        is_told = any(place.is_called for place in places)
         is_due = own is not None and own.asks_at <= now + timedelta(milliseconds=EARLY_MS)
         is_expected = is_told or is_due
         is_unused = seen.moved_at is None or seen.moved_at + UNUSED <= now
