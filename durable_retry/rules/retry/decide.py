@@ -67,6 +67,7 @@ class DeadLetter:
     category: Category  # the category of the last failure, or `deadline_exceeded`
     reason: DeadLetterReason  # why it needs a person
     detail: str  # one or two sentences for a person
+    asked: tuple[DelayConstraint, ...] = ()  # until when the dependency asked to wait, if it is held
 
 
 type Decision = Done | Wait | DeadLetter
@@ -139,11 +140,7 @@ def after_attempt(
             return _after_uncounted(operation, history, outcome, now, is_probe=is_probe)
         case Category.TRANSIENT | Category.THROTTLED as category:
             applied = _applied_policy(operation, history, outcome)
-            if not applied.policy.allows_another(applied.attempt):
-                tried = f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed"
-                detail = f"{tried}: {_failure_text(outcome)}"
-                return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
-            return _retry_or_give_up(operation, outcome, now, applied)
+            return _retry_or_give_up(operation, outcome, category, now, applied)
         case _ as category:
             return _dead_letter_of_refused(operation, outcome, category)
 
@@ -267,16 +264,18 @@ def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, categ
 
 
 def _retry_or_give_up(
-    operation: Retryable, outcome: AttemptOutcome, now: datetime, applied: _AppliedPolicy
+    operation: Retryable, outcome: AttemptOutcome, category: Category, now: datetime, applied: _AppliedPolicy
 ) -> Wait | DeadLetter:
-    constraints = [
-        backoff_constraint(applied, now),
-        *retry_after_constraint(applied.policy, outcome, now),
-    ]
-    failed = f"attempt {outcome.number} failed: {_failure_text(outcome)}"
+    asked, why = tuple(retry_after_constraint(applied.policy, outcome, now)), _failure_text(outcome)
+    if not applied.policy.allows_another(applied.attempt):
+        tried = f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed: {why}"
+        return replace(_dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, tried), asked=asked)
+    failed = f"attempt {outcome.number} failed: {why}"
     if is_over(operation.deadline_at, outcome.started_at):  # The attempt was owed.
         failed = f"nothing here worked on the operation before its deadline; {failed}"
-    return _wait_or_give_up(operation, constraints, now, failed, kind=kind_after(outcome.category))
+    constraints = [backoff_constraint(applied, now), *asked]
+    decision = _wait_or_give_up(operation, constraints, now, failed, kind=kind_after(category))
+    return replace(decision, asked=asked) if isinstance(decision, DeadLetter) else decision
 
 
 def _wait_or_give_up(

@@ -8,8 +8,9 @@ from durable_retry.base.names import GONE, Category
 from durable_retry.features.debounce.rules import Debounce
 from durable_retry.rules.circuit.snapshot import Refused
 from durable_retry.rules.facts import ActedOn
+from durable_retry.rules.retry.retry_after import RetryHint
 from orchestrators import holding
-from tests.support.builders import NOON, after, an_operation, failing, first
+from tests.support.builders import NOON, after, an_operation, failing, first, outcome
 from tests.support.stage import HOLDING, Stage, held, resume
 
 
@@ -70,6 +71,29 @@ def test_what_has_no_time_left_is_held_and_has_it_again() -> None:
     resume(stage)
     document = stage.run()
     assert (document["status"], document["deadline_at"]) == ("succeeded", "2026-11-21T13:00:00Z")
+
+
+@pytest.mark.parametrize("deadline_in", [None, 40], ids=["no attempts", "no time"])
+def test_resumed_it_heeds_what_the_dependency_asked_for_unless_it_is_to_be_sent_now(
+    deadline_in: int | None,
+) -> None:
+    policy = replace(HOLDING, max_attempts=1 if deadline_in is None else 2)
+    refused = outcome(1, category=Category.TRANSIENT, status_code=423, retry_hint=RetryHint(90))
+
+    def resumed() -> Stage:
+        stage = held(first("attempt", [refused], failing(0)), policy=policy, deadline_in=deadline_in)
+        resume(stage, change={"deadline_seconds": 3600.0})
+        stage.turn()
+        return stage
+
+    stage = resumed()
+    assert stage.custom_status["status"] == "waiting_retry"
+    assert stage.custom_status["waits"][-1]["delay_reasons"] == ["Retry-After 90 s"]
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == after(90)
+    stage = resumed()
+    assert stage.raise_event("retry_now", {"attempt": 2, "by": "ada"}).run()["status"] == "succeeded"
+    assert stage.now < after(90)
 
 
 def test_a_circuit_that_held_it_up_to_its_deadline_counts_it_no_more_once_it_begins_anew() -> None:
