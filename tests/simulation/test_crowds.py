@@ -50,10 +50,11 @@ from typing import Final
 
 import pytest
 
+from durable_retry.features.limits.rules.settings import LEAST_SHARED
 from tests.simulation import __main__ as simulation
-from tests.simulation.crowds.crowd import CROWD_TROUBLES
+from tests.simulation.crowds.crowd import CROWD_TROUBLES, Crowd
 from tests.simulation.crowds.invariants import CROWD_INVARIANTS, broken_in
-from tests.simulation.crowds.mistakes import OF_CROWDS
+from tests.simulation.crowds.mistakes import OF_CROWDS, OF_SHARES
 from tests.simulation.crowds.story import LARGE, MOST, crowd_story
 
 CROWDS: Final = range(2 * len(CROWD_TROUBLES))
@@ -103,6 +104,14 @@ def test_a_probe_that_waits_for_a_slot_is_the_one_that_its_circuit_expects() -> 
     assert_holds(1400030, MOST)
 
 
+def test_who_had_no_place_of_the_hub_before_its_deadline_has_its_first_attempt() -> None:
+    assert_holds(710014, MOST)
+
+
+def test_the_share_of_a_worker_that_joins_others_is_free_at_first() -> None:
+    assert_holds(711876, MOST)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("stretch", range(STRETCHES))
@@ -128,8 +137,17 @@ def test_an_invariant_sees_a_mistake_in_a_crowd(invariant: str) -> None:
     assert any(invariant in broken_in(story) for story in stories)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("invariant", OF_SHARES)
+def test_an_invariant_sees_a_mistake_in_what_workers_share_out(invariant: str) -> None:
+    shared = (seed for seed in SHOWN_WITHIN if Crowd.of(seed, MOST).max_concurrency >= LEAST_SHARED)
+    stories = (crowd_story(seed, MOST, OF_SHARES[invariant]()) for seed in shared)
+    assert any(invariant in broken_in(story) for story in stories)
+
+
 def test_each_mistake_of_crowds_is_one_of_what_the_app_has() -> None:
-    for make in OF_CROWDS.values():
+    for make in (*OF_CROWDS.values(), *OF_SHARES.values()):
         with make():
             pass
 

@@ -9,6 +9,7 @@ from math import ceil
 from random import Random
 from typing import Final, Self
 
+from durable_retry.features.limits.rules.settings import LEAST_SHARED, LimitSettings
 from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.config.dependencies_file import Config, parse_config
 from durable_retry.rules.retry.slots import DOOR_SECONDS
@@ -34,6 +35,10 @@ _LANES: Final = 20
 _MANY_PLACES: Final = 100
 _SOON: Final = 4
 _ASKED_PART: Final = 0.7
+_SLOTS: Final = [LEAST_SHARED, 2, 20, LEAST_SHARED + 1]
+"""Calls at once where nothing else bounds them: most of these numbers are shared out among the workers."""
+_SOON_OVER: Final = 10.0
+"""An attempt may take so long where workers join each other and share slots out, so that they soon do."""
 _RANKED_PART: Final = 0.5
 """So many of the crowds whose trouble lets those that wait go in order are such that this is looked at."""
 
@@ -209,7 +214,8 @@ class Crowd:
         has_rate = bound in {Bound.RATE, Bound.BOTH}
         has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
         few = 2 if is_ranked else 4
-        rate, at_once = rng.choice([1, 2, 3, 5, 10][:few]), rng.choice([1, 2, 4, 5][:few])
+        rate = rng.choice([1, 2, 3, 5, 10][:few])
+        at_once = rng.choice((_SLOTS if bound is Bound.CONCURRENCY else [1, 2, 4, 5])[:few])
         mean: float = rng.choice([1, 2, 4] if is_ranked else [0.5, 1, 2, 4])
         workers, places = rng.choice([1, 2, 3]), _MANY_PLACES if is_ranked else rng.choice([1, 2, 5, 100])
         if bound is Bound.NONE:  # Only what waits for minutes in the queue may be taken for lost.
@@ -218,6 +224,8 @@ class Crowd:
             mean, places = 0.2, 100
         if trouble is Trouble.DEPLOYED:  # Calls outlast the time that the new workers have for theirs.
             mean, places = 200, 100
+        is_calm = trouble in RANKED and dependency != OF_HANDLER and places == _MANY_PLACES
+        attempt_seconds = _SOON_OVER if is_calm and at_once >= LEAST_SHARED else 30.0
         per_second = min(
             [workers * places / mean]
             + ([rate] if has_rate else [])
@@ -235,7 +243,7 @@ class Crowd:
             keys=rng.choice(_keys_for(bound, is_ranked=is_ranked)),
             ratio=rng.choice([0.2, 1.0]) if bound is Bound.BUDGET else 0.0,
             call_seconds=(0.8 * mean, 1.2 * mean),
-            attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
+            attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else attempt_seconds,
             dependency=dependency,
             trouble=trouble,
             part=rng.choice([0.5, 0.9, 1.0]),
@@ -303,6 +311,23 @@ class Crowd:
         return min(self.max_concurrency, places) if self.max_concurrency else places
 
     @property
+    def pool(self) -> int:
+        """How many calls may be under way before the workers' shares are in use.
+
+        A worker leaves its share free beside others until what they began before it came must have ended.
+        """
+        shared = LimitSettings(self.max_concurrency, self.rate_per_second).shared_concurrency
+        return self.max_concurrency - shared
+
+    @property
+    def joined_seconds(self) -> float:
+        """From the first attempts until all workers use their shares.
+
+        The others hear of a worker when its first calls end, and it sees that when the next ones come.
+        """
+        return self.attempt_seconds + 2 * self.call_seconds[1] if self.workers > 1 else 0.0
+
+    @property
     def drained_seconds(self) -> float:
         """How long the limits and the places of the hub let all of them take."""
         unpaid = self.operations * (1 - self.ratio) / MINIMUM_PER_SECOND if self.ratio else 0.0
@@ -349,6 +374,11 @@ class Crowd:
         wanted = self.rate_per_second * (sum(self.call_seconds) / 2 + DOOR_SECONDS)
         wanted = max(wanted, self.operations * (self.dependency == OF_HANDLER))
         return self.has_flood or self.workers * self.places <= wanted
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether attempts that may begin by the limits wait for the places of the hub."""
+        return self.is_full or self.workers * self.places <= self.max_concurrency
 
     @property
     def late_turns(self) -> float:
@@ -425,7 +455,9 @@ class Crowd:
         if self.rate_per_second:
             times.append(calls / self.rate_per_second)
         if self.max_concurrency:
-            times.append(calls * (mean_seconds + handover_seconds) / self.max_concurrency)
+            slot_seconds = mean_seconds + handover_seconds
+            first = min(calls, self.pool * self.joined_seconds / slot_seconds)
+            times.append(slot_seconds * (first / self.pool + (calls - first) / self.max_concurrency))
         if self.per_key and self.keys:
             of_key = -(-calls // self.keys)
             times.append(of_key * (mean_seconds + handover_seconds) / self.per_key)

@@ -290,11 +290,16 @@ def a_free_slot_is_taken(story: CrowdStory) -> Iterator[str]:
     changes += _unused_slots(story, {call.operation.operation_id for call in crowd})
     lent, free_since = 0, story.crowd.due_at
     most = _FREE_FOR_BY_BUDGET if shape.ratio else _FREE_FOR_BY_RATE if shape.rate_per_second else _FREE_FOR
+    joined_at = story.crowd.due_at + timedelta(seconds=shape.joined_seconds + _LATE_SECONDS)
     for at, change in sorted(changes):
-        if change > 0 and at > free_since + most and lent < shape.at_once:
+        # Who waits hears of a share's room when a slot of the limiter is given back, which a terminated one
+        # does not do.
+        is_shared = joined_at < at and shape.trouble is not Trouble.TERMINATED
+        at_once = shape.at_once if is_shared else min(shape.pool or shape.at_once, shape.at_once)
+        if change > 0 and at > free_since + most and lent < at_once:
             yield f"a slot was free from {time_of(free_since)} to {time_of(at)}"
             return
-        if change > 0 or lent == shape.at_once:
+        if change > 0 or lent >= at_once:
             free_since = at
         lent += change
 
@@ -335,9 +340,9 @@ def urgent_ones_go_first(story: CrowdStory) -> Iterator[str]:
 
 def _is_ranked(shape: Crowd) -> bool:
     """Whether nothing but the limits decides who of a crowd goes first, for long enough."""
-    is_full = shape.is_full or shape.workers * shape.places <= shape.max_concurrency
     # The last ones are given up where they have deadlines, and the mean of the others is too early.
-    is_one_line = shape.bound in IN_ONE_LINE and not (shape.is_debounced or shape.deadline_part or is_full)
+    is_thinned = shape.is_debounced or shape.deadline_part > 0
+    is_one_line = shape.bound in IN_ONE_LINE and not (is_thinned or shape.is_queued)
     is_left_alone = shape.is_quick and shape.trouble in RANKED
     return is_one_line and is_left_alone and shape.drained_seconds > _RANKED_SECONDS
 
@@ -416,14 +421,15 @@ def nobody_is_accepted_while_open(story: CrowdStory) -> Iterator[str]:
 def nothing_begins_after_its_deadline(story: CrowdStory) -> Iterator[str]:
     """No call begins after the deadline of its operation, if the hub has a place for it and no worker dies.
 
-    The first one is made all the same where nobody could make it before.
+    The first one is made all the same where nobody could make it before, for want of a place.
     """
     if story.shape.late_turns > 1.0 or story.shape.is_restarted:
         return
     late = _SECOND * (1.0 + story.shape.call_seconds[1])
     for call in calls_of(story, story.crowd):
         deadline = call.operation.deadline_at
-        if deadline is not None and call.at > deadline + late:
+        is_owed = story.shape.is_queued and call.execution.given["is_owed"]
+        if deadline is not None and call.at > deadline + late and not is_owed:
             name, called, latest = call.operation.operation_id, time_of(call.at), time_of(deadline)
             yield f"{name} called at {called}, its deadline was {latest}"
 

@@ -16,6 +16,7 @@ from durable_retry.features.fail_fast import refusing
 from durable_retry.features.handlers.call_transport import Seen, SentMark
 from durable_retry.features.limits.rules import fair, limiter
 from durable_retry.features.limits.rules.settings import ReadLimits
+from durable_retry.features.limits.rules.share import Part
 from durable_retry.features.limits.rules.state import Limiter
 from durable_retry.features.limits.worker import WorkerLimits
 from durable_retry.features.standstill.rules import Expected
@@ -172,3 +173,9 @@ OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "bulk_replays_stop_for_failures": lambda: patch.object(Proof, "is_failing", lambda *_: True),
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }
+
+OF_SHARES: Final[Mapping[str, Callable[[], Any]]] = {
+    "calls_stay_within_the_limit": lambda: patch.object(Part, "of", lambda _part, shared: shared),
+    "a_backlog_moves_at_the_limit": lambda: patch.object(WorkerLimits, "_take_share", lambda *_: False),
+}
+"""More of them, where slots are shared out among the workers."""
