@@ -37,8 +37,7 @@ WAIT_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = {"connection_timeout": 2, "read_timeout": 5}
 
 CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 1, **REQUEST_SECONDS}
-"""Callers are retried by their orchestration, queue or timer, so the client itself only covers short
-interruptions."""
+"""Callers are retried by their orchestration, queue or timer: the client covers short interruptions only."""
 
 _pool: Final = ThreadPoolExecutor(_THREADS, "storage")
 _free_threads: Final = LoopOwned(partial(asyncio.Semaphore, _THREADS))
@@ -62,8 +61,9 @@ async def run_in_pool[T](action: Callable[[], T]) -> T:
 def _begin_call[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Future[T]:
     # Not in `run_in_pool`: its frame, to which an error of the call refers, must not refer to the call.
     call = asyncio.get_running_loop().run_in_executor(_pool, _freed_at_error, action)
-    # Released when the thread is free, not before: a caller may be cancelled while the call goes on.
+    # A caller may be cancelled while the call goes on; asyncio logs an error that nobody reads.
     call.add_done_callback(lambda _: free.release())
+    call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return call
 
 

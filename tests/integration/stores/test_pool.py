@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -92,6 +93,23 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
             except AzureError:
                 continue
             break
+
+
+async def test_a_cancelled_call_that_fails_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    go = threading.Event()
+
+    def fail() -> None:
+        go.wait(30)
+        raise LookupError
+
+    call = asyncio.create_task(run_in_pool(fail))
+    await until(lambda: storage_clients._free_threads.get()._value < storage_clients._THREADS)
+    call.cancel()
+    await asyncio.wait([call])
+    go.set()
+    await until(lambda: storage_clients._free_threads.get()._value == storage_clients._THREADS)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 AT_THE_END = """

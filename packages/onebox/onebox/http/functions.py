@@ -265,4 +265,7 @@ async def _to_its_end(run: Coroutine[Any, Any, Result]) -> Result:
 
     It begins at once, not in the next pass of the event loop.
     """
-    return await asyncio.shield(asyncio.Task(run, loop=asyncio.get_running_loop(), eager_start=True))
+    running = asyncio.Task(run, loop=asyncio.get_running_loop(), eager_start=True)
+    # Reads the error, since asyncio logs one that nobody awaits; the function's own is in the log.
+    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return await asyncio.shield(running)

@@ -1,3 +1,5 @@
+import asyncio
+import gc
 import socket
 from typing import Any, cast
 
@@ -63,6 +65,35 @@ def functions(*names: str) -> HttpFunctions:
         found.append(Function(name, name, trigger, (trigger,)))
     failing = cast("Any", Failing())
     return HttpFunctions(endpoints(Catalogue(found), Http()), failing, failing, failing, Http())
+
+
+async def test_a_function_that_fails_after_its_caller_hung_up_is_no_error_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(*_: object, **__: object) -> None:
+        begun.set()
+        await go.wait()
+        ended.set()
+        raise FunctionFailedError(Failure("ValueError", "a secret", ""))
+
+    monkeypatch.setattr(Failing, "run", run)
+    keys, served = Keys({level: level.value for level in Level}), functions(Level.ANONYMOUS)
+    application = Application(served, cast("Any", None), keys, Browsers("127.0.0.1"), 10)
+    application.accepting = True
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        asked = asyncio.create_task(client.get("/api/anonymous"))
+        async with asyncio.timeout(60):
+            await begun.wait()
+        asked.cancel()
+        await asyncio.wait([asked])
+    go.set()
+    await ended.wait()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize(
