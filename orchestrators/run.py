@@ -139,6 +139,9 @@ class Run:
             **({} if self.input_id is None else {"input_id": self.input_id}),
             **({"gates": list(self.gates)} if self.gates else {}),
             **({} if self.unsettled is None else {"unsettled": self.unsettled.to_json()}),
+            **(
+                {"needed_slot": self.needed_slot.to_json()} if isinstance(self.needed_slot, NeedsSlot) else {}
+            ),
             **self.state.to_json(),
         }
 
@@ -413,17 +416,14 @@ class Run:
         if name in {RETRY_NOW_EVENT, TRY_EVENT}:
             return self._is_sent_now(name, data)
         if name == SLOT_EVENT:
-            self.needed_slot = self._needed_slot_in(data)
+            event, own = data if isinstance(data, dict) else {}, self.operation.dependency
+            self.needed_slot = self.state.needed_slot(event.get("dependency"), own, event.get("freed"))
             return True
         if self.listener is not None and name == self.listener.event:
             return self.listener.ends_wait(data)
         # An operation whose own attempt was answered `Retry-After` keeps to it.
         is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
         return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
-
-    def _needed_slot_in(self, event: Any) -> NeedsSlot | BlockedStep | None:
-        at = event.get("dependency") if isinstance(event, dict) else None
-        return self.state.needed_slot(at, self.operation.dependency) if isinstance(at, str) else None
 
     def hold(self) -> Turns[bool]:
         """Wait while the operation is paused; return whether it goes on, so that it was not cancelled."""

@@ -1,7 +1,6 @@
 """The orchestration that repeats a manual change of a circuit, and wakes the operations that it releases."""
 
 from contextlib import suppress
-from datetime import UTC
 from typing import Any
 
 import azure.durable_functions as df
@@ -67,7 +66,7 @@ def _repeat_change(signals: Signals, input_: dict[str, Any]) -> Turns[None]:
 def _begin_waking(signals: Signals) -> Turns[dict[str, Any]]:
     """Wait until every worker sees the manual change."""
     yield from pause(signals, SETTLE)
-    changed_at = to_rfc3339(signals.ctx.current_utc_datetime.replace(tzinfo=UTC))
+    changed_at = to_rfc3339(signals.now)
     return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}
 
 

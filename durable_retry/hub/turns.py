@@ -82,6 +82,11 @@ class Signals:
         self.ctx = ctx
         self._awaited: dict[str, task.CancellableTask[Any]] = {}
 
+    @property
+    def now(self) -> datetime:
+        """The replay-safe time, aware UTC."""
+        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+
     def awaited(self, name: str) -> task.CancellableTask[Any]:
         """Return the task that completes when the next event of a name has come."""
         if name not in self._awaited:
@@ -119,7 +124,7 @@ class Signals:
             None for a call that was made `MOST_ASKED` times without an answer, or when the wait was ended.
         """
         asked, events = [[ask()] for ask in asks], [NUDGE_EVENT]
-        asked_at = self.asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        asked_at = self.asked_at = self.now
         while waiting := [tasks for tasks in asked if _answer_of(tasks) is None]:
             pending = (called for tasks in waiting for called in tasks if not called.is_complete)
             yield task.when_any([*pending, *(self.awaited(name) for name in events)])
@@ -129,7 +134,7 @@ class Signals:
                 continue
             if any(len(tasks) >= MOST_ASKED for tasks in waiting):
                 break
-            asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+            asked_at = self.now
             events = [NUDGE_EVENT, *([] if stopped_by is None else [stopped_by])]
             for ask, tasks in zip(asks, asked, strict=True):
                 tasks.extend([ask()] if _answer_of(tasks) is None else [])
@@ -170,7 +175,7 @@ class InterruptibleTimer:
     @property
     def is_over(self) -> bool:
         """Whether the instant has come."""
-        return self.until is not None and self._now >= self.until
+        return self.until is not None and self._signals.now >= self.until
 
     def event(self, *names: str) -> Turns[str | None]:
         """Wait, and return the name of the event that has come, which is to be taken; None at the instant."""
@@ -183,7 +188,7 @@ class InterruptibleTimer:
                     return None
                 # A timer fires at most `EARLY_BY` early. One that seems earlier was set by a machine whose
                 # clock is ahead of this one: the wait must not grow by the whole difference.
-                fires_at = min(self.until, self._now + EARLY_BY) + EARLY_BY
+                fires_at = min(self.until, self._signals.now + EARLY_BY) + EARLY_BY
                 self._timers, self._early = [self._signals.ctx.create_timer(fires_at)], self._early + 1
             elif winner is awaited[NUDGE_EVENT]:
                 self._signals.take(NUDGE_EVENT)
@@ -191,10 +196,6 @@ class InterruptibleTimer:
                     return None
             else:
                 return next(name for name in names if awaited[name] is winner)
-
-    @property
-    def _now(self) -> datetime:
-        return self._signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
 
 def pause(signals: Signals, seconds: timedelta, *ends: str) -> Turns[None]:
@@ -378,7 +379,7 @@ class Asking:
         deadline_at, timeouts = self.operation.deadline_at, self.operation.timeouts
         if failures >= ENTITY_CALLS or deadline_at is None:
             return failures >= ENTITY_CALLS
-        again_at = self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
+        again_at = self.signals.now + wait_after(failures)
         return again_at > (deadline_at if failures == 1 else latest_start(deadline_at, timeouts))
 
 
@@ -402,7 +403,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     except task.TaskFailedError:
         return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
-    now = asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
+    now = asking.signals.now
     return within_deadline(as_heard(slot, asking.signals.asked_at, now), request.request, now)
 
 
@@ -425,8 +426,7 @@ def continue_retry_loop(
 
     def follow(result: LapResult) -> Action:
         nonlocal state
-        now = asking.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
-        state, action = after(asking.operation, state, result, now, on_its_way=on_its_way)
+        state, action = after(asking.operation, state, result, asking.signals.now, on_its_way=on_its_way)
         return action
 
     action = yield from followed(asking, follow, answer)
@@ -440,10 +440,10 @@ def give_slot_back(
     is_back = isinstance(answer, AttemptOutcome) and answer.gave_slot_back
     if admission.slot is not None and admission.slot.lease_id is not None and not is_back:
         lasted_seconds = answer.duration_ms / 1_000 if isinstance(answer, AttemptOutcome) else None
-        slot = replace(admission.slot, lasted_seconds=lasted_seconds, calls=None)
-        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, slot.to_json())
+        freed = replace(admission.slot, lasted_seconds=lasted_seconds, calls=None).to_json()
+        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, freed)
         for waiter in admission.slot.calls or ():
-            ctx.send_event(waiter, SLOT_EVENT, data={"dependency": dependency})
+            ctx.send_event(waiter, SLOT_EVENT, data={"dependency": dependency, "freed": freed})
 
 
 def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, held: AdmissionState) -> None:

@@ -36,6 +36,7 @@ class Backend:
     hop: tuple[float, float] = (0.002, 0.01)  # a message, or a turn, or an activity that begins
     timer: tuple[float, float] = (0.0, 0.01)
     each: float = 0.0  # for which a message keeps those behind it waiting
+    lost: float = 0.0  # part of the signals that are lost, with workers that die in the entity
 
 
 AZURE = Backend(hop=(0.03, 0.2), timer=(0.9, 1.7))
@@ -60,6 +61,7 @@ class Attempt:
     slot: Slot | None = None
     is_waiting: bool = False
     is_called: bool = False  # while it waited for an answer
+    freed: Slot | None = None  # of which it was told then
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Crowd:
     backend: Backend = field(default_factory=Backend)
     workers: int = 1
     deadline_seconds: float | None = None  # for which an attempt waits; None is for ever
+    lease_seconds: float = 3_600.0
     attempts: list[Attempt] = field(default_factory=list)
     limiter: Limiter = field(default_factory=Limiter)
     now: float = 0.0
@@ -148,9 +151,9 @@ class Crowd:
         return self
 
     def send(self, change: Callable[[], tuple[Limiter, tuple[str, ...]]]) -> None:
-        """Send the limiter a signal; it has those told that it calls."""
-
-        self.plan(self.now + self.hop(), lambda: self.keep(*change()))
+        """Send the limiter a signal, unless it is lost; the limiter has those told that it calls."""
+        if not self.backend.lost or self.draw.random() >= self.backend.lost:
+            self.plan(self.now + self.hop(), lambda: self.keep(*change()))
 
     def keep(self, limiter: Limiter, called: tuple[str, ...]) -> None:
         """Store the limiter's state, have those told that it calls, and let it look when that is due."""
@@ -208,14 +211,14 @@ class Crowd:
         else:
             self.ask(attempt)
 
-    def ask(self, attempt: Attempt) -> None:
+    def ask(self, attempt: Attempt, freed: Slot | None = None) -> None:
         asked_at = self.at
         latest = self.seconds_left(attempt)
 
         def arrive() -> None:
             request = SlotRequest(
                 attempt.name,
-                3_600.0,
+                self.lease_seconds,
                 self.limits.of_key(attempt.limit_key).to_json(),
                 asked_at,
                 NOON + timedelta(seconds=attempt.due),
@@ -225,6 +228,7 @@ class Crowd:
                 priority=attempt.priority,
                 limit_key=attempt.limit_key,
                 waiter=attempt.name,
+                freed=None if freed is None else freed.to_json(),
             )
             limiter, answer = acquire(self.limiter, request, self.at)
             self.keep(*successors(limiter))
@@ -265,7 +269,7 @@ class Crowd:
         self.plan(at + self.draw.uniform(*self.backend.timer), fire)
         if attempt.is_called:
             attempt.is_called = False
-            self.called(attempt)
+            self.called(attempt, attempt.freed)
 
     def start(self, attempt: Attempt, share: WorkerShare | None) -> None:
         attempt.started = self.now
@@ -285,15 +289,15 @@ class Crowd:
         """Give a slot back, and tell those that it calls, as `give_slot_back` does."""
         self.send(lambda: successors(give_back(self.limiter, slot, self.at)))
         for name in slot.calls or ():
-            self.plan(self.now + self.hop(), partial(self.called, self.by_name[name]))
+            self.plan(self.now + self.hop(), partial(self.called, self.by_name[name], slot))
 
-    def called(self, attempt: Attempt) -> None:
-        """Let an attempt that waits ask, since a slot is free."""
+    def called(self, attempt: Attempt, freed: Slot | None = None) -> None:
+        """Let an attempt that waits ask, since a slot is free: that which was given back, if it is known."""
         if not attempt.is_waiting:
-            attempt.is_called = True
+            attempt.is_called, attempt.freed = True, freed
         elif not attempt.is_gone:
             attempt.is_waiting = False
-            self.plan(self.now + self.hop(), lambda: self.ask(attempt))
+            self.plan(self.now + self.hop(), lambda: self.ask(attempt, freed))
 
     @property
     def starts(self) -> list[float]:

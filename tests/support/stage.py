@@ -251,11 +251,12 @@ class Stage:
         self.past.append(history.SendEvent(action.number, action.entity, "op", message).encoded())
         self.raise_event(action.request_id, dead_answer(action.entity.split("@")[1]))
 
-    def lend(self, operation: str, settings: dict[str, Any]) -> None:
-        """Let another operation have a slot of the limiter, by its limits."""
+    def lend(self, operation: str, settings: dict[str, Any]) -> Any:
+        """Let another operation have a slot of the limiter, by its limits; return the answer."""
         request = SlotRequest(f"{operation}:1", 5.0, settings, asked_at=self.now, due_at=self.now)
-        self.operate(CALL_LIMITER, ACQUIRE, request.to_json())
+        answer = self.operate(CALL_LIMITER, ACQUIRE, request.to_json())
         self.calls[CALL_LIMITER].clear()
+        return answer
 
     def operate(self, name: str, operation: str, input_: dict[str, Any]) -> Any:
         """Run one operation of an entity, by this stage's clock, and return its result.

@@ -122,10 +122,12 @@ class WorkerLimits:
         if slot is None or not slot.calls or not self._take_share(self.keys.settings, 0, self.circuit.now()):
             return permitted
         # With its slot the next one comes, else the share would stay free while attempts wait.
-        await self._signal(hub, GIVE_BACK, replace(slot, calls=None))
+        freed = replace(slot, calls=None)
+        await self._signal(hub, GIVE_BACK, freed)
+        event = {"dependency": operation.dependency, "freed": freed.to_json()}
         for waiter in slot.calls:
             with suppress(InstanceEndedError, TaskHubUnavailableError):
-                await hub.raise_event(waiter, SLOT_EVENT, {"dependency": operation.dependency})
+                await hub.raise_event(waiter, SLOT_EVENT, event)
         return replace(permitted, in_share=True, gave_slot_back=True)
 
     async def _signal(self, hub: TaskHub, operation: str, message: JsonShape) -> None:

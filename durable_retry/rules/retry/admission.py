@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.rules.circuit.retry_budget import BudgetPostponed
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
-from durable_retry.rules.retry.slots import NeedsSlot, Slot, SlotPostponed, is_valid
+from durable_retry.rules.retry.slots import Slot, SlotPostponed, is_valid
 
 PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
 """Reason of an attempt that somebody let through by hand."""
@@ -53,11 +53,6 @@ class AdmissionState(JsonShape):
     def has_place(self) -> bool:
         """Whether it has a place at the limiter, which expects it."""
         return self.ahead is not None
-
-    @property
-    def needed(self) -> NeedsSlot | None:
-        """The slot to request again when the limiter has a free one; None where it does not wait for one."""
-        return NeedsSlot(self.limits) if self.limits is not None and self.has_place else None
 
     @property
     def has_been_counted(self) -> bool:

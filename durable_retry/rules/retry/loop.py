@@ -18,7 +18,7 @@ the orchestration, which waits, or asks the circuit's entity for a probe or the 
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, assert_never, cast
+from typing import Any, Final, Literal, assert_never, cast
 
 from durable_retry.base.json_forms import JsonShape
 from durable_retry.base.names import Category
@@ -118,6 +118,7 @@ def slot_request(
         latest_seconds=latest,
         priority=operation.priority,
         limit_key=operation.limit_key,
+        freed=needed.freed,
     )
 
 
@@ -181,15 +182,18 @@ class RetryState(JsonShape):
             step = replace(step, admission=step.admission.with_nothing_held())
         return replace(self, admission=self.admission.with_nothing_held(), step=step)
 
-    def needed_slot(self, dependency: str, own: str) -> "NeedsSlot | BlockedStep | None":
+    def needed_slot(self, dependency: Any, own: str, freed: Any) -> "NeedsSlot | BlockedStep | None":
         """Return the slot of a dependency that the next attempt, or its step, waits for; None for none.
 
         Args:
             own: The dependency of the call.
+            freed: As in `SlotRequest`.
         """
-        step_at = None if dependency == own else dependency
-        needed = self.admission_at(step_at).needed
-        return needed if needed is None or step_at is None else BlockedStep(step_at, needed)
+        held = next((held for at, held in self.admissions(own) if at == dependency), AdmissionState())
+        if held.limits is None or not held.has_place:
+            return None
+        needed = NeedsSlot(held.limits, freed)
+        return needed if dependency == own else BlockedStep(dependency, needed)
 
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return the admission at a step's dependency; None means the operation's own dependency."""

@@ -35,6 +35,7 @@ class NeedsSlot(JsonShape):
     """The worker may start no more within its share; only the entity grants more."""
 
     settings: Mapping[str, Any]  # what bounds it, which goes with the request
+    freed: Any = None  # as in `SlotRequest`
     kind: Literal["needs_slot"] = "needs_slot"
 
 
@@ -91,6 +92,7 @@ class SlotRequest(JsonShape):
     limit_key: str | None = None  # whose share it uses; None without one
     waiter: str | None = None  # the instance to be told when a slot is free; None if it asks by itself
     is_signal: bool | None = None  # whether the answer is read from the state, see `answer_to`; None for not
+    freed: Any = None  # the slot of which it was told: its `give_back` may be lost; None for none
 
 
 def as_heard(answer: SlotAnswer, asked_at: datetime, now: datetime) -> SlotAnswer:

@@ -1,6 +1,7 @@
 """Crowds at a limiter: limits hold in any second, nothing stays free, who leaves gives back, keys share."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from statistics import mean
@@ -441,3 +442,19 @@ def test_with_weights_the_rate_is_kept_and_shared_by_them(weight: float) -> None
     started = [sum(each.started is not None for each in group) for group in (heavy, light)]
     assert sum(started) == pytest.approx(120, abs=6)
     assert started[0] / started[1] == pytest.approx(weight, rel=0.25)
+
+
+@pytest.mark.parametrize("backend", [ONEBOX, AZURE], ids=["onebox", "azure"])
+@pytest.mark.parametrize("most", [2, 15, 20])
+def test_where_signals_are_lost_no_slot_that_others_wait_for_stays_lent(most: int, backend: Backend) -> None:
+    """A worker that dies in the entity takes the give-backs of its batch with it."""
+    crowd = Crowd(
+        LimitSettings(max_concurrency=most), backend=replace(backend, lost=0.05), lease_seconds=80.0
+    )
+    # Where nobody waits yet, nobody is told of the slot: the first ones may still lose theirs.
+    crowd.arrive(most, holds=1.0)
+    crowd.arrive(15 * most, at=0.5, holds=1.0)
+    crowd.run()
+    longest = max(after - before for before, after in pairwise(crowd.starts))
+    assert (longest < 5, crowd.most_at_once) == (True, most)
+    assert crowd.starts[-1] < 60

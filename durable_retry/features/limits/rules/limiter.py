@@ -23,10 +23,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Final
 
+from durable_retry.base.answers import read_or
 from durable_retry.base.json_forms import to_ms
 from durable_retry.base.text import counted
 from durable_retry.features.limits.rules.calls import KEPT_LINE, LEAST_TOLD_SECONDS, calls_of
@@ -104,6 +105,10 @@ UNKNOWN_SECONDS: Final = 1.0
 
 def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tuple[Limiter, SlotAnswer]:
     """Grant a slot, or return when to ask again."""
+    if request.freed is not None:
+        # Without this a slot whose message is lost would be free only at the end of its lease.
+        freed = read_or(partial(Slot.from_json, request.freed), lambda _: Slot())
+        limiter = give_back(limiter, freed, received_at)
     limiter, now = limiter.at(received_at)
     name = name_of(request.lease_id)
     if (lease := limiter.leases.find(name, now)) is not None:

@@ -13,6 +13,7 @@ from durable_retry.hub.turns import ENTITY_CALLS
 from durable_retry.rules.retry.admission import WITHOUT_THE_LIMITER, AdmissionState
 from durable_retry.rules.retry.policy import Timeouts
 from durable_retry.rules.retry.slots import NeedsSlot
+from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 
@@ -106,6 +107,28 @@ def test_one_that_is_told_that_a_slot_is_free_asks_for_it_and_not_its_worker() -
     assert [name for name, _ in stage.calls["call_limiter"]] == ["acquire", "acquire", "give_back"]
 
 
+def test_one_that_is_told_brings_the_slot_whose_give_back_was_lost() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    lent = stage.lend("another", ONE_AT_ONCE.to_json())
+    stage.run_until_waiting()
+    stage.now += timedelta(seconds=0.5)
+    stage.raise_event(SLOT_EVENT, {"dependency": "payments", "freed": lent})
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=0.5)
+
+
+def test_one_that_is_told_as_its_history_ends_brings_the_slot_with_the_next_one() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    stage.lend("another", ONE_AT_ONCE.to_json())
+    stage.run_until_waiting()
+    for number in range(LAPS_PER_HISTORY):
+        stage.now += timedelta(seconds=0.5)
+        told = {"dependency": "payments", "freed": {"number": number}}
+        stage.raise_event(SLOT_EVENT, told).run_until_waiting()
+    asked = [given.get("freed") for name, given in stage.calls["call_limiter"] if name == "acquire"]
+    assert asked == [None, *({"number": number} for number in range(LAPS_PER_HISTORY))]
+
+
 @pytest.mark.parametrize("said", [None, {"dependency": 5}, {"dependency": "another"}])
 def test_whatever_else_an_event_says_the_worker_is_asked(said: Any) -> None:
     stage = held_up()
@@ -119,8 +142,9 @@ def test_whoever_gives_a_slot_back_tells_those_that_are_next() -> None:
     waiting = replace(Place(to_ms(NOON), "a", to_ms(NOON) + 60_000), waiter="op-next")
     stage.states["call_limiter"] = replace(Limiter(), places=(waiting,)).to_json()
     assert stage.run()["status"] == "succeeded"
-    assert stage.sent == [("op-next", SLOT_EVENT, {"dependency": "payments"})]
-    assert "calls" not in stage.calls["call_limiter"][-1][1]
+    _, freed = stage.calls["call_limiter"][-1]
+    assert stage.sent == [("op-next", SLOT_EVENT, {"dependency": "payments", "freed": freed})]
+    assert "calls" not in freed
 
 
 def test_an_attempt_asks_for_its_turn_shortly_before_and_comes_to_its_worker_then() -> None:

@@ -417,8 +417,9 @@ async def test_an_attempt_that_finds_room_in_the_share_hands_its_slot_to_those_t
     hub, slot = Hub(is_down, ended=("op-8",)), Slot("op-1:1", NOON, calls=("op-7", "op-8", "op-9"))
     outcome, running_then = await made_with(stage, hub, slot, monkeypatch)
     assert (outcome.gave_slot_back, running_then, limits.share.running) == (True, running + 1, running)
-    events = [("slot_free", waiter, {"dependency": "payments"}) for waiter in ("op-7", "op-9")]
-    expected = [("give_back", replace(slot, calls=None).to_json()), *events]
+    freed = replace(slot, calls=None).to_json()
+    told = {"dependency": "payments", "freed": freed}
+    expected = [("give_back", freed), ("slot_free", "op-7", told), ("slot_free", "op-9", told)]
     assert hub.sent == ([] if is_down else expected)
 
 

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,31 @@ def test_giving_back_twice_frees_nothing_else() -> None:
 def test_a_return_that_a_later_request_overtook_frees_nothing() -> None:
     limiter, _ = granted(BUSY, asking(1, at=5))
     assert give_back(limiter, HELD, after(6)).leases == limiter.leases
+
+
+def test_one_that_is_told_of_a_slot_brings_it_back_where_the_message_of_that_was_lost() -> None:
+    request = replace(again(2, at=2), freed=HELD.to_json())
+    postponed(BUSY, replace(request, freed=None))
+    assert granted(BUSY, request)[1].lease_id == "op-2:1"
+
+
+@pytest.mark.parametrize("brings_it", [True, False])
+def test_a_slot_that_two_bring_back_or_that_comes_late_frees_no_other(*, brings_it: bool) -> None:
+    limiter, _ = granted(BUSY, replace(again(2, at=2), freed=HELD.to_json()))
+    limiter = limiter if brings_it else give_back(limiter, HELD, after(3))
+    limiter, _ = postponed(limiter, replace(again(3, at=4), freed=HELD.to_json() if brings_it else None))
+    assert limiter.leases.find(name_of("op-2:1"), after(4)) is not None
+
+
+def test_one_whose_holder_has_asked_again_since_is_not_brought_back() -> None:
+    limiter, _ = granted(BUSY, asking(1, at=5))
+    postponed(limiter, replace(again(2, at=6), freed=HELD.to_json()))
+
+
+@pytest.mark.parametrize("freed", ["op-1:1", {"lease_id": 5}, {"kind": "slot"}])
+def test_what_is_no_slot_brings_none_back(freed: Any) -> None:
+    """Anyone may send an event, in any form."""
+    postponed(BUSY, replace(again(2, at=2), freed=freed))
 
 
 @pytest.mark.shows("W9")
