@@ -215,11 +215,7 @@ class Run:
     def read_answer[Answer](
         self, answer_task: task.Task[Any] | None, read: Callable[[Any], Answer]
     ) -> Answer | WorkerFailed:
-        """Read what an activity of an attempt answered, or that its worker failed.
-
-        Args:
-            called: None where the answer was lost.
-        """
+        """Read what an activity of an attempt answered, None if that is lost, or that its worker failed."""
         if answer_task is None:
             return WorkerFailed("its answer was lost")
         try:

@@ -451,6 +451,6 @@ def leave_gates(ctx: task.OrchestrationContext, dependency: str, lease_id: str, 
     if held.has_place:
         leaving = Leaving(lease_id, is_gone=True, waiter=ctx.instance_id)
         ctx.signal_entity(limiter_id(dependency), LEAVE, leaving.to_json())
-    if held.has_been_counted:
-        gone = Gone(was_waiting=held.waiting, was_promised=held.promised_at is not None)
+    gone = Gone(was_waiting=held.waiting, was_promised=held.promised_at is not None, permit=held.permit)
+    if gone != Gone():
         ctx.signal_entity(circuit_id(dependency, held.circuit_key), GONE, gone.to_json())

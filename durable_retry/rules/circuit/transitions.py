@@ -92,6 +92,7 @@ class Gone(JsonShape):
 
     was_waiting: bool = False  # whether it counts as waiting
     was_promised: bool = False  # whether the retry budget took a token for it
+    permit: Permitted | None = None  # for a probe that waited for a slot, which is free again; None for none
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the circuit after it; its token comes back as far as the budget is in debt."""
@@ -99,6 +100,10 @@ class Gone(JsonShape):
         tokens = breaker.budget.tokens
         if self.was_promised and tokens < 0:
             breaker = replace(breaker, budget=replace(breaker.budget, tokens=min(tokens + 1.0, 0.0)))
+        if self.permit is not None:
+            probe = (self.permit.lease_id, self.permit.lease_expires_at)
+            ended = [lease for lease in breaker.leases if (lease.lease_id, lease.expires_at) == probe]
+            breaker = breaker.without_leases(ended)
         return replace(breaker, waiting=breaker.waiting - self.was_waiting)
 
 

@@ -54,14 +54,9 @@ class AdmissionState(JsonShape):
         """Whether it has a place at the limiter, which expects it."""
         return self.ahead is not None
 
-    @property
-    def has_been_counted(self) -> bool:
-        """Whether its circuit counts it as waiting, or its retry budget took a token for it."""
-        return self.waiting or self.promised_at is not None
-
     def with_nothing_held(self) -> "AdmissionState":
         """Return what is left when no attempt is made for now: since when it is due, and that it waits."""
-        return replace(self, ahead=None, turn_at=None, promised_at=None)
+        return replace(self, ahead=None, turn_at=None, promised_at=None, permit=None)
 
     @property
     def bypassed(self) -> tuple[str, ...]:

@@ -331,6 +331,7 @@ def _after(
             action: Action
             if isinstance(result, NeedsProbe):
                 message = probe_message(operation, attempt, result.settings, now, on_its_way=on_its_way)
+                admission = replace(admission, circuit_key=result.limit_key or admission.circuit_key)
                 action = RequestProbe(message, result.limit_key)
             else:
                 admission = admission.at_limiter(result.settings, now)

@@ -16,6 +16,7 @@ from durable_retry.rules.retry.admission import WITHOUT_THE_CIRCUIT, AdmissionSt
 from durable_retry.rules.retry.loop import Blocked, NeedsProbe
 from durable_retry.rules.retry.slots import NeedsSlot
 from tests.support.builders import NOON, Activities, an_operation, an_outcome, failing
+from tests.support.circuit import tripped
 from tests.support.stage import Stage, dying
 
 BREAK_OVER = NOON + timedelta(seconds=30)
@@ -200,6 +201,22 @@ def test_who_leaves_gives_its_token_back(event: str, key: str | None) -> None:
     assert stage.calls["circuit_breaker"] == [(GONE, {"was_waiting": False, "was_promised": True})]
     told = [each.entityOperationSignaled.targetInstanceId.value for each in stage.past]
     assert str(circuit_id("payments", key)) in told
+
+
+@pytest.mark.parametrize("event", ["cancel", "pause"])
+def test_a_probe_that_leaves_while_it_waits_for_a_slot_gives_its_permit_back(event: str) -> None:
+    """Else nobody else could probe, and the circuit of the key would stay as it is, until its lease ends."""
+    limits = {"max_concurrency": 1}
+    stage = Stage(an_operation(), blocked(NeedsProbe(CircuitSettings(), "customer-17"), NeedsSlot(limits)))
+    stage.states["circuit_breaker"] = state_of(tripped().breaker)
+    stage.now += timedelta(seconds=30)
+    stage.lend("another", limits)
+    stage.run_until_waiting()
+    assert len(stage.states["circuit_breaker"]["leases"]) == 1
+    stage.raise_event(event, {"by": "ann"}).run_until_waiting()
+    assert stage.states["circuit_breaker"]["leases"] == []
+    told = [each.entityOperationSignaled.targetInstanceId.value for each in stage.past]
+    assert str(circuit_id("payments", "customer-17")) in told
 
 
 @pytest.mark.parametrize(("event", "is_told"), [("cancel", True), ("pause", False)])

@@ -228,6 +228,16 @@ def test_who_leaves_before_the_report_that_it_waits_has_come_is_counted_out_all_
     assert (desk.breaker.remaining_waiting(after(2)), desk.read(2).waiting) == (2, 2)
 
 
+def test_a_probe_that_is_not_made_leaves_its_permit_to_others() -> None:
+    desk = tripped()
+    permit = of_type(Permitted, desk.ask(30))
+    other = replace(permit, lease_expires_at=after(50))
+    desk.breaker = Gone(permit=other).apply(desk.breaker, after(31))
+    of_type(Refused, desk.ask(31, "op-2"))
+    desk.breaker = Gone.from_json(Gone(permit=permit).to_json()).apply(desk.breaker, after(32))
+    of_type(Permitted, desk.ask(32, "op-2"))
+
+
 def refused_at_noon(**settings: float) -> Desk:
     desk = Desk(settings=with_settings(**settings)).refuse(0, 3)
     return desk

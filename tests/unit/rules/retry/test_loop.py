@@ -502,14 +502,15 @@ def test_who_is_let_past_the_circuit_and_meets_a_pause_waits_for_its_end_as_othe
 
 
 def test_what_does_not_come_for_now_holds_nothing_and_keeps_its_age() -> None:
-    waiting = AdmissionState(waiting=True, promised_at=NOON, ahead=3, turn_at=NOON, slot_since=NOON)
+    waiting = AdmissionState(
+        waiting=True, promised_at=NOON, permit=PROBE, ahead=3, turn_at=NOON, slot_since=NOON
+    )
     state = RetryState(admission=waiting, step=StepAdmission("stock", waiting))
     assert state.admissions("payments") == (("payments", waiting), ("stock", waiting))
     left = state.with_nothing_held()
     for _, admission in left.admissions("payments"):
         assert admission == AdmissionState(waiting=True, slot_since=NOON)
-        assert (admission.has_place, admission.has_been_counted) == (False, True)
-    assert not RetryState(admission=AdmissionState()).with_nothing_held().admission.has_been_counted
+        assert not admission.has_place
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
