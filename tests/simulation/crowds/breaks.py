@@ -60,11 +60,12 @@ def breaks_end_with_a_probe(story: CrowdStory) -> Iterator[str]:
     """Soon after a break somebody of the crowd probes, if anybody of it still waits.
 
     Where the hub has few places the others may fill them, and what is held or asked about comes later. Where
-    messages are slow a probe of a limit key waits long in line for its slot.
+    messages are slow, or a rate bounds all keys, a probe of a limit key waits long in line for its slot.
     """
     shape = story.shape
     is_late = shape.bound is Bound.NONE or shape.is_full or shape.is_held or shape.is_asked
-    is_in_line = shape.max_concurrency > 0 and shape.has_key_circuits and not shape.is_quick
+    is_slow = shape.rate_per_second > 0 or not shape.is_quick
+    is_in_line = shape.max_concurrency > 0 and shape.has_key_circuits and is_slow
     if is_late or is_in_line or shape.is_restarted or story.replay_id:
         return
     within = SEEN_WITHIN + UNDER_WAY * (not shape.is_quick) + _ASKED_AGAIN

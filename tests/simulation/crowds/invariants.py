@@ -350,10 +350,12 @@ def _is_ranked(shape: Crowd) -> bool:
 def _calls_in_line(story: CrowdStory) -> list[Call]:
     """Return in order the calls that began when all had come: who came before others waited went at once.
 
+    With each of the first slots came the name of the next, of those that had come by then.
     Their instants say less than their places: none begins while those that were terminated have all slots.
     """
     since = story.crowd.due_at + timedelta(seconds=_LATE_SECONDS)
-    return [call for call in calls_of(story, story.crowd) if call.at > since]
+    begun_later = [call for call in calls_of(story, story.crowd) if call.at > since]
+    return begun_later[story.shape.max_concurrency :]
 
 
 def heavy_keys_go_first(story: CrowdStory) -> Iterator[str]:
