@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ServiceResponseTimeoutError
 from pydantic import TypeAdapter
 
 from durable_retry.attempt.admission import StepBlockedError
@@ -72,6 +72,9 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 MAX_STEPS: Final = 100  # in one attempt of a handler
+
+HANGING_SECONDS: Final = 1.0
+"""A write to our own storage, which takes some 20 ms, hangs when it has taken so long."""
 
 type ChangeStep = Callable[[str, StepRule], Awaitable[RememberedStep]]
 """`await change(name, rule)`: changes the record of one step, see `records.change_step`."""
@@ -156,6 +159,7 @@ class Calls:
     _running: dict[str, _RunningStep] = field(default_factory=dict)
     _transports: list[CallTransport] = field(default_factory=list)
     _failed: list[tuple[BaseException, FailedStep]] = field(default_factory=list)
+    _hanging: AzureError | None = None
 
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
         """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
@@ -231,6 +235,8 @@ class Calls:
     async def cut_off(self) -> FailedStep:
         """End the attempt, whose time is over; return the running step, one with a policy of its own first.
 
+        It is no failure of the dependency's while our own storage hangs, which the SDK waits for longer.
+
         Raises:
             StepInterrupted: A step was running that must not run again.
         """
@@ -249,6 +255,7 @@ class Calls:
             FailedStep(running.plan, running.begun.name, running.failure)
             for running in self._running.values()
         ]
+        self.stopped = self.stopped or self._hanging
         own = next((step for step in cut if step.policy is not None), None)
         return own or FailedStep(self.plan, cut[0].name if cut else None)
 
@@ -346,8 +353,13 @@ class Calls:
     async def _unless_stopped[T](self, write: Callable[[], Awaitable[T]]) -> T:
         if self.stopped is not None:
             raise StepInterrupted
+        begun_at = clock.monotonic_seconds()
         try:
             return await write()
+        except asyncio.CancelledError:
+            if clock.monotonic_seconds() - begun_at >= HANGING_SECONDS:
+                self._hanging = ServiceResponseTimeoutError("storage hung until the attempt's time was over")
+            raise
         except (StepStoppedError, OvertakenError, UnmarkedError, ContendedError, AzureError) as error:
             raise self._stop_steps(error) from error
 

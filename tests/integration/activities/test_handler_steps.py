@@ -7,7 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+    ServiceResponseTimeoutError,
+)
 from pydantic import BaseModel
 
 import durable_retry
@@ -329,6 +335,26 @@ async def test_a_handler_cannot_go_on_behind_our_own_storage(monkeypatch: pytest
     with pytest.raises(ServiceRequestError):
         await run(ship)
     assert ran == []
+
+
+@pytest.mark.parametrize("hanging_seconds", [0.1, 9.0])
+async def test_an_attempt_whose_time_our_own_storage_takes_is_no_failure_of_the_dependency(
+    monkeypatch: pytest.MonkeyPatch, hanging_seconds: float
+) -> None:
+    async def hang(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def ship(_order: Order, call: Call) -> None:
+        await call.step("first", nothing)
+
+    monkeypatch.setattr("durable_retry.features.handlers.call.HANGING_SECONDS", hanging_seconds)
+    monkeypatch.setattr("durable_retry.features.handlers.handler.change_step", hang)
+    attempt = run(ship, timeouts=Timeouts(connect_seconds=0.2, attempt_seconds=0.2))
+    if hanging_seconds < 0.2:
+        with pytest.raises(ServiceResponseTimeoutError, match="storage hung"):
+            await attempt
+    else:  # a quick write, at whose beginning the time was almost over
+        assert (await attempt).counted
 
 
 async def test_no_step_runs_after_one_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
