@@ -176,11 +176,6 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
     return line[:ERROR_CHARS]
 
 
-def error_text(body: str, dependency: Dependency) -> str:
-    """Return the beginning of a refusal's message as one line, for a person; "" when there is none."""
-    return _one_line(safe_text(message_in(body), dependency))[:_LINE_CHARS]
-
-
 _LINE_CHARS: Final = 200
 
 
@@ -194,7 +189,7 @@ FAILURE_CHARS: Final = 4_000
 
 
 def refusal_texts(body: str, dependency: Dependency) -> tuple[str, str | None]:
-    """Return what `error_text` returns, and the beginning of the body; None where its line says as much."""
+    """Return the line of a refusal's message, and its body's beginning; None if the line says as much."""
     message, masked = message_in(body), safe_text(body, dependency)
     line = _one_line(masked if message == body else safe_text(message, dependency))[:_LINE_CHARS]
     text = masked.strip()[:FAILURE_CHARS]

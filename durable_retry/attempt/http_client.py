@@ -200,7 +200,8 @@ def require_below(dependency: Dependency, url: httpx.URL) -> None:
     same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
     prefix = base.path.rstrip("/")
     if not same_host or not (url.path == base.path or url.path.startswith(f"{prefix}/")):
-        raise EscapedBaseUrlError(f"{url.path!r} leads out of the base URL of {dependency.name}")
+        place = f"{url.scheme}://{url.netloc.decode()}{url.path}"
+        raise EscapedBaseUrlError(f"{place} leads out of the base URL of {dependency.name}")
 
 
 async def send(

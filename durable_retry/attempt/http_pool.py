@@ -155,7 +155,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
                     lambda: HttpConnection(self._forget_connection), sock=connected, **options
                 )
         except (OSError, UnicodeError) as error:  # an SSLError is an OSError
-            raise httpx.ConnectError(str(error) or type(error).__name__) from error
+            raise httpx.ConnectError(f"{host}:{port}: {str(error) or type(error).__name__}") from error
         return connection
 
     def _required_tls(self) -> ssl.SSLContext:

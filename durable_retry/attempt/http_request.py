@@ -3,6 +3,7 @@
 A `Plan` is what an attempt calls, how much time it has, and how its errors are shown.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,12 +13,7 @@ from typing import Any, Final
 import httpx
 
 from durable_retry.attempt.bodies import body_text
-from durable_retry.attempt.excerpts import (
-    FAILURE_CHARS,
-    error_line,
-    kept_result,
-    refusal_texts,
-)
+from durable_retry.attempt.excerpts import FAILURE_CHARS, error_line, kept_result, refusal_texts, safe_text
 from durable_retry.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.attempt.http_pool import SendProgress
 from durable_retry.base.documents import read_answer
@@ -358,6 +354,12 @@ def _verdict_on_answer(plan: Plan, answer: BoundedResponse) -> Verdict:
 _BROKEN_OFF: Final = "the body did not come whole"
 
 
+def _location_in(answer: BoundedResponse, dependency: Dependency) -> str:
+    # A redirect is not followed; its query and fragment, which may hold a credential, are not shown.
+    location = re.split("[?#]", answer.headers.get("location", "")[:200], maxsplit=1)[0]
+    return f"Location: {safe_text(location, dependency)}" if location else ""
+
+
 def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     """Return what an answer means to an attempt, with what is kept of it."""
     # Where no rule can change that, a 2xx is a success, and its body is read once.
@@ -376,7 +378,7 @@ def outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     if text is None:
         text = beginning.decode(errors="backslashreplace")
     line, body = refusal_texts(text, plan.dependency)
-    says = (line, _BROKEN_OFF if answer.is_broken_off else "")
+    says = (line, _location_in(answer, plan.dependency), _BROKEN_OFF if answer.is_broken_off else "")
     return verdict.outcome(
         plan,
         status_code=answer.status_code,

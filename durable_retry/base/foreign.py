@@ -194,7 +194,7 @@ def _fields_of(kind: Any) -> list[str]:
 def _refusal_of(value: Any, *, is_described: bool) -> str | None:
     kind = type(value)
     if issubclass(kind, _LAZY):
-        return f"is of type {kind.__name__}, which has no value yet: give a list, or the value itself"
+        return f"is of type {kind.__name__}, which has no value yet: await it, or give a list"
     if issubclass(kind, int | float):
         return number_problem(value)
     if is_described or issubclass(kind, _WITHOUT_FORM):

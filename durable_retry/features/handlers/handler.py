@@ -16,7 +16,6 @@ from durable_retry.attempt.excerpts import (
     bounded,
     credentials_of,
     error_line,
-    error_text,
     refusal_texts,
 )
 from durable_retry.attempt.http_client import EscapedBaseUrlError, SignInError
@@ -300,7 +299,7 @@ def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) 
         unprotected=unprotected,
         coded=kind_by_code(names_of(error)),
     )
-    body = error_text(answer.body, plan.dependency)
+    body, _ = refusal_texts(answer.body, plan.dependency)
     return verdict.outcome(
         plan,
         status_code=answer.status_code,

@@ -200,7 +200,7 @@ async def test_the_client_calls_nobody_else() -> None:
 
     outcome = await run(ship)
     assert outcome.category is Category.MALFORMED
-    assert existing(outcome.error).startswith("EscapedBaseUrlError")
+    assert existing(outcome.error).startswith("EscapedBaseUrlError: http://127.0.0.1:9/elsewhere leads")
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ async def test_nobody_listening_is_a_failed_connect() -> None:
         pass
     sending = SendProgress()
     async with using() as client:
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(httpx.ConnectError, match=f"^{httpx.URL(server.url).netloc.decode()}: "):
             await client.get(server.url, extensions={PROGRESS: sending})
     assert (sending.connecting, sending.sent) == (True, False)
 

@@ -7,7 +7,6 @@ import pytest
 from durable_retry.attempt.excerpts import (
     credentials_of,
     error_line,
-    error_text,
     kept_result,
     refusal_texts,
 )
@@ -180,7 +179,7 @@ def test_json_is_read_in_its_charset_and_behind_a_byte_order_mark(body: bytes, c
     ],
 )
 def test_a_refusal_in_json_is_described_by_its_message(body: str, told: str) -> None:
-    assert error_text(body, PAYMENTS) == told
+    assert refusal_texts(body, PAYMENTS)[0] == told
 
 
 def test_what_a_message_leaves_out_of_a_refusal_is_kept_beside_it() -> None:
@@ -189,8 +188,8 @@ def test_what_a_message_leaves_out_of_a_refusal_is_kept_beside_it() -> None:
 
 
 def test_a_refusal_is_described_in_one_short_line() -> None:
-    assert error_text("no\n  money " + "x" * 500, PAYMENTS).startswith("no money xxx")
-    assert len(error_text("x" * 500, PAYMENTS)) == 200
+    assert refusal_texts("no\n  money " + "x" * 500, PAYMENTS)[0].startswith("no money xxx")
+    assert len(refusal_texts("x" * 500, PAYMENTS)[0]) == 200
 
 
 @pytest.mark.parametrize(
@@ -226,12 +225,12 @@ def test_what_is_left_of_a_credential_that_the_reading_cut_is_masked() -> None:
 def test_a_refusal_is_masked_before_it_is_cut() -> None:
     for begin in (190, 1_015, 3_990, 7_990):
         body = "-" * begin + "sesame-open"
-        assert "ses" not in error_text(body, PAYMENTS)
+        assert "ses" not in refusal_texts(body, PAYMENTS)[0]
         assert "ses" not in (refusal_texts(body[:8_000], PAYMENTS)[1] or "")
-    assert error_text('{"detail": "sent sesame\\u002dopen"}', PAYMENTS) == "sent ***"
+    assert refusal_texts('{"detail": "sent sesame\\u002dopen"}', PAYMENTS)[0] == "sent ***"
 
 
 def test_the_lines_of_headers_are_masked_before_they_become_one_line() -> None:
-    assert error_text("X-Other-Key: abc def\nCookie: a=b; c=d\nfailed", PAYMENTS).endswith(
+    assert refusal_texts("X-Other-Key: abc def\nCookie: a=b; c=d\nfailed", PAYMENTS)[0].endswith(
         "Cookie: *** failed"
     )

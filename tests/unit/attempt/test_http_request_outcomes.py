@@ -49,6 +49,12 @@ async def outcome_of(
         return await attempt_request(Plan(operation, 1, dependency, start_clock(operation), by))
 
 
+async def test_a_redirect_says_where_it_leads_without_what_may_hold_a_credential() -> None:
+    for end in ("?code=sesame-open-0815", "#token=abc", "?next=/a#b", ""):
+        moved = httpx.Response(302, headers={"Location": f"https://login.example.com/start{end}"})
+        assert (await outcome_of(moved, a_dependency())).error == "Location: https://login.example.com/start"
+
+
 class Endless(httpx.AsyncByteStream):
     """A body that begins, and never goes on."""
 
