@@ -46,6 +46,7 @@ docs: setup
 
 # Wheels of the packages in dist/, for an app with an environment of its own; it needs no set-up here.
 dist:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 13) and "dist: activate an environment of Python 3.13: python3 is " + sys.version.split()[0])'
 	@python3 -m scripts.release --wheels $(ARGS)
 
 # Wheels and sdists of the packages in dist/, built and checked; see CONTRIBUTING.md.

@@ -1,6 +1,6 @@
 """Build and check what a release publishes: wheels and sdists of the packages, in `dist/`.
 
-make dist                                             # the wheels alone, with any Python that has pip
+make dist                                             # the wheels alone, with any Python 3.13 that has pip
 make release                                          # builds and checks
 make release ARGS="--tag v0.2.0 --repository URL"     # as the workflow does; links of the README lead there
 python -m scripts.release --set-version 0.2.0         # writes the next version everywhere

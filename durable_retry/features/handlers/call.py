@@ -160,6 +160,7 @@ class Calls:
     _transports: list[CallTransport] = field(default_factory=list)
     _failed: list[tuple[BaseException, FailedStep]] = field(default_factory=list)
     _hanging: AzureError | None = None
+    _unawaited: list[str] = field(default_factory=list)
 
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
         """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
@@ -167,7 +168,7 @@ class Calls:
         key, mark = self.plan.operation.sent_key, None if self.mark is None else self._mark_once
         transport = CallTransport(self.plan, key, is_repeatable=repeatable, before_once=mark)
         self.seen = transport.seen
-        return self._call_over(self.plan, transport, self.plan.number, self._begin_step)
+        return self._call_over(self.plan, transport, self.plan.number, self._call_step)
 
     async def _mark_once(self) -> None:
         assert self.mark is not None  # noqa: S101 - it is called only then
@@ -223,6 +224,16 @@ class Calls:
         while self._active:
             await next(iter(self._active)).wait()
 
+    def require_awaited(self) -> None:
+        """Check that every step that the handler called has begun.
+
+        Raises:
+            TypeError: One was not awaited: it did nothing, and the handler would succeed without it.
+        """
+        if self._unawaited:
+            name = self._unawaited[0]
+            raise TypeError(f"step {name} was not awaited: write `await call.step({name!r}, ...)`")
+
     async def end_steps(self) -> None:
         """Cancel the steps that still run, when the attempt has no time to wait for them."""
         self._is_over = True
@@ -259,7 +270,12 @@ class Calls:
         own = next((step for step in cut if step.policy is not None), None)
         return own or FailedStep(self.plan, cut[0].name if cut else None)
 
+    def _call_step(self, step: Step) -> Awaitable[Any]:
+        self._unawaited.append(step.name)
+        return self._begin_step(step)
+
     async def _begin_step(self, step: Step) -> Any:
+        self._unawaited.remove(step.name)
         if self._is_over:
             raise StepInterrupted
         ended = asyncio.Event()

@@ -173,6 +173,7 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
                 await calls.finish_steps()
                 raise
             await calls.finish_steps()
+        calls.require_awaited()
         result = _result_document(returned, handler.signature.result, plan.dependency)
         if handler.repeatable is False or calls.seen.may_have_acted:
             result |= sent_once(result)

@@ -392,7 +392,7 @@ class Call:
         repeatable: bool | None = None,
         **kwargs: Any,
     ) -> T: ...
-    async def step(
+    def step(
         self,
         name: str,
         function: Callable[..., Any],
@@ -402,7 +402,7 @@ class Call:
         retry: Mapping[str, Any] | None = None,
         repeatable: bool | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """Run a step once, and remember its result: a later attempt of the operation gets it from storage.
 
             charge = await call.step("charge", charge_card, order)
@@ -432,4 +432,4 @@ class Call:
             detail = f"{name!r:.80} is no name: 1 to 64 letters, digits, - and _"
             raise InvalidInputError([Problem("/step", detail)])
         policy = None if retry is None else validated(RetryOverride, dict(retry))
-        return await self.run_step(Step(name, function, args, kwargs, dependency, policy, repeatable))
+        return self.run_step(Step(name, function, args, kwargs, dependency, policy, repeatable))

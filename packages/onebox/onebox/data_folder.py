@@ -74,7 +74,7 @@ class DataFolder:
         except BlockingIOError:
             self.release()
             raise CannotStartError(
-                f"another onebox uses {self.path}; choose another folder with --data"
+                f"another onebox uses {self.path}; stop it, or choose another folder with --data"
             ) from None
         except OSError as error:
             self.release()

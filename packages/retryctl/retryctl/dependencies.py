@@ -190,9 +190,13 @@ COMMANDS: Final = (
         )
         for act, words, takes in (
             ("open", "let no attempt through", "circuit of_key why pause"),
-            ("close", "let attempts through and resume waiting operations", "circuit of_key why"),
+            (
+                "close",
+                "let attempts through and resume waiting operations, but for a pause",
+                "circuit of_key why",
+            ),
             ("disable", "let every attempt through, whatever fails", "circuit of_key why for_seconds"),
-            ("reset", "close it and forget its counts", "circuit of_key why"),
+            ("reset", "close it, end its pause and forget its counts", "circuit of_key why"),
         )
     ),
 )

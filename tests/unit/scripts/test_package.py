@@ -75,6 +75,13 @@ def test_a_patch_is_merged_as_rfc_7396_says(patch: dict[str, Any], result: dict[
     assert merged({"a": 1, "b": {"c": 1}}, patch) == result
 
 
+def test_what_git_ignores_is_not_deployed() -> None:
+    ignored, left_out = (
+        set((ROOT / name).read_text().splitlines()) for name in (".gitignore", ".funcignore")
+    )
+    assert ignored - left_out == {"local.settings.json"}  # local.settings*.json
+
+
 def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
     write(tmp_path / "app", "scheduler")
     write(tmp_path / "app.zip", "scheduler")

@@ -170,7 +170,9 @@ def test_a_queue_that_cannot_be_created_is_named(
 
 def test_a_data_folder_in_use_is_named(onebox: OneboxProcess) -> None:
     said = run_to_end("--app", str(SAMPLE), "--data", str(onebox.data), "--port", str(free_port())).stderr
-    assert said == f"onebox: another onebox uses {onebox.data}; choose another folder with --data\n"
+    assert (
+        said == f"onebox: another onebox uses {onebox.data}; stop it, or choose another folder with --data\n"
+    )
 
 
 @pytest.mark.long

@@ -478,6 +478,18 @@ async def test_an_attempt_knows_whether_it_is_the_last() -> None:
     assert seen == [(1, 2, False), (2, 2, True)]
 
 
+async def test_a_step_that_is_not_awaited_is_a_bug() -> None:
+    begun: list[Coroutine[Any, Any, Any]] = []
+
+    async def sell(call: Call) -> None:
+        begun.append(call.step("pay", FakeStep(1)))
+
+    ended = await run(sell)
+    begun[0].close()
+    detail = "bug in handler sell: TypeError: step pay was not awaited: write `await call.step('pay', ...)`"
+    assert existing(ended.dead_letter).detail == detail
+
+
 async def test_a_step_with_a_policy_of_its_own_has_attempts_of_its_own() -> None:
     seen: list[tuple[int, int, bool]] = []
 
