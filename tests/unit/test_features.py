@@ -1,11 +1,12 @@
 """The core does without any feature: with one refused it starts, and lacks that one's functions alone."""
 
-import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -16,57 +17,9 @@ from durable_retry.routing import CORE
 from durable_retry.runtime.deferred import imported
 from scripts.processes import ROOT
 from tests.support.commands import ran
+from tests.support.without_feature import app_without
 
 FEATURES: Final = {plugin.name: plugin for plugin in features()}
-
-WITHOUT: Final = """
-import json, os, pkgutil, sys
-from importlib import import_module
-
-refused = f"durable_retry.features.{sys.argv[1]}"
-
-class Refusing:
-    def find_spec(self, name, path=None, target=None):
-        if name == refused or name.startswith(refused + "."):
-            raise ModuleNotFoundError(f"{name} is taken out")
-
-if sys.argv[1]:
-    sys.meta_path.insert(0, Refusing())
-    iter_modules = pkgutil.iter_modules
-    pkgutil.iter_modules = lambda *given: (each for each in iter_modules(*given) if each.name != refused)
-
-import azure.durable_functions as df
-import durable_retry
-from durable_retry.base.validation import InvalidInputError
-from durable_retry.plugins import plugins
-from durable_retry.rules.operations.request import parse_operation
-from durable_retry.runtime.deferred import imported, unimportable
-from durable_retry.settings.mistakes import StartError
-
-app = df.DFApp()
-durable_retry.register(app)
-for module in pkgutil.walk_packages(durable_retry.__path__, "durable_retry."):
-    if module.name.split(".")[1] not in {"features", "handlers", "testing"}:
-        import_module(module.name)
-for plugin in plugins():
-    for reference in (each for collection in plugin.collections for each in collection.routes):
-        imported(reference)
-why_not = unimportable()
-assert not why_not, why_not
-file, members, settings = sys.argv[2], *map(json.loads, sys.argv[3:])
-os.environ |= settings
-problems = []
-try:
-    parse_operation(members)
-except InvalidInputError as error:
-    problems += error.problems
-try:
-    durable_retry.register(df.DFApp(), dependencies_file=file)
-except StartError as error:
-    problems += error.problems
-told = {problem.pointer.rpartition(" ")[2]: problem.detail for problem in problems}
-print(json.dumps([[function.get_function_name() for function in app.get_functions()], told]))
-"""
 
 OTHERWISE_OFF: Final = {
     "auth.identity": '"api://payments/.default"',
@@ -78,21 +31,30 @@ OTHERWISE_OFF: Final = {
 """Values of keys that ask for a feature where others do not."""
 
 
-def app_without(feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
+PRELOADED: Final = ["azure.durable_functions", "azure.data.tables.aio", "httpx", "pydantic"]
+"""What every app imports of others: each process begins with it."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Executor]:
+    """Runs each task in a process of its own, which has loaded nothing of the product."""
+    apart = get_context("forkserver")
+    apart.set_forkserver_preload(PRELOADED)
+    with ProcessPoolExecutor(1, mp_context=apart, max_tasks_per_child=1) as executor:
+        yield executor
+
+
+def without(processes: Executor, feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
     """Return the functions of an app without a feature, and what is wrong where all that any adds is used."""
     members, settings, keys = (
         sorted({name for plugin in plugins() for name in names_in(plugin)})
         for names_in in (members_of, settings_of, keys_of)
     )
     lines = ("[dependencies.payments]", *(f"{key} = {OTHERWISE_OFF.get(key, '0')}" for key in keys))
-    (folder / "dependencies.toml").write_text("\n".join(lines))
-    added = (json.dumps(dict.fromkeys(members)), json.dumps(dict.fromkeys(settings, "1")))
-    command = [sys.executable, "-c", WITHOUT, feature, str(folder / "dependencies.toml"), *added]
-    environment = os.environ | {"FLAKY_TARGET_URL": "http://127.0.0.1:9"}
-    done = ran(command, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    names, problems = json.loads(done.stdout)
-    return set(names), problems
+    (file := folder / "dependencies.toml").write_text("\n".join(lines))
+    added = (dict.fromkeys(members), dict.fromkeys(settings, "1"))
+    found: tuple[set[str], dict[str, str]] = processes.submit(app_without, feature, file, *added).result(120)
+    return found
 
 
 def functions_of(plugin: Plugin) -> set[str]:
@@ -134,16 +96,16 @@ def keys_of(plugin: Plugin) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def whole(processes: Executor, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The functions of an app with all features."""
-    return app_without("", tmp_path_factory.mktemp("whole"))[0]
+    return without(processes, "", tmp_path_factory.mktemp("whole"))[0]
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_an_app_without_a_feature_lacks_its_functions_alone_and_refuses_what_would_do_nothing(
-    feature: str, whole: set[str], tmp_path: Path
+    processes: Executor, feature: str, whole: set[str], tmp_path: Path
 ) -> None:
-    left, problems = app_without(feature, tmp_path)
+    left, problems = without(processes, feature, tmp_path)
     gone = [plugin for plugin in plugins() if plugin.name == feature or feature in plugin.needs]
     assert whole - left == set().union(*map(functions_of, gone))
     says = f"is of the feature {feature}, which this app lacks"

@@ -78,6 +78,15 @@ def test_a_credential_is_masked_in_codings_that_put_something_between(written: s
         assert known.masked(masked) == masked
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_credential_with_backslashes_is_masked_wherever_json_doubles_them(times: int) -> None:
+    key = f"sesame{'\\' * times}open-1234567"
+    known = Credentials([key])
+    for written in (key, json.dumps(key), json.dumps({"a": json.dumps(key)}), f"got {quote(key)}"):
+        assert known.masked(written).count("***") == 1
+        assert "open" not in known.masked(written)
+
+
 def test_what_is_decoded_to_be_compared_is_shown_as_it_came() -> None:
     text = "a=3Db\nc=\r\nddddddddddddddddd\ne \\101 \\012\x00e"
     assert PLAIN.masked(text) == text

@@ -48,6 +48,11 @@ def test_an_instant_comes_back_from_its_microseconds() -> None:
     assert from_newest_first(newest_first(LATER)) == LATER
 
 
+def test_microseconds_after_the_year_9999_are_no_instant() -> None:
+    with pytest.raises(ValueError, match="is no instant of the years 1 to 9999"):
+        from_microseconds(10**18)
+
+
 STORED_AT = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 
 type Size = Literal["small", "large"]

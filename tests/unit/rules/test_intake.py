@@ -2,6 +2,7 @@ from datetime import datetime
 
 import pytest
 
+from durable_retry.base.validation import InvalidInputError
 from durable_retry.rules.intake import (
     Arrival,
     Backpressure,
@@ -9,6 +10,7 @@ from durable_retry.rules.intake import (
     LagThresholds,
     host_instant,
     lag_reading,
+    read_message,
 )
 from tests.support.builders import NOON
 
@@ -54,3 +56,15 @@ def test_the_order_key_of_a_partition_names_its_source_and_place(
 def test_an_instant_of_a_binding_is_utc(given: datetime) -> None:
     assert host_instant(given) == NOON
     assert host_instant(None) is None
+
+
+def test_a_message_without_an_id_of_its_source_has_that_of_its_body() -> None:
+    first, again, other = (Arrival(source="queue", body=body).message_id for body in (b"{}", b"{}", b"[]"))
+    assert first == again != other
+    assert Arrival(source="queue", body=b"{}", native_id="m-1").message_id == "m-1"
+
+
+def test_a_message_is_read_up_to_its_size() -> None:
+    assert read_message(b'{"a": 1}', dict, max_bytes=8) == {"a": 1}
+    with pytest.raises(InvalidInputError, match="is larger than 7 bytes"):
+        read_message(b'{"a": 1}', dict, max_bytes=7)

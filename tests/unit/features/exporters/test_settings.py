@@ -2,8 +2,10 @@ import logging
 
 import pytest
 
+from durable_retry.features.exporters import PLUGIN, start
 from durable_retry.features.exporters.receivers import Receivers, Signal
 from durable_retry.features.exporters.settings import receivers_in
+from tests.support.narrowing import existing
 
 ALL = frozenset(Signal)
 TRACES_AND_METRICS = frozenset({Signal.TRACES, Signal.METRICS})
@@ -56,3 +58,17 @@ def test_a_protocol_that_is_not_spoken_is_warned_of(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         receivers_in(COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
     assert "only http/protobuf" in caplog.text
+
+
+def test_the_feature_begins_to_send_where_the_settings_name_who_receives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[Receivers] = []
+    monkeypatch.setattr(start, "imported", lambda _reference: started.append)
+    begin = existing(PLUGIN.begin)
+    begin()
+    assert started == []
+    for name, value in COLLECTOR.items():
+        monkeypatch.setenv(name, value)
+    begin()
+    assert [each.otlp for each in started] == [ALL]

@@ -13,7 +13,7 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from durable_retry.features.histories.replay import Difference, RecordedHistory, replayed
+from durable_retry.features.histories.replay import Difference, RecordedHistory, differences, replayed
 from scripts.processes import ROOT
 from tests.support.commands import ran
 
@@ -76,6 +76,20 @@ def found(orchestrator: Change, events: list[pb.HistoryEvent]) -> tuple[int, str
 @pytest.mark.parametrize("events", [ASKED, WAITING, PAID, []])
 def test_a_history_fits_the_code_that_has_written_it(events: list[pb.HistoryEvent]) -> None:
     assert found(order, events) is None
+
+
+def test_of_each_history_that_does_not_fit_the_first_difference_is_named() -> None:
+    document = {"instance_id": "order-7", "events": [MessageToDict(event) for event in ASKED]}
+    absent = ("orchestration order", "has no orchestrator of this name")
+    read = RecordedHistory.read(document)
+    assert list(differences({}, [read])) == [Difference("order-7", "order", 1, *absent)]
+    assert list(differences({"order": order}, [read])) == []
+
+    def changed(context: task.OrchestrationContext, _: Any) -> Steps:
+        yield context.call_activity("look")
+
+    renamed = ("activity ask", "activity look")
+    assert list(differences({"order": changed}, [read])) == [Difference("order-7", "order", 3, *renamed)]
 
 
 def test_a_renamed_activity_is_the_first_difference() -> None:

@@ -238,6 +238,14 @@ def test_a_probe_that_is_not_made_leaves_its_permit_to_others() -> None:
     of_type(Permitted, desk.ask(32, "op-2"))
 
 
+def test_the_token_of_a_promised_retry_that_is_not_made_comes_back_as_far_as_the_budget_is_in_debt() -> None:
+    desk = Desk()
+    for tokens, left in ((-2.5, -1.5), (-0.5, 0.0), (0.5, 0.5)):
+        breaker = replace(desk.breaker, budget=replace(desk.breaker.budget, tokens=tokens))
+        assert Gone(was_promised=True).apply(breaker, NOON).budget.tokens == left
+        assert Gone().apply(breaker, NOON).budget.tokens == tokens
+
+
 def refused_at_noon(**settings: float) -> Desk:
     desk = Desk(settings=with_settings(**settings)).refuse(0, 3)
     return desk

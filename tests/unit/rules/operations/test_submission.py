@@ -236,7 +236,13 @@ def test_what_comes_later_is_no_mistake_beside_another() -> None:
 
 
 def test_a_body_with_nothing_sound_is_reported_as_it_is() -> None:
-    for body, pointers_told in ((5, [""]), ({}, [""]), ({"typo": 1}, ["", "/typo"])):
+    told: tuple[tuple[Any, list[str]], ...] = (
+        (5, [""]),
+        ({}, [""]),
+        ({"handler": None}, [""]),
+        ({"typo": 1}, ["", "/typo"]),
+    )
+    for body, pointers_told in told:
         assert pointers_of(parsed, ParsedEnvelope(body)) == pointers_told
 
 

@@ -529,7 +529,7 @@ def test_what_waits_for_a_circuit_proves_itself_when_its_turn_comes() -> None:
 
 def test_the_history_stays_short_however_long_the_first_takes() -> None:
     letters = Letters(10)
-    letters.minutes_under_way = 4_000
+    letters.minutes_under_way = 1_000
     stage = staged(letters, stop_at_failed=0.5)
     assert counts(stage.run()) == ("completed", 10, 10, 0, 0)
     assert stage.longest_history < 250

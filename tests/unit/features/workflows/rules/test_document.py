@@ -6,11 +6,12 @@ import pytest
 from durable_retry.base.names import FINISHED, Category, OperationState
 from durable_retry.features.workflows.rules.document import (
     BatchCounts,
+    batch_state_of,
     counts_of,
     saga_document,
     why_batch_failed,
 )
-from durable_retry.features.workflows.rules.shapes import ItemState, Saga, SagaStep
+from durable_retry.features.workflows.rules.shapes import BatchState, ItemState, Saga, SagaStep
 from durable_retry.rules.operations.completion import Completion
 from tests.support.builders import NOON, an_operation
 
@@ -31,6 +32,20 @@ LOST, GONE = ItemState.DEAD_LETTERED, ItemState.CANCELLED
 )
 def test_a_batch_says_why_it_counts_as_failed(failed: list[ItemState], tolerated: int, why: str) -> None:
     assert why_batch_failed(counts_of([ItemState.SUCCEEDED, *failed]), tolerated) == why
+
+
+@pytest.mark.parametrize(
+    ("items", "tolerated", "state"),
+    [
+        ([LOST, LOST, ItemState.PENDING], 0, BatchState.RUNNING),
+        ([ItemState.SUCCEEDED, LOST, GONE], 2, BatchState.SUCCEEDED),
+        ([ItemState.SUCCEEDED, LOST, GONE], 1, BatchState.FAILED),
+    ],
+)
+def test_a_batch_fails_once_all_have_ended_and_too_many_failed(
+    items: list[ItemState], tolerated: int, state: BatchState
+) -> None:
+    assert batch_state_of(counts_of(items), tolerated) is state
 
 
 def test_a_batch_counts_the_states_that_an_item_has() -> None:
