@@ -167,8 +167,8 @@ class Limiter(JsonShape):
         reach_seconds = RESERVED_SECONDS + UNUSED.total_seconds() if self.turns else DOOR_SECONDS
         until = self.clock + timedelta(seconds=reach_seconds + LAGS * (self.lag_seconds or 0.0))
         seconds = (until - self.next_start(self.clock)).total_seconds()
-        turns = max(seconds, 0.0) * self.settings.rate_per_second
-        return int(turns) if self.turns else min(self.free_slots, int(turns + (seconds >= 0)))
+        turns = int(seconds * self.settings.rate_per_second) + 1 if seconds >= 0 else 0
+        return turns if self.turns else min(self.free_slots, turns)
 
     @property
     def tells_somebody(self) -> bool:

@@ -46,7 +46,7 @@ def test_as_many_are_called_as_slots_are_free_for_which_nobody_comes() -> None:
     assert successors(limiter_of(soon, *three[1:]))[1] == ("op-2",), "op-1 comes by itself"
 
 
-def turns_of(*places: Place, rate: float = 2.0, last: float = 2.5, line: tuple[str, ...] = ()) -> Limiter:
+def turns_of(*places: Place, rate: float = 2.0, last: float = 2.6, line: tuple[str, ...] = ()) -> Limiter:
     """Return a limiter of a rate alone where these wait, with turns reserved for so many seconds."""
     settings, waited = ReadLimits(rate_per_second=rate), (after(-9), after(99))
     return Limiter(
@@ -81,7 +81,7 @@ def test_while_turns_pass_unused_nobody_counts_as_coming_by_itself() -> None:
 
 
 def test_it_looks_for_who_comes_when_the_turns_that_are_reserved_have_passed_unused() -> None:
-    assert next_look(turns_of(place(1)))[1] == after(2.5) + UNUSED
+    assert next_look(turns_of(place(1)))[1] == after(2.6) + UNUSED
     assert next_look(turns_of(place(1), last=-5))[1] == NOON + UNUSED
     slow = turns_of(place(1), rate=0.1, last=9)
     assert next_look(slow)[1] == after(9) + UNUSED, "no turn is free before"
