@@ -25,8 +25,10 @@ from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter
 from durable_retry.features.outbox.index_store import list_notes
 from durable_retry.features.workflows.batch_store import document_of_batch, find_batch
+from durable_retry.rules.config.dependencies_file import parse_config
 from durable_retry.rules.dead_letters.record import Status
 from durable_retry.runtime import clock
+from durable_retry.settings.configuration import using
 from durable_retry.storage.tables import rows_after, tables_between
 from onebox.hub import FaultPoint
 from tests.fault.app.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
@@ -120,8 +122,10 @@ def lived(life: Life) -> None:
 
 
 @pytest.fixture
-def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> None:
+def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_account(monkeypatch, aftermath.storage.connection_string)
+    with using(parse_config(dependencies(), {"FLAKY_TARGET_URL": "http://127.0.0.1:9"})):
+        yield
 
 
 pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(400), pytest.mark.long]
