@@ -4,7 +4,7 @@ An operation reports its end; where no report can come, a look (a poll of its st
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durabletask import task
@@ -60,9 +60,8 @@ class CompletionReports:
 
     @property
     def _next_look_at(self) -> datetime:
-        now: datetime = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
         wait: timedelta = min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK)
-        return now + wait
+        return self.signals.now + wait
 
     def arrived(self) -> list[Completion]:
         """Return the reports that arrived and were not returned yet.

@@ -7,7 +7,7 @@ held ──> thaw: wave ──> wave ──> ... ──> over
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ class _Course:
     @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
-        return self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        return self.signals.now
 
     def hold(self) -> Turns[dict[str, Any]]:
         """Keep everything held for a while, until somebody asks for a thaw."""

@@ -8,7 +8,7 @@ one destination follow each other; a destination that is down delays another one
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -106,7 +106,7 @@ class Sending:
     @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
-        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        return self.signals.now
 
     def carried_on(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,6 @@
 """The orchestration of a saga: one operation after the other, in the order of its `Saga`."""
 
 from dataclasses import replace
-from datetime import UTC
 from typing import Any
 
 import azure.durable_functions as df
@@ -46,7 +45,7 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
     if token is not None:
         request = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
         yield from call_until_success(reports.signals, END_RESTART, request)
-    return saga_document(over, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
+    return saga_document(over, reports.signals.now).to_json()
 
 
 def _carried_out(reports: CompletionReports, state: Saga, token: str | None) -> Turns[Saga | None]:

@@ -82,11 +82,11 @@ async def report_to_circuit(
     settings = circuit.settings
     pause = pause_requested_by(outcome, policy, settings.circuit)
     end = CallEnd(
-        health_shown_by(outcome, of_key=settings.limit_key is not None),
-        outcome.duration_ms / 1000,
-        None if pause is None else clock.now() + timedelta(seconds=pause),
-        None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
-        failure_of(outcome),
+        health=health_shown_by(outcome, of_key=settings.limit_key is not None),
+        duration_seconds=outcome.duration_ms / 1000,
+        throttled_until=None if pause is None else clock.now() + timedelta(seconds=pause),
+        throttled_by=None if pause is None else pause_asked_by(outcome, pause, settings.limit_key),
+        failure=failure_of(outcome),
     )
     await circuit.leave(permitted, end)
     return pause

@@ -7,7 +7,7 @@ under way.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -83,7 +83,7 @@ class _Execution:
     @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
-        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        return self.signals.now
 
     def show(self, progress: BulkProgress) -> dict[str, Any]:
         """Let status queries see the progress, and return its form."""
