@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Self
@@ -153,7 +153,7 @@ class Run:
     @property
     def now(self) -> datetime:
         """The replay-safe time, aware UTC."""
-        return self.signals.now
+        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     @property
     def operation_json(self) -> Mapping[str, Any]:
