@@ -33,7 +33,8 @@ BUNDLED = _DECLARED / _MAIN
 """Where a source tree has Azurite after `make setup`."""
 INDEXES = _DECLARED / "indexes.cjs"
 _MESSAGES = _DECLARED / "messages.cjs"
-_SMALL_NURSERY = "--max-semi-space-size=1"  # MB: 122 MB in place of 150 once it serves, no slower to start
+_TELEMETRY = _DECLARED / "telemetry.cjs"
+_SMALL_NURSERY = "--max-semi-space-size=1"  # MB: less memory once it serves, no slower to start
 
 
 def azurite_command(environ: Mapping[str, str]) -> list[str]:
@@ -46,7 +47,8 @@ def azurite_command(environ: Mapping[str, str]) -> list[str]:
     if not is_bundled and (on_path := shutil.which("azurite")) is not None:
         return _command_of(on_path)
     main = BUNDLED if is_bundled else _cached(environ) / _MAIN
-    return [find_node(), _SMALL_NURSERY, "--require", str(INDEXES), "--require", str(_MESSAGES), str(main)]
+    preloaded = [f"--require={path}" for path in (_TELEMETRY, INDEXES, _MESSAGES)]
+    return [find_node(), _SMALL_NURSERY, *preloaded, str(main)]
 
 
 def _command_of(on_path: str) -> list[str]:

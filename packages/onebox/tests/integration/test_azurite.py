@@ -221,6 +221,16 @@ async def test_an_azurite_on_path_refuses_what_it_could_not_send_again(
         await azurite.stop()
 
 
+def test_azurite_starts_without_the_telemetry_that_it_does_not_send(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.cjs"
+    probe.write_text('process.on("exit", () => console.log(Object.keys(require.cache).join("\\n")))')
+    command = [*installation.azurite_command({}), "--version"]
+    environ = os.environ | {"NODE_OPTIONS": f"--require {probe}"}
+    asked = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    assert "/lokijs/" in asked.stdout
+    assert "/@opentelemetry/" not in asked.stdout
+
+
 def test_a_program_on_path_that_is_no_file_of_node_is_run_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
