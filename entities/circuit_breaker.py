@@ -17,7 +17,7 @@ from durable_retry.rules.circuit.freeze import Freeze
 from durable_retry.rules.circuit.key_changes import KeyChange
 from durable_retry.rules.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.rules.circuit.transitions import Gone, ManualAction
-from durable_retry.rules.facts import CircuitChanged
+from durable_retry.rules.facts import CircuitChanged, DependencyPaused
 from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import report
 
@@ -35,12 +35,8 @@ class CircuitBreaker(DurableEntity):
         before, report, now = self._stored_breaker(), ReportMessage.from_json(message), clock.now()
         breaker = report.apply(before, now)
         self._store_breaker(before, breaker)
-        if (
-            breaker.limit_key is not None
-            and breaker.state is before.state
-            and report.alerts(before, breaker, now)
-        ):
-            self._tell_dependency(breaker.limit_key, is_free=breaker.is_free(now))
+        if breaker.state is before.state and report.alerts(before, breaker, now):
+            self._tell_dependency(breaker)
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `PermitAnswer`."""
@@ -52,7 +48,10 @@ class CircuitBreaker(DurableEntity):
     def hand(self, message: dict[str, Any]) -> None:
         """Open, close, disable or reset by hand. Input: `ManualAction`."""
         before = self._stored_breaker()
-        self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
+        breaker = ManualAction.from_json(message).apply(before, clock.now())
+        self._store_breaker(before, breaker)
+        if breaker.state is before.state:  # a pause may have ended
+            self._tell_dependency(breaker)
 
     def freeze(self, message: dict[str, Any]) -> None:
         """Hold calls in a freeze of all dependencies, or let some through. Input: `Freeze`."""
@@ -73,22 +72,31 @@ class CircuitBreaker(DurableEntity):
         breaker = self._stored_breaker()
         if breaker.limit_key is not None and breaker.is_idle(clock.now()):
             self.set_state(None)
-            self._tell_dependency(breaker.limit_key, is_free=True)
+            self._tell_dependency(Breaker(limit_key=breaker.limit_key))
 
-    def _tell_dependency(self, limit_key: str, *, is_free: bool) -> None:
-        circuit = circuit_id(dependency_of(self.entity_context.entity_id.key))
-        self.signal_entity(circuit, KEY_CHANGED, KeyChange(limit_key, is_free).to_json())
+    def _tell_dependency(self, breaker: Breaker) -> None:
+        """Have the dependency's own circuit note that the circuit of a limit key has changed."""
+        if breaker.limit_key is not None:
+            change = KeyChange(breaker.limit_key, breaker.is_free(clock.now()))
+            self.signal_entity(circuit_id(self._dependency), KEY_CHANGED, change.to_json())
+
+    @property
+    def _dependency(self) -> str:
+        return dependency_of(self.entity_context.entity_id.key)
 
     def _stored_breaker(self) -> Breaker:
         return Breaker.from_json(self.get_state(dict) or {})
 
     def _store_breaker(self, before: Breaker, breaker: Breaker) -> None:
         self.set_state(breaker.to_json())
+        since, until = breaker.throttled_since, breaker.throttled_until
+        if since is not None and until is not None and until != before.throttled_until:
+            report(DependencyPaused(self._dependency, since, until, breaker.throttled_by, breaker.limit_key))
         if breaker.state is before.state:
             return
         outage = before if breaker.state in FREE else breaker
         change = CircuitChanged(
-            dependency_of(self.entity_context.entity_id.key),
+            self._dependency,
             before.state,
             breaker.state,
             breaker.reason,
@@ -100,8 +108,7 @@ class CircuitBreaker(DurableEntity):
             limit_key=breaker.limit_key,
         )
         report(change)
-        if breaker.limit_key is not None:
-            self._tell_dependency(breaker.limit_key, is_free=breaker.is_free(clock.now()))
+        self._tell_dependency(breaker)
 
 
 blueprint.function_name(CIRCUIT_BREAKER)(

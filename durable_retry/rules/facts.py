@@ -146,29 +146,19 @@ class OperationEnded:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChanged:
-    """The state of a dependency's circuit changed.
-
-    Attributes:
-        reason: For a person.
-        by: Who or what changed it, as in `Breaker`.
-        opened_at: When the outage began that goes on or is over: the circuit let every call through until
-            then. None where there was none.
-        opened_because: Why it began, for a person.
-        failed_probes: Since then.
-        last_error: Of the latest failed call since then.
-        limit_key: Whose circuit it is; None for the dependency's own.
-    """
+    """The state of a dependency's circuit changed."""
 
     dependency: str
     before: CircuitState
     after: CircuitState
-    reason: str
-    by: str
+    reason: str  # for a person
+    by: str  # who or what changed it, as in `Breaker`
+    # When the outage began that goes on or is over; None where there was none.
     opened_at: datetime | None = None
-    opened_because: str | None = None
-    failed_probes: int = 0
-    last_error: str | None = None
-    limit_key: str | None = None
+    opened_because: str | None = None  # for a person
+    failed_probes: int = 0  # since then
+    last_error: str | None = None  # of the latest failed call since then
+    limit_key: str | None = None  # whose circuit it is; None for the dependency's own
 
     @property
     def circuit(self) -> str:
@@ -187,6 +177,17 @@ class CircuitChanged:
 
     def _with_error(self, why: str) -> str:
         return why if self.last_error is None else f"{why}; the last error: {self.last_error}"
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyPaused:
+    """A dependency asked for a pause of all calls, or for a longer one; or somebody ended a pause."""
+
+    dependency: str
+    since: datetime
+    until: datetime
+    by: str | None  # what asked for it, such as `429 (Retry-After 1800 s)`; None where that is not known
+    limit_key: str | None  # as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,7 @@ type Fact = (
     | PersonActed
     | OperationEnded
     | CircuitChanged
+    | DependencyPaused
     | CircuitBypassed
     | RetryPostponed
     | LimitsRead

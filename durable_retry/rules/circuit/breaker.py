@@ -137,6 +137,7 @@ class Breaker(JsonShape):
     probe_successes: int = 0  # the probes of this half-open round that succeeded
     throttled_until: MsInstant | None = None  # end of the last throttling pause; kept when it is over
     throttled_by: str | None = None  # what asked for it
+    throttled_since: MsInstant | None = None  # when that pause began
     # Operations that began to wait, less those that left; below 0 while one that left is not yet reported.
     waiting: int = 0
     # The instant from which the release times of waiting operations count; None while they wait, or when

@@ -122,7 +122,7 @@ def _after_pause(breaker: Breaker, report: Report, now: datetime) -> Breaker:
     until = from_ms(to_ms(min(until, now + LONGEST_PAUSE)))
     if not breaker.is_throttled(now):
         # Operations that were released since no longer count as waiting.
-        breaker = replace(breaker, waiting=breaker.remaining_waiting(now))
+        breaker = replace(breaker, waiting=breaker.remaining_waiting(now), throttled_since=now)
     if breaker.throttled_until is not None and until < breaker.throttled_until:
         return breaker
     return replace(breaker, throttled_until=until, throttled_by=report.throttled_by)
@@ -350,7 +350,9 @@ def _after_control(breaker: Breaker, action: ManualAction, entry: AuditEntry, no
         case ManualControl.CLOSE:
             return freed(breaker, CircuitMove.CLOSE, now, reason=entry.reason, by=entry.by)
         case ManualControl.RESET:
-            return _after_reset(freed(breaker, CircuitMove.RESET, now, reason=entry.reason, by=entry.by), now)
+            until = breaker.throttled_until and min(breaker.throttled_until, now)
+            breaker = freed(breaker, CircuitMove.RESET, now, reason=entry.reason, by=entry.by)
+            return replace(breaker, throttled_until=until, budget=Budget())
         case _ as never:
             assert_never(never)
 
@@ -367,16 +369,4 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
         reopened_at=None,
         draining_since=None,
         expires_at=entry.until,
-    )
-
-
-def _after_reset(breaker: Breaker, now: datetime) -> Breaker:
-    """Start anew, keeping the epoch, the audit trail, the counted reports and the waiting operations."""
-    was_throttled = breaker.is_throttled(now)
-    return replace(
-        breaker,
-        throttled_until=None,
-        budget=Budget(),
-        reopened_at=now if was_throttled else breaker.reopened_at,
-        draining_since=now if was_throttled else breaker.draining_since,
     )

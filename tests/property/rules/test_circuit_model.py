@@ -54,6 +54,7 @@ def speaking_of_state(breaker: Breaker) -> Breaker:
         reporters=new.reporters,
         budget=new.budget,
         throttled_until=None,
+        throttled_since=None,
         waiting=0,
     )
 

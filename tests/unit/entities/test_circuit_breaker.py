@@ -14,7 +14,7 @@ from durable_retry.rules.circuit.messages import PermitAnswer, PermitMessage, Re
 from durable_retry.rules.circuit.snapshot import Permitted, Refused
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction, ProbeRequest
-from durable_retry.rules.facts import CircuitChanged
+from durable_retry.rules.facts import CircuitChanged, DependencyPaused
 from durable_retry.runtime import clock
 from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker, blueprint
@@ -192,3 +192,20 @@ def test_a_freeze_is_stored_beside_the_state_and_is_no_change_of_it() -> None:
     entity.run(FREEZE, Freeze(after(0), after(0), "ana", "drill").to_json())
     assert entity.desk.breaker.freeze == Freeze(after(0), after(0), "ana", "drill")
     assert (entity.desk.breaker.state, changes) == (CircuitState.CLOSED, [])
+
+
+def test_a_pause_is_reported_with_its_begin_when_it_gets_longer_and_when_somebody_ends_it() -> None:
+    entity, pauses = Entity(), list[DependencyPaused]()
+    subscribe(DependencyPaused, pauses.append)
+    for at, until in ((0, 1_800), (1, 1_700), (2, 1_900)):
+        report = replace(entity.desk.report(at, throttled_until=until), throttled_by="429")
+        entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), at)
+    entity.control(60, ManualControl.CLOSE)
+    entity.control(300, ManualControl.RESET)
+    entity.control(400, ManualControl.RESET)
+    assert [(each.since, each.until) for each in pauses] == [
+        (after(0), after(1_800)),
+        (after(0), after(1_900)),
+        (after(0), after(300)),
+    ]
+    assert {(each.dependency, each.by, each.limit_key) for each in pauses} == {("payments", "429", None)}

@@ -75,6 +75,13 @@ def test_a_pause_of_a_key_and_a_key_near_a_trip_reach_the_dependencys_circuit_on
     assert signals(of_key(REPORT, lone.to_json(), None, 0)) == []
 
 
+def test_a_pause_of_a_key_that_somebody_ends_reaches_the_dependencys_circuit() -> None:
+    message = ReportMessage(Desk().report(0, throttled_until=HOUR), SETTINGS, BUDGET, KEY).to_json()
+    reset = ManualAction(ManualControl.RESET, after(5), "ada", "a new quota", limit_key=KEY)
+    ended = of_key(MANUAL_CONTROL, reset.to_json(), of_key(REPORT, message, None, 0).get_state(dict), 5)
+    assert signals(ended) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_free": True})]
+
+
 def test_the_dependencys_circuit_lists_the_key() -> None:
     opened = run(KEY_CHANGED, KeyChange(KEY, is_free=False).to_json(), None, 0, "payments")
     state = opened.get_state(dict)
