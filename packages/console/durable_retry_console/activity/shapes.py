@@ -20,7 +20,7 @@ class ActivityKind(StrEnum):
     BULK = "bulk"
     """Somebody began or cancelled a bulk action."""
     CIRCUIT = "circuit"
-    """An outage: the circuit of a dependency opened, and closed once every call goes through again."""
+    """An outage, until every call goes through again; or a pause that a dependency asked for."""
     DEPLOYMENT = "deployment"
     """Other code runs than before."""
     SETTINGS = "settings"
@@ -40,7 +40,8 @@ class ActivityItem(Answer):
 
     at: Instant
     until: Instant | None = Field(
-        default=None, description="End of an outage; null while it goes on, and for everything else."
+        default=None,
+        description="End of an outage, null while it goes on; of a pause, known from its begin.",
     )
     kind: ActivityKind
     who: str | None = Field(

@@ -1,11 +1,13 @@
-"""Noting what happens: acts of people, outages of dependencies."""
+"""Noting what happens: acts of people, outages and pauses of dependencies."""
 
+from datetime import timedelta
 from hashlib import sha256
+from typing import Final
 from urllib.parse import quote
 
 from durable_retry.base.text import counted
 from durable_retry.rules.circuit.breaker import AUTOMATIC, FREE
-from durable_retry.rules.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.rules.facts import CircuitChanged, DependencyPaused, PersonActed, TargetType
 from durable_retry.runtime import clock
 from durable_retry.settings.configuration import api_path
 from durable_retry.telemetry.facts import subscribe
@@ -29,6 +31,7 @@ _PATHS = {
 def record_facts() -> None:
     subscribe(PersonActed, _note_act)
     subscribe(CircuitChanged, _note_outage)
+    subscribe(DependencyPaused, _note_pause)
 
 
 def target_of(kind: TargetType, target_id: str, limit_key: str | None = None) -> ActivityTarget:
@@ -63,4 +66,31 @@ def _note_outage(fact: CircuitChanged) -> None:
         reason=fact.cause,
     )
     # Each change of an outage replaces its one entry.
-    WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])
+    WRITER.note(item, _name_of(fact.circuit))
+
+
+def _note_pause(fact: DependencyPaused) -> None:
+    lasts = fact.until - fact.since
+    # One that somebody has ended may be short, and its entry says how long it was to be.
+    if lasts < _NOTED_PAUSE and fact.until > clock.now():
+        return
+    whose = "" if fact.limit_key is None else f" for {fact.limit_key}"
+    item = ActivityItem.taken_from(
+        fact,
+        at=fact.since,
+        kind=ActivityKind.CIRCUIT,
+        who=None,
+        what=f"paused{whose} for {duration_text(lasts.total_seconds())}",
+        target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
+        reason=fact.by,
+    )
+    # One that somebody ends, or that gets longer, replaces its entry.
+    WRITER.note(item, _name_of(f"pause of {fact.dependency}{whose}"))
+
+
+# Those of a rate limit are shorter, and come by the hundred.
+_NOTED_PAUSE: Final = timedelta(minutes=1)
+
+
+def _name_of(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from durable_retry.rules.circuit.states import CircuitState
-from durable_retry.rules.facts import CircuitChanged, PersonActed, TargetType
+from durable_retry.rules.facts import CircuitChanged, DependencyPaused, PersonActed, TargetType
 from durable_retry.runtime import clock
 from durable_retry.telemetry import facts
 from durable_retry.telemetry.facts import report
 from durable_retry_console.activity import watch
 from durable_retry_console.activity.shapes import ActivityItem
-from tests.support.builders import NOON
+from tests.support.builders import NOON, after
 
 
 @dataclass
@@ -135,6 +135,32 @@ def test_an_outage_names_whoever_changed_the_circuit(notes: Notes, by: str, who:
 def test_a_circuit_that_never_refused_a_call_is_no_outage(notes: Notes) -> None:
     report(CircuitChanged("payments", CLOSED, CircuitState.DISABLED, "drill", "ada"))
     assert notes.items == []
+
+
+def paused(until: float, since: float = 0, limit_key: str | None = None) -> DependencyPaused:
+    return DependencyPaused("payments", after(since), after(until), "429 (Retry-After 1800 s)", limit_key)
+
+
+def test_a_pause_of_a_dependency_is_an_entry_with_its_end_and_who_asked(notes: Notes) -> None:
+    report(paused(1_800))
+    report(paused(2_400))
+    report(paused(1_800, limit_key="customer-17"))
+    assert [(item["kind"], item["what"], item["until"]) for item in notes.items] == [
+        ("circuit", "paused for 30 min", "2026-11-21T12:30:00Z"),
+        ("circuit", "paused for 40 min", "2026-11-21T12:40:00Z"),
+        ("circuit", "paused for customer-17 for 30 min", "2026-11-21T12:30:00Z"),
+    ]
+    assert {item["reason"] for item in notes.items} == {"429 (Retry-After 1800 s)"}
+    first, longer, of_key = notes.names
+    assert first == longer != of_key
+    assert notes.items[2]["target"]["url"] == "/api/circuits/payments?limit_key=customer-17"
+
+
+def test_a_short_pause_is_no_entry_unless_somebody_cut_it_short(notes: Notes) -> None:
+    report(paused(59))
+    assert notes.items == []
+    report(paused(0, since=-20))
+    assert notes.items[0]["what"] == "paused for 20 s"
 
 
 def test_what_belongs_to_the_app_has_no_page() -> None:
