@@ -260,7 +260,7 @@ def view_of(
         retry_at=ends_at if blocks else None,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         throttled_by=current.throttled_by if current.is_throttled(clock) else None,
-        why=_why(current, clock),
+        why=why_held(current, clock),
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by=BY_SETTINGS if is_off else current.changed_by,
         hold=FreezeFigures.taken_from(current.freeze) if current.is_frozen(clock) else None,
@@ -274,7 +274,7 @@ def view_of(
     )
 
 
-def _why(breaker: Breaker, now: datetime) -> str | None:
+def why_held(breaker: Breaker, now: datetime) -> str | None:
     """Return what holds calls up, the latest first: an old outage is no reason while a pause goes on."""
     if breaker.freeze is not None and breaker.is_frozen(now):
         return breaker.freeze.why

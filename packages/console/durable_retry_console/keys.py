@@ -18,6 +18,7 @@ class AlertThresholds(Strict):
 
     Attributes:
         circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
+        paused_seconds: How long a pause is that it asks for; not written: the app's threshold.
         credential_refused_seconds: How long it has refused the app's credential; not written: the app's
             threshold.
         dead_letters: How many of its dead letters are open; not written: no alert of its own.
@@ -25,6 +26,7 @@ class AlertThresholds(Strict):
     """
 
     circuit_open_seconds: Seconds | None = None
+    paused_seconds: Seconds | None = None
     credential_refused_seconds: Seconds | None = None
     dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
     dead_letter_age_seconds: Seconds | None = None

@@ -138,6 +138,13 @@ async def test_each_receiver_gets_one_message_in_its_format_and_one_at_the_end(
     assert inbox.bodies("/slack")[1]["text"].startswith("Resolved: ")
     (incident,) = await list_incidents()
     assert (incident.state, incident.raised_at, incident.since) == ("cleared", NOW, NOW + 3 * MINUTE)
+    (shown,) = (await board.read_board()).recent
+    assert [(each.receiver, each.about, each.state, each.tries) for each in shown.deliveries] == [
+        ("slack", "raised", "sent", 1),
+        ("webhook", "raised", "sent", 1),
+        ("slack", "cleared", "sent", 1),
+        ("webhook", "cleared", "sent", 1),
+    ]
 
 
 async def test_a_webhook_is_signed_over_its_id_the_time_and_the_body(

@@ -1,7 +1,7 @@
 """What people see of alerts, and a test of those who receive them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -10,16 +10,17 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant, left_out
 from durable_retry.runtime import clock
 from durable_retry_console.alerts.health import all_thresholds
-from durable_retry_console.alerts.rules import RUNBOOK_URL, TEST, Alert, DeliveryState
+from durable_retry_console.alerts.rules import RUNBOOK_URL, TEST, Alert, AlertDelivery, DeliveryState
 from durable_retry_console.alerts.sending import links_to, send_alert_to
 from durable_retry_console.alerts.settings import alert_settings
 from durable_retry_console.alerts.store import known_alerts, list_incidents
 
 
 class AlertMessage(Answer):
-    """The message about the latest change to one receiver."""
+    """A message to one receiver."""
 
     receiver: str
+    about: Literal["raised", "cleared"]
     state: DeliveryState
     tries: int
     detail: str | None
@@ -118,11 +119,20 @@ def _documents(alerts: Iterable[Alert]) -> tuple[AlertDocument, ...]:
         AlertDocument.taken_from(
             alert,
             cleared_at=None if alert.is_raised else alert.since,
-            deliveries=tuple(
-                AlertMessage.taken_from(delivery, receiver=name)
-                for name, delivery in sorted(alert.deliveries.items())
+            deliveries=(
+                *_messages("raised", alert.deliveries if alert.is_raised else alert.raised_deliveries),
+                *_messages("cleared", {} if alert.is_raised else alert.deliveries),
             ),
             runbook_url=links_to(alert).get(RUNBOOK_URL),
         )
         for alert in alerts
+    )
+
+
+def _messages(
+    about: Literal["raised", "cleared"], deliveries: Mapping[str, AlertDelivery]
+) -> tuple[AlertMessage, ...]:
+    return tuple(
+        AlertMessage.taken_from(delivery, receiver=receiver, about=about)
+        for receiver, delivery in sorted(deliveries.items())
     )

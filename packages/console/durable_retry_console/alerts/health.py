@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from durable_retry.base.names import DeadLetterReason
@@ -22,6 +23,7 @@ from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFil
 from durable_retry.features.dead_letter_lists.rules.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.hub.task_hub import TaskHub
 from durable_retry.rules.circuit.breaker import Breaker
+from durable_retry.rules.circuit.messages import why_held
 from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.config.dependency import Bounds, Dependency
 from durable_retry.settings.configuration import dependencies
@@ -60,11 +62,17 @@ class Look:
         default_factory=lambda: {gauge: [] for gauge in gauges.GAUGES}
     )
 
-    def found(self, condition: str, value: float | None, names: tuple[str, ...] | None = None) -> None:
+    def found(
+        self,
+        condition: str,
+        value: float | None,
+        names: tuple[str, ...] | None = None,
+        why: str | None = None,
+    ) -> None:
         """Take a metric; a value that is None could not be read."""
         of_app = self.thresholds[condition.partition(":")[0]]
         threshold = self.thresholds.get(condition, of_app)
-        self.metrics[condition] = rules.HealthMetric(condition, value, threshold, names)
+        self.metrics[condition] = rules.HealthMetric(condition, value, threshold, names, why)
 
     def shown(self, gauge: Metric, value: float, labels: Mapping[str, str] = NO_LABELS) -> None:
         self.gauge_values[gauge].append((value, labels))
@@ -89,7 +97,7 @@ async def look_at_health(hub: TaskHub, now: datetime) -> Look:
     for name, dependency in dependencies().dependencies.items():
         show_limits(look, name, dependency.bounds or Bounds())
         if dependency.circuit.enabled:
-            conditions = (f"{rules.CIRCUIT_OPEN}:{name}", f"{rules.CREDENTIAL_REFUSED}:{name}")
+            conditions = tuple(f"{kind}:{name}" for kind in _SECONDS_HELD)
             parts[conditions] = partial(_circuit, dependency=dependency)
     await asyncio.gather(*(_measure(look, conditions, part) for conditions, part in parts.items()))
     gauges.show_gauges(look.gauge_values)
@@ -152,16 +160,44 @@ async def _circuit(look: Look, dependency: Dependency) -> None:
     find_circuits(look, name, breaker, *await held_keys(look.hub, dependency, breaker))
 
 
+def _open_seconds(look: Look, breaker: Breaker) -> float | None:
+    since = breaker.closed_to_calls_since
+    return None if since is None else look.seconds_since(since)
+
+
+def _refused_seconds(look: Look, breaker: Breaker) -> float | None:
+    return None if breaker.unauthorized_by is None else _open_seconds(look, breaker)
+
+
+def _paused_seconds(look: Look, breaker: Breaker) -> float | None:
+    """Return how long its pause is in all: the dependency has said when it ends."""
+    since, until = breaker.throttled_since, breaker.throttled_until
+    if since is None or until is None or until <= look.now:
+        return None
+    return (until - since).total_seconds()
+
+
+_SECONDS_HELD: Final[Mapping[str, Callable[[Look, Breaker], float | None]]] = {
+    rules.CIRCUIT_OPEN: _open_seconds,
+    rules.PAUSED: _paused_seconds,
+    rules.CREDENTIAL_REFUSED: _refused_seconds,
+}
+"""For how long a circuit holds calls up, by condition; None while it does not."""
+
+
 def find_circuits(look: Look, name: str, own: Breaker, *of_keys: Breaker) -> None:
-    """Take how long the circuits of a dependency have let no calls through, and whose."""
-    closed = [each for each in (own, *of_keys) if each.closed_to_calls_since is not None]
-    refused = [each for each in closed if each.unauthorized_by is not None]
-    for kind, concerned in ((rules.CIRCUIT_OPEN, closed), (rules.CREDENTIAL_REFUSED, refused)):
-        since = min((each.closed_to_calls_since or look.now for each in concerned), default=None)
-        keys = tuple(each.limit_key for each in concerned if each.limit_key is not None)
-        # Once the dependency's own is open, the keys are not named.
-        names = keys if keys and len(keys) == len(concerned) else None
-        look.found(f"{kind}:{name}", look.seconds_since(since), names)
+    """Take for how long the circuits of a dependency let no calls through, whose, and why."""
+    for kind, seconds_of in _SECONDS_HELD.items():
+        all_seconds = ((seconds_of(look, each), each) for each in (own, *of_keys))
+        held = [(seconds, each) for seconds, each in all_seconds if seconds is not None]
+        keys = tuple(each.limit_key for _, each in held if each.limit_key is not None)
+        # Once the dependency's own is held, the keys are not named.
+        names = keys if keys and len(keys) == len(held) else None
+        longest, first = max(held, key=itemgetter(0), default=(0.0, None))
+        why = None if first is None else why_held(first, look.now)
+        if first is not None and first.limit_key is not None and len(held) > 1:
+            why = f"for {first.limit_key}: {why}"
+        look.found(f"{kind}:{name}", longest, names, why)
     for state in CircuitState:
         labels = {DEPENDENCY: name, CIRCUIT_STATE: state.value}
         look.shown(gauges.CIRCUIT_STATUS, int(own.state is state), labels)

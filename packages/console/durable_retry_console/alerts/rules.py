@@ -20,6 +20,7 @@ DEAD_LETTERS: Final = "dead_letters"
 DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 CIRCUIT_OPEN: Final = "circuit_open_seconds"
+PAUSED: Final = "paused_seconds"
 CREDENTIAL_REFUSED: Final = "credential_refused_seconds"
 RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
 STUCK: Final = "stuck_seconds"
@@ -47,10 +48,11 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     DEAD_LETTER_AGE: Condition("Age of the oldest open dead letter", "dead-letters"),
     OUTBOX_LAG: Condition("Age of the oldest event that is not sent", "outbox"),
     CIRCUIT_OPEN: Condition("Circuit not closed", "circuits", over=("Circuit closed again", "open")),
+    PAUSED: Condition("Paused at its own request", "circuits", over=("Pause over", "paused")),
     CREDENTIAL_REFUSED: Condition(
         "Credential refused",
         "circuits",
-        " Set a new one: its operations wait, lose no attempt, and go on once it works.",
+        " Its operations wait, lose no attempt, and go on once a new one works.",
         ("Credential no longer refused", "refused"),
     ),
     RETRIES_EXHAUSTED: Condition("Operations whose retries were exhausted in an hour", "dead-letters"),
@@ -90,6 +92,7 @@ class HealthMetric:
     threshold: float  # above this value the alert is raised; 0 is off
     # The limit keys whose circuits are not closed, what stands still, or how many are held; None for none.
     names: tuple[str, ...] | None = None
+    why: str | None = None  # what holds calls up, with the latest error; None where that is not known
 
     @property
     def is_exceeded(self) -> bool:
@@ -127,9 +130,11 @@ class Alert(JsonShape):
     value: float  # of the latest check while it is raised, so that a late message says what is so by then
     threshold: float
     raised_at: datetime  # when the incident began
-    # By receiver, the messages about this change.
+    # By receiver, the messages about this change, and once it is over those about its beginning.
     deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
+    raised_deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
     names: tuple[str, ...] | None = None  # those of the metric, as the value; None for none
+    why: str | None = None  # the same
 
     @property
     def id(self) -> str:
@@ -174,12 +179,14 @@ class Alert(JsonShape):
         if self.is_raised:
             if self.kind == RETRIES_EXHAUSTED and self.value > MOST_EXHAUSTED:
                 value = f"at least {value}"
-            return f"{self.title}: {value}, over the threshold of {threshold}.{self.about.what_to_do}"
+            why = "" if self.why is None else f" {self.why[0].upper()}{self.why[1:]}."
+            return f"{self.title}: {value}, over the threshold of {threshold}.{why}{self.about.what_to_do}"
         seconds = (self.since - self.raised_at).total_seconds()
         if self.about.over is not None:
-            # It began about its threshold before it was raised.
             again, was = self.about.over
-            return f"{self._named(again)}. It was {was} for about {duration_text(seconds + self.threshold)}."
+            # It began about its threshold before it was raised; but for a pause, whose end is known at once.
+            seconds += 0 if self.kind == PAUSED else self.threshold
+            return f"{self._named(again)}. It was {was} for about {duration_text(seconds)}."
         lasted = duration_text(seconds)
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
@@ -250,11 +257,11 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
 
 
 def with_new_values(known: Mapping[str, Alert], metrics: Iterable[HealthMetric]) -> Iterator[Alert]:
-    """Yield the raised alerts whose value is another one now, or their names are others, each with those."""
+    """Yield the raised alerts of which the value, names or reason are others now, each with those."""
     for metric in metrics:
         alert = known.get(metric.condition)
         if alert is not None and alert.is_raised and metric.is_exceeded:
-            changed = replace(alert, value=float(metric.value or 0), names=metric.names)
+            changed = replace(alert, value=float(metric.value or 0), names=metric.names, why=metric.why)
             if changed != alert:
                 yield changed
 
@@ -268,13 +275,15 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
         threshold=metric.threshold,
         raised_at=now,
         names=metric.names,
+        why=metric.why,
     )
     if metric.is_exceeded or last is None:
         return raised
     ended = replace(raised, is_raised=False, raised_at=last.raised_at, names=last.names)
     # The clearing message goes to each receiver that may have got the first one.
     told = (receiver for receiver, delivery in last.deliveries.items() if delivery.tries > 0)
-    return replace(ended, deliveries={receiver: AlertDelivery() for receiver in told})
+    messages = {receiver: AlertDelivery() for receiver in told}
+    return replace(ended, deliveries=messages, raised_deliveries=last.deliveries)
 
 
 _NAMED: Final = 5

@@ -80,6 +80,9 @@ class AlertSettings(SettingsGroup):
     )
     alert_outbox_lag_seconds: float = seconds("Alert when an event waits longer to be sent; 0 = off.", 300.0)
     alert_circuit_open_seconds: float = seconds("Alert when a circuit is open for longer; 0 = off.", 300.0)
+    alert_paused_seconds: float = seconds(
+        "Alert when a dependency asks for a pause of all calls that is longer; 0 = off.", 300.0
+    )
     alert_credential_refused_seconds: float = seconds(
         "Alert when a dependency refuses the app's credential for longer; 0 = off.", 60.0
     )

@@ -1,13 +1,12 @@
 """Alerts in the table `Alerts`: few rows, so that each list is one read.
 
 PK `alert`      RK <condition>                  its latest change, with the messages about it
-PK `incident`   RK <newest first><condition>    the latest incidents
+PK `incident`   RK <newest first><condition>    the latest incidents, each as it was when it changed last
 """
 
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
@@ -42,12 +41,7 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
         # A row that nobody can read is replaced: the condition would never be raised again.
         return alert if known is None or (last is not None and known.id == last.id) else known
 
-    is_ours = await _change(alert.condition, in_place)
-    if is_ours:
-        key = newest_first(alert.raised_at) + _key_of(alert.condition)
-        incident = {"PartitionKey": _INCIDENT, "RowKey": key}
-        await tables.merge(TABLE, incident | _properties_of(replace(alert, deliveries={})))
-    return is_ours
+    return await _change(alert.condition, in_place)
 
 
 async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool:
@@ -71,7 +65,10 @@ async def _change(condition: str, rule: Callable[[Alert | None], Alert | None]) 
     keys = {"PartitionKey": _ALERT, "RowKey": _key_of(condition)}
     with suppress(ContendedError):
         after = await tables.change_row(TABLE, keys, noted, read=_readable_alert, write=_properties_of)
-        return after != before
+        if after is not None and after != before:
+            key = newest_first(after.raised_at) + _key_of(condition)
+            await tables.merge(TABLE, {"PartitionKey": _INCIDENT, "RowKey": key} | _properties_of(after))
+            return True
     return False
 
 

@@ -55,7 +55,8 @@ def _log_alert(alert: Alert) -> None:
 
 
 def _with_values_of(alert: Alert, found: Alert) -> Alert:
-    return replace(found, value=alert.value, names=alert.names) if found.id == alert.id else found
+    is_same = found.id == alert.id
+    return replace(found, value=alert.value, names=alert.names, why=alert.why) if is_same else found
 
 
 # The time for the messages of one run to one receiver; the next run sends the rest.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +32,7 @@ from durable_retry_console.alerts.rules import Alert, HealthMetric, alert_change
 from durable_retry_console.alerts.settings import AlertSettings
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped
+from tests.support.narrowing import existing
 from tests.support.telemetry import Recorded, telemetry_stage
 
 CONFIG = """
@@ -177,7 +179,7 @@ async def test_a_circuit_that_cannot_be_read_is_not_known(
 ) -> None:
     metrics = await App(monkeypatch, **WELL | {"readable": (Breaker(), "it is no JSON")}).look()
     unknown = {name for name, metric in metrics.items() if metric.value is None}
-    assert unknown == {name for name in metrics if name.startswith(("circuit_", "credential_"))}
+    assert unknown == {name for name in metrics if name.startswith(("circuit_", "credential_", "paused_"))}
     assert "the circuit of payments cannot be read: it is no JSON" in caplog.text
     assert {getattr(record, DEPENDENCY, None) for record in caplog.records} == {"payments", "idle", None}
 
@@ -199,6 +201,7 @@ async def test_what_the_app_does_not_have_is_not_measured(monkeypatch: pytest.Mo
         "held": 0.0,
         "circuit_open_seconds:payments": 0.0,
         "credential_refused_seconds:payments": 0.0,
+        "paused_seconds:payments": 0.0,
     }
 
 
@@ -233,8 +236,10 @@ async def test_thresholds_are_compared_with_the_same_metrics(monkeypatch: pytest
         "held": 0.0,
         "circuit_open_seconds:payments": 30.0,
         "credential_refused_seconds:payments": 0.0,
+        "paused_seconds:payments": 0.0,
         "circuit_open_seconds:idle": 30.0,
         "credential_refused_seconds:idle": 0.0,
+        "paused_seconds:idle": 0.0,
     }
 
 
@@ -277,6 +282,7 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
     assert {name: each for name, each in found.items() if ":" in name} == {
         "circuit_open_seconds:payments": (30.0, 10.0, True),
         "credential_refused_seconds:payments": (0.0, 60.0, False),
+        "paused_seconds:payments": (0.0, 300.0, False),
         "dead_letters:payments": (1, 0.5, True),
         "dead_letter_age_seconds:payments": (0.0, 60.0, False),
         "dead_letters:idle": (0, 0.5, False),
@@ -321,6 +327,36 @@ def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() 
     assert (metric.names, metric.value) == (None, 90.0)
 
 
+def test_an_alert_of_a_circuit_says_what_opened_it_and_what_the_last_call_got() -> None:
+    down = replace(OPENED, opened_at=after(-400), reason="9 of 10 calls failed", last_error="503: no backend")
+    of_key = replace(down, opened_at=after(-500), limit_key="customer-17")
+    (alert,) = alert_changes({}, [circuits_found(payments=[down])["circuit_open_seconds:payments"]], NOON)
+    why = "pen since 2026-11-21T11:53:20Z: 9 of 10 calls failed, the last call got 503: no backend."
+    assert alert.text == f"Circuit not closed, payments: 6 min, over the threshold of 5 min. O{why}"
+    of_one = circuits_found(payments=[Breaker(), of_key])["circuit_open_seconds:payments"]
+    assert existing(of_one.why).startswith("open since 2026-11-21T11:51:40Z: 9 of 10 calls")
+    of_both = circuits_found(payments=[down, of_key])["circuit_open_seconds:payments"]
+    assert existing(of_both.why).startswith("for customer-17: open since 2026-11-21T11:51:40Z: 9 of 10 calls")
+
+
+def test_a_pause_is_raised_at_once_and_says_who_asked_for_it_and_until_when() -> None:
+    asked = Breaker(
+        throttled_since=after(-30), throttled_until=after(1_770), throttled_by="429 (Retry-After)"
+    )
+    of_key = replace(asked, limit_key="customer-17")
+    metric = circuits_found(payments=[asked])["paused_seconds:payments"]
+    (alert,) = alert_changes({}, [metric], NOON)
+    assert alert.text == (
+        "Paused at its own request, payments: 30 min, over the threshold of 5 min. "
+        "Paused by 429 (Retry-After) until 2026-11-21T12:29:30Z."
+    )
+    assert circuits_found(payments=[Breaker(), of_key])["paused_seconds:payments"].names == ("customer-17",)
+    over = circuits_found(payments=[replace(asked, throttled_until=NOON)])["paused_seconds:payments"]
+    assert (over.value, over.why) == (0.0, None)
+    (ended,) = alert_changes({metric.condition: alert}, [over], after(1_800))
+    assert ended.text == "Pause over, payments. It was paused for about 30 min."
+
+
 def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_credential_it_is() -> None:
     of_key = Breaker(
         state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17", unauthorized_by="401"
@@ -333,8 +369,9 @@ def test_a_refused_credential_has_its_own_alert_with_the_limit_keys_whose_creden
     assert (keyed.value, keyed.names, keyed.is_exceeded) == (90.0, ("customer-17",), True)
     (alert,) = alert_changes({}, [keyed], NOON)
     assert alert.text == (
-        "Credential refused, idle (customer-17): 1 min, over the threshold of 1 min. Set a new one: its "
-        "operations wait, lose no attempt, and go on once it works."
+        "Credential refused, idle (customer-17): 1 min, over the threshold of 1 min. "
+        "The credential is refused (401): set a new one; open since 2026-11-21T11:58:30Z. "
+        "Its operations wait, lose no attempt, and go on once a new one works."
     )
 
 

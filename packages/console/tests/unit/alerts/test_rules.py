@@ -155,8 +155,11 @@ def test_the_end_is_for_those_who_were_sent_the_beginning() -> None:
 
 def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment() -> None:
     known = {"dead_letters": raised()}
-    metrics = [HealthMetric("dead_letters", 400, 100), HealthMetric("outbox_lag_seconds", 400, 100)]
-    assert list(with_new_values(known, metrics)) == [replace(known["dead_letters"], value=400.0)]
+    moved = HealthMetric("dead_letters", 400, 100, why="all of one cause")
+    metrics = [moved, HealthMetric("outbox_lag_seconds", 400, 100)]
+    new = replace(known["dead_letters"], value=400.0, why="all of one cause")
+    assert list(with_new_values(known, metrics)) == [new]
+    assert new.text == "Open dead letters: 400, over the threshold of 10. All of one cause."
     for value in (known["dead_letters"].value, None):
         assert list(with_new_values(known, [HealthMetric("dead_letters", value, 10)])) == []
 

@@ -12,6 +12,7 @@ const NAMES = {
   dead_letter_age_seconds: "Age of the oldest open dead letter",
   outbox_lag_seconds: "Age of the oldest event that is not sent",
   circuit_open_seconds: "Circuit not closed",
+  paused_seconds: "Paused at its own request",
   credential_refused_seconds: "Credential refused",
   retries_exhausted_per_hour: "Retries exhausted per hour",
   stuck_seconds: "Orchestrations do not go on",
@@ -55,8 +56,9 @@ export function place(one) {
 const runbook = (one) => (one.runbook_url ? [" ", h("a", { href: one.runbook_url, rel: "noreferrer" }, "Runbook")] : null);
 
 function messages(one) {
-  if (!one.deliveries.length) return h("span", { class: "dim" }, "not sent yet");
-  const line = (message) => h("li", { data: { key: message.receiver } }, badge(message.state), words(message.receiver),
+  if (!one.deliveries.length) return h("span", { class: "dim" }, one.state === "cleared" ? "log only" : "not sent yet");
+  const line = (message) => h("li", { data: { key: `${message.receiver} ${message.about}` } }, badge(message.state), words(message.receiver),
+    one.state === "cleared" ? h("small", { class: "dim" }, `that it is ${message.about}`) : null,
     message.detail ? h("small", { class: "dim" }, message.detail) : null);
   return lines(one.deliveries, line);
 }
@@ -72,6 +74,7 @@ function recent({ recent: ended }) {
     column("text", "What", undefined, "wide"),
     column("raised_at", "Raised", when),
     column("cleared_at", "Cleared", when),
+    { name: "Messages", class: "wide", cell: messages },
   ];
   return card("Ended lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, nothing: "No incident has ended lately." }));
 }
