@@ -1,6 +1,7 @@
 """Changes of circuits by hand."""
 
 import uuid
+from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -13,7 +14,9 @@ from durable_retry.circuit.entity import CircuitEntity
 from durable_retry.features.circuit_controls.names import RELEASE_WAITING
 from durable_retry.hub.entity_ids import limiter_id
 from durable_retry.hub.task_hub import TaskHub
-from durable_retry.rules.circuit.breaker import ManualControl, advanced
+from durable_retry.rules.circuit.breaker import FREE, Breaker, ManualControl, advanced
+from durable_retry.rules.circuit.messages import why_held
+from durable_retry.rules.circuit.states import CircuitState
 from durable_retry.rules.circuit.transitions import ManualAction
 from durable_retry.runtime import clock
 
@@ -57,6 +60,9 @@ class CircuitChange(Answer):
         description="Whether deadlines of operations that wait for it stop meanwhile."
     )
     limit_key: str | None = left_out("Whose circuit it is. Left out for the dependency's own.")
+    still_held: str | None = left_out(
+        "What holds calls up all the same, such as a pause, and what would end it. Left out without any."
+    )
 
 
 class UnchangeableCircuitError(Exception):
@@ -76,11 +82,12 @@ async def control_circuit(
         why = "is switched off by circuit.enabled = false in dependencies.toml"
         hint = "to hold its calls, pause its operations by a bulk action"
         raise UnchangeableCircuitError(f"the circuit of {dependency.name} {why}; {hint}")
-    circuit = CircuitEntity(hub, dependency.name, body.limit_key)
-    await _check_epoch(circuit, body.epoch)
+    circuit, now = CircuitEntity(hub, dependency.name, body.limit_key), clock.now()
+    breaker, _ = await circuit.readable()
+    _check_epoch(dependency.name, advanced(breaker, now).epoch, body.epoch)
     action = ManualAction(
         control,
-        clock.now(),
+        now,
         by,
         body.reason.strip(),
         body.for_seconds,
@@ -93,6 +100,7 @@ async def control_circuit(
     if control is ManualControl.RESET and dependency.bounds is not None and body.limit_key is None:
         await reset_limiter(hub, dependency.name)
     await start_release(hub, dependency.name, action)
+    own = breaker if body.limit_key is None else (await CircuitEntity(hub, dependency.name).readable())[0]
     return CircuitChange(
         dependency=dependency.name,
         action=control,
@@ -100,17 +108,31 @@ async def control_circuit(
         for_seconds=body.for_seconds,
         stops_deadline=body.stops_deadline,
         limit_key=body.limit_key,
+        still_held=_still_held(action.apply(breaker, now), own, now),
     )
 
 
-async def _check_epoch(circuit: CircuitEntity, epoch: int | None) -> None:
+def _check_epoch(dependency: str, current: int, epoch: int | None) -> None:
     # The circuit itself checks again when the change arrives.
-    if epoch is None:
-        return
-    current = advanced((await circuit.readable())[0], clock.now()).epoch
-    if current != epoch:
-        what = f"the circuit of {circuit.dependency} is in epoch {current} by now, not {epoch}"
+    if epoch is not None and current != epoch:
+        what = f"the circuit of {dependency} is in epoch {current} by now, not {epoch}"
         raise UnchangeableCircuitError(what)
+
+
+def _still_held(breaker: Breaker, own: Breaker, now: datetime) -> str | None:
+    """Return what holds up the calls of a circuit that lets them through, and what would end it; or None.
+
+    Args:
+        own: The dependency's own circuit as it was: held open by hand, it holds those of limit keys, too.
+    """
+    if breaker.state not in FREE:
+        return None
+    if own.is_frozen(now):
+        return f"{why_held(own, now)}; thaw ends that"
+    if breaker.limit_key is not None and own.state is CircuitState.FORCED_OPEN:
+        return f"{why_held(own, now)}; close the dependency's own circuit"
+    why = why_held(breaker, now)
+    return None if why is None else f"{why}; reset ends the pause"
 
 
 async def reset_limiter(hub: TaskHub, dependency: str) -> None:

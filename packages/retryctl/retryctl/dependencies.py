@@ -66,6 +66,8 @@ def _changed(document: Any) -> Lines:
         f"{{dependency}}[ for {{limit_key}}]  {{action}}[ for {{given.for_seconds}}]{deadlines}: {{reason}}"
     )
     yield fill(text, document)
+    if "still_held" in document:
+        yield f"calls still do not go: {document['still_held']}"
 
 
 def _health(api: Api, _: Given, screen: Screen) -> int:

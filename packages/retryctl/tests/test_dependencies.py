@@ -46,3 +46,10 @@ def test_the_circuit_of_one_limit_key_is_shown_and_changed() -> None:
     changed = {"dependency": "payments", "action": "open", "reason": "revoked", "limit_key": "customer-17"}
     argv = ("circuits", "open", "payments", "--reason", "revoked", "--limit-key", "customer-17")
     assert Run(answers(changed, 202), *argv).out == "payments for customer-17  open: revoked\n"
+
+
+def test_a_circuit_that_is_closed_in_a_pause_says_that_calls_do_not_go_and_what_would_end_it() -> None:
+    why = "paused by 429 until 2026-11-21T22:17:00Z; reset ends the pause"
+    changed = {"dependency": "payments", "action": "close", "reason": "back", "still_held": why}
+    run = Run(answers(changed, 202), "circuits", "close", "payments", "--reason", "back")
+    assert run.out == f"payments  close: back\ncalls still do not go: {why}\n"

@@ -2,6 +2,7 @@
 
 import { doing } from "../acting.js";
 import { segment } from "../api.js";
+import { saidText } from "../format.js";
 import { linkButton } from "../pieces.js";
 
 const WHY = { name: "reason", label: "Why?", hint: "Kept in the audit trail." };
@@ -25,7 +26,8 @@ export const TRY = { what: "try", label: "Try once", action: "Send it", done: "S
 /** A switch of the circuit of a dependency, or of one of its limit keys. */
 export function turning(given, { dependency, limit_key: key }, reload) {
   const bodyOf = (typed) => ({ ...typed, limit_key: key });
-  return doing(`circuits/${segment(dependency)}`, reload, { ...given, bodyOf, title: `${given.label}: ${dependency}${key ? ` for ${key}` : ""}`, done: `${given.label}: requested.` });
+  const done = ({ still_held: held }) => `${given.label}: requested.${held ? ` Calls still do not go: ${saidText(held)}.` : ""}`;
+  return doing(`circuits/${segment(dependency)}`, reload, { ...given, bodyOf, title: `${given.label}: ${dependency}${key ? ` for ${key}` : ""}`, done });
 }
 
 /**
