@@ -86,12 +86,12 @@ def _lines_by_pointer(text: str) -> dict[str, int]:
     lines: dict[str, int] = {}
     table: tuple[str, ...] = ()
     for number, statement, document in _statements(text):
-        if statement.lstrip().startswith("["):
-            table = max(_paths(document), key=len, default=())
-            lines.setdefault(pointer_of(*table), number)
-            continue
+        is_header = statement.lstrip().startswith("[")
+        around = () if is_header else table
         for path in _paths(document):
-            lines.setdefault(pointer_of(*table, *path), number)
+            lines.setdefault(pointer_of(*around, *path), number)
+        if is_header:
+            table = max(_paths(document), key=len, default=())
     return lines
 
 

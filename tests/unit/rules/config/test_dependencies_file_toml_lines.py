@@ -25,6 +25,9 @@ schedule_seconds = [
 ]
 [[odd]]
 name = 1
+
+[dependency.x]
+base_url = "http://x.test"
 """
 
 
@@ -37,6 +40,9 @@ LINES = [
     ("/dependencies/payments/retry/max_attempts", 6),
     ("/dependencies/a.b/retry/schedule_seconds/1", 14),
     ("/odd", 18),
+    ("/dependency", 21),
+    ("/dependencies", 6),
+    ("/dependencies/a.b/base_url", 13),
     ("/nowhere", 1),
     ("", 1),
 ]
