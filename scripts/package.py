@@ -113,11 +113,12 @@ def write(target: Path, backend: str) -> None:
     """Write the package.
 
     Args:
-        target: A name that ends in `.zip`, or a folder, which is made.
+        target: A name that ends in `.zip`, or a folder; it is made, and the folders around it.
         backend: A key of `PATCHES`.
 
     Raises:
         FileExistsError: There is something already.
+        OSError: The place cannot be written to.
         OldBundleError: host.json lets in an extension bundle that the app does not run on.
     """
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
@@ -126,6 +127,7 @@ def write(target: Path, backend: str) -> None:
     check_bundle(contents[Path("host.json")])
     contents |= dict(compiled_modules(contents))
     if target.suffix == ".zip":
+        target.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
             for file, content in contents.items():
                 archive.writestr(file.as_posix(), content)
@@ -153,7 +155,7 @@ def main() -> None:
         write(arguments.target, arguments.backend)
     except FileExistsError:
         parser.error(f"{arguments.target} exists already: remove it, or choose another name")
-    except OldBundleError as error:
+    except (OldBundleError, OSError) as error:
         parser.error(str(error))
     print(NEEDS, UNPROVEN.get(arguments.backend, ""), file=sys.stderr)
 

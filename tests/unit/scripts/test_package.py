@@ -126,6 +126,21 @@ def test_what_exists_is_not_written_over(
     assert (tmp_path / "app.zip").read_text() == "mine"
 
 
+def test_the_folders_around_a_package_are_made(tmp_path: Path) -> None:
+    write(tmp_path / "builds" / "today" / "app.zip", "storage")
+    assert zipfile.is_zipfile(tmp_path / "builds" / "today" / "app.zip")
+
+
+def test_a_place_that_cannot_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr("sys.argv", ["package", str(tmp_path / "file" / "app")])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"Not a directory: '{tmp_path}/file/app'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("version", ["[4.0.0, 5.0.0)", "[4.37.9, 5.0.0)", "[3.99.0, 5.0.0)", "4.*", None])
 def test_a_host_json_that_lets_in_an_old_bundle_is_refused(version: str | None) -> None:
     with pytest.raises(OldBundleError, match=r"must begin with \[4\.38"):
