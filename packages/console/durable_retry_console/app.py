@@ -100,6 +100,7 @@ PLUGIN: Final = Plugin(
     check="durable_retry_console.recovery.watch:problems_of",
     tables=_TABLES,
     each_minute=_EACH_MINUTE,
+    look="durable_retry_console.alerts.lacking:LackingLook",
     each_round=_EACH_ROUND,
     health={
         "starting": "durable_retry_console.index.health:starting_part",

@@ -30,6 +30,7 @@ from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.metrics import Metric
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts import gauges, rules
+from durable_retry_console.alerts.lacking import lacking_since
 from durable_retry_console.alerts.settings import alert_settings
 from durable_retry_console.index.health import seconds_without_a_start
 from durable_retry_console.keys import CONSOLE, ConsoleKeys
@@ -259,12 +260,18 @@ async def _held(look: Look) -> None:
     look.found(rules.HELD, look.seconds_since(first), (f"{len(since)}",) if since else None)
 
 
+async def _lacking(look: Look) -> None:
+    since = lacking_since(look.hub)
+    look.found(rules.LACKING, look.seconds_since(min(since.values(), default=None)), tuple(since) or None)
+
+
 _PARTS: Final[Mapping[str, Part]] = {
     rules.RETRIES_EXHAUSTED: _retries_exhausted,
     rules.NOT_STARTING: _not_starting,
     rules.TASK_HUB_AWAY: _task_hub_away,
     rules.STUCK: _stuck,
     rules.HELD: _held,
+    rules.LACKING: _lacking,
 }
 """What measures a condition."""
 

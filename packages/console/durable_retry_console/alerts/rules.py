@@ -28,6 +28,7 @@ LANE_BLOCKED: Final = "lane_blocked_seconds"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
 HELD: Final = "held"
+LACKING: Final = "lacking_seconds"
 TEST: Final = "test"
 """The condition of a message that somebody sends to try the receivers."""
 
@@ -69,6 +70,11 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         "operations?status=paused",
         " Resume them once their dependency works; else they become dead letters.",
     ),
+    LACKING: Condition(
+        "Operations wait for what this app does not have",
+        what_to_do=" Deploy it, or give a dependency that was renamed its earlier name by `was`.",
+        over=("Operations no longer wait for what this app does not have", "missing"),
+    ),
     TEST: Condition("Test"),
 }
 
@@ -90,7 +96,7 @@ class HealthMetric:
     # In the unit that the name ends in; None where it could not be read: its alert stays as it is.
     value: float | None
     threshold: float  # above this value the alert is raised; 0 is off
-    # The limit keys whose circuits are not closed, what stands still, or how many are held; None for none.
+    # The limit keys whose circuits are not closed, what stands still or is missing, or how many are held.
     names: tuple[str, ...] | None = None
     why: str | None = None  # what holds calls up, with the latest error; None where that is not known
 

@@ -104,6 +104,11 @@ class AlertSettings(SettingsGroup):
     alert_held_seconds: float = seconds(
         "Alert when its policy has held an operation for longer; 0 = off.", 60.0
     )
+    alert_lacking_seconds: float = seconds(
+        "Alert when an operation waits for longer for a handler or a dependency that the app does not have; "
+        "0 = off.",
+        60.0,
+    )
     alert_webhook_url: Annotated[Secret | None, BeforeValidator(_secret_url)] = setting(
         "https URL that receives alerts as JSON, signed. Not set: none.", None, secret=True
     )

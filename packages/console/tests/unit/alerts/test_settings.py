@@ -28,6 +28,7 @@ def test_every_setting_counts() -> None:
             "ALERT_TASK_HUB_AWAY_SECONDS": "10",
             "ALERT_HELD_SECONDS": "11",
             "ALERT_PAUSED_SECONDS": "12",
+            "ALERT_LACKING_SECONDS": "13",
             "ALERT_WEBHOOK_URL": "http://localhost:8080/y",
             "ALERT_WEBHOOK_SECRET": SECRET,
             "ALERT_SLACK_URL": "https://hooks.slack.com/services/T0/B0/X",
@@ -47,6 +48,7 @@ def test_every_setting_counts() -> None:
         "task_hub_away_seconds": 10,
         "held": 11,
         "paused_seconds": 12,
+        "lacking_seconds": 13,
     }
     assert settings.receivers == {
         "webhook": Secret("http://localhost:8080/y"),

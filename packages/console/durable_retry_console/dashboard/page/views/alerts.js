@@ -3,7 +3,7 @@
 import { doing } from "../acting.js";
 import { get } from "../api.js";
 import { h, link } from "../dom.js";
-import { ago, duration, number, when, words } from "../format.js";
+import { ago, duration, number, said, when, words } from "../format.js";
 import { column, table } from "../lists.js";
 import { badge, card, circuitLink, empty, facts, lines } from "../pieces.js";
 
@@ -19,6 +19,7 @@ const NAMES = {
   lane_blocked_seconds: "Lane of an order key blocked by a dead letter",
   not_starting: "Accepted operations do not begin",
   held: "Operations held by their policies",
+  lacking_seconds: "Operations wait for what this app does not have",
   task_hub_away_seconds: "The task hub does not answer",
 };
 
@@ -33,7 +34,7 @@ export function alertsView({ reload }) {
 function raised({ items, receivers }) {
   if (!items.length) return card("Raised now", empty("Nothing is over its threshold."));
   const columns = [
-    { name: "What", class: "wide", cell: (one) => h("span", {}, one.text, " ", place(one), runbook(one)) },
+    { name: "What", class: "wide", cell: (one) => h("span", {}, said(one.text), " ", place(one), runbook(one)) },
     column("raised_at", "Since", ago),
     { name: "Messages", class: "wide", cell: (one) => (receivers.length ? messages(one) : h("span", { class: "dim" }, "log only")) },
   ];
@@ -46,7 +47,7 @@ export function place(one) {
   if (one.condition === "held") return h("a", { href: link("operations", { status: "paused" }) }, "Look at them");
   if (one.condition === "not_starting") return h("a", { href: link("operations", { status: "pending" }) }, "Look at them");
   if (one.condition === "lane_blocked_seconds") return h("a", { href: link("lanes", { blocked: "true" }) }, "Look at them");
-  if (["task_hub_away_seconds", "stuck_seconds"].includes(one.condition)) return null;
+  if (["task_hub_away_seconds", "stuck_seconds", "lacking_seconds"].includes(one.condition)) return null;
   const [path, query] = one.condition === "outbox_lag_seconds" ? ["outbox", {}] : ["dead-letters", { status: "open" }];
   const reason = one.condition === "retries_exhausted_per_hour" ? { reason: "RetriesExhausted" } : {};
   return h("a", { href: link(path, { ...query, ...reason }) }, "Look at them");

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, asOf, at, atLeast, capital, coarse, now, number, percent, plural, someAsOf, until, words } from "../format.js";
+import { ago, asOf, at, atLeast, capital, coarse, now, number, percent, plural, said, someAsOf, until, words } from "../format.js";
 import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCard, notice, operationLink, STATES, unreadPart } from "../pieces.js";
 import { waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
@@ -128,7 +128,7 @@ function lagFigure(outbox, old) {
 function alerts({ alerts: raised, old }) {
   const more = all("alerts");
   if (raised.error) return card("Alerts", notice(raised.error), { more });
-  return linesCard(["Alerts", h("small", { class: "dim" }, " checked once a minute"), asOf(old.alerts)], raised, (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at)), { more, key: "alerts" });
+  return linesCard(["Alerts", h("small", { class: "dim" }, " checked once a minute"), asOf(old.alerts)], raised, (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, said(one.text), " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at)), { more, key: "alerts" });
 }
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
