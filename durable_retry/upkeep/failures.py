@@ -60,7 +60,7 @@ from durable_retry.operations.status import (
     operation_of,
     restarts_of,
 )
-from durable_retry.plugins import features
+from durable_retry.plugins import plugins
 from durable_retry.rules.dead_letters.record import of_message
 from durable_retry.rules.facts import OperationEnded
 from durable_retry.rules.operations.completion import (
@@ -139,7 +139,7 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
     done, errors = Counter[str](), list[Exception]()
-    looks = [imported(feature.look)(hub, now) for feature in features() if feature.look]
+    looks = [imported(plugin.look)(hub, now) for plugin in plugins() if plugin.look]
     recover_one = partial(_recover_instance, hub, now, looks)
     # Operations first: they are most of what is there.
     watched = (kind for kind in orchestrations().values() if kind.is_watched)

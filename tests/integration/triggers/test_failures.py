@@ -34,6 +34,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.upkeep import failures
 from durable_retry.upkeep.failures import Recovery, recover
 from durable_retry.upkeep.removal import Past
+from durable_retry_console.alerts.lacking import lacking_since
 from durable_retry_console.bulk.names import BULK_ACTION
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import PAYMENTS, an_operation, failing
@@ -398,3 +399,24 @@ async def test_one_that_cannot_be_followed_up_keeps_no_other_back(monkeypatch: p
         with pytest.raises(asyncio.CancelledError):
             await recover(hub.binding, NOW)
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+
+
+def waiting_for_a_handler(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+    """Wait for ever, as an operation does whose handler the app does not have."""
+    why = "attempt 1 failed on this side: handler ship-order is not registered here any more"
+    wait = {"began_at": "2026-11-21T12:00:00Z", "delay_reasons": [why]}
+    ctx.set_custom_status({"status": "waiting_retry", "updated_at": "2026-11-21T12:00:00Z", "waits": [wait]})
+    return (yield ctx.wait_for_external_event("never"))
+
+
+async def test_a_look_of_what_is_installed_beside_the_app_has_its_turn() -> None:
+    with task_hub_stage(instead={OPERATION: waiting_for_a_handler}) as hub:
+        await submit(hub.binding, an_operation())
+
+        async def is_seen() -> bool:
+            await recover(hub.binding, NOW)
+            return lacking_since(hub.binding) == {
+                "handler ship-order": datetime(2026, 11, 21, 12, tzinfo=UTC)
+            }
+
+        await until(is_seen)
