@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +16,7 @@ from durable_retry.storage import clients as storage_clients
 from durable_retry_console.index import notes as operation_notes
 from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN
-from tests.support.azurite import Storage, use_account
+from tests.support.azurite import Storage, new_account, stop_emulator, use_account
 from tests.support.semantics import be_on_azures_terms, reason_for_own_terms
 from tests.support.tables import TablesInMemory, use_own_tables
 from tests.support.target import Target
@@ -72,7 +72,8 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_unconfigure() -> None:
-    """Wait for what tests left to stop while they went on."""
+    """Stop what tests shared, and wait for what they left to stop while they went on."""
+    stop_emulator()
     if stage := sys.modules.get("tests.support.hub"):
         stage.wait_for_stops()
 
@@ -106,24 +107,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
-@pytest.fixture(scope="session")
-def azurites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Storage]]:
-    """Storage accounts by name, each with an Azurite of its own that runs until the session ends."""
-    with ExitStack() as started:
-
-        @cache
-        def account(name: str) -> Storage:
-            storage = Storage(tmp_path_factory.mktemp(name))
-            started.enter_context(running(storage.server))
-            return storage
-
-        yield account
-
-
 @pytest.fixture(scope="module")
-def azurite(request: pytest.FixtureRequest, azurites: Callable[[str], Storage]) -> Storage:
+def azurite(request: pytest.FixtureRequest) -> Storage:
     """The storage account of this test's folder: no other folder's rows and messages are in it."""
-    return azurites("-".join(request.path.parent.relative_to(ROOT).parts))
+    return _account_of(request.path.parent)
+
+
+@cache
+def _account_of(_folder: Path) -> Storage:
+    return new_account()
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,15 +7,15 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 
 from scripts.processes import running
-from tests.support.app import HOSTED_URL, HostedSystem, System, SystemWithStorage
-from tests.support.azurite import Account, Storage
+from tests.support.app import HOSTED_URL, HostedSystem, System
+from tests.support.azurite import Account, Storage, new_account
 from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
 
 @pytest.fixture(scope="session")
-def storage(azurites: Callable[[str], Storage]) -> Account:
-    account = Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else azurites("system")
+def storage() -> Account:
+    account = Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else new_account()
     for name in ("operations", "operations-poison"):
         # A host makes none of them for its triggers.
         with (
@@ -54,9 +54,9 @@ def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture(scope="session")
-def tailored_storage(azurites: Callable[[str], Storage]) -> Storage:
+def tailored_storage() -> Storage:
     """The storage account of `tailored`: with that of `system` it would take messages meant for the other."""
-    return azurites("tailored")
+    return new_account()
 
 
 @pytest.fixture(scope="session")
@@ -79,11 +79,10 @@ def tailored(
 def mortal_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
     """An app of the file's own, to be killed and started again.
 
-    Its storage is not killed with it, as Azure's would not be. (Azurite saves every 5 s: one that ends with
-    onebox may lose its last rows.)
+    Its storage is not killed with it, as Azure's would not be.
     """
     folder = tmp_path_factory.mktemp("own")
-    system = SystemWithStorage(folder, target, FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED)
+    system = System(folder, target, FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED)
     with system.running():
         yield system
 

@@ -16,7 +16,7 @@ from azure.storage.queue import QueueClient
 
 from durable_retry.rules.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from scripts.processes import eventually
-from tests.support.app import System, SystemWithStorage, operation
+from tests.support.app import System, operation
 from tests.support.semantics import is_on_azures_terms
 from tests.support.target import Target
 
@@ -27,7 +27,7 @@ SETTINGS = Path(__file__).with_name("circuits.toml")
 def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
     """An app whose circuits trip soon, and whose attempts are made by two worker processes in turn."""
     folder = tmp_path_factory.mktemp("circuits")
-    system = SystemWithStorage(
+    system = System(
         folder,
         own_target,
         DEPENDENCIES_FILE=str(SETTINGS),

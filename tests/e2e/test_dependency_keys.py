@@ -6,7 +6,7 @@ import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, new_account
 from tests.support.certificates import for_known_clients, make_self_signed
 from tests.support.stub_server import StubServer
 from tests.support.target import Target
@@ -66,9 +66,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def own_storage(azurites: Any) -> Storage:
-    storage: Storage = azurites("dependency-keys")
-    return storage
+def own_storage() -> Storage:
+    return new_account()
 
 
 @pytest.fixture(scope="module")

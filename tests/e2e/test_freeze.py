@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.processes import ROOT, eventually
-from tests.support.app import System, SystemWithStorage
+from tests.support.app import System
 from tests.support.target import Target
 
 SETTINGS = Path(__file__).with_name("circuits.toml")
@@ -23,7 +23,7 @@ def freezing(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
     """An app that only these tests hold."""
     folder = tmp_path_factory.mktemp("freezing")
     settings = str(SETTINGS)
-    system = SystemWithStorage(folder, own_target, DEPENDENCIES_FILE=settings, WEBSITE_AUTH_ENABLED="True")
+    system = System(folder, own_target, DEPENDENCIES_FILE=settings, WEBSITE_AUTH_ENABLED="True")
     with system.running():
         yield system
 

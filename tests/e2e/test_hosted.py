@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts.processes import ROOT, running
 from tests.support.app import System
-from tests.support.azurite import Storage
+from tests.support.azurite import Account
 from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
@@ -30,7 +29,7 @@ def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_tests_of_the_app_run_against_a_host_that_runs_already(system: System, storage: Storage) -> None:
+def test_tests_of_the_app_run_against_a_host_that_runs_already(system: System, storage: Account) -> None:
     # The target of this session serves the app; the one of the inner session gets a port that nobody calls.
     done = run(
         *(
@@ -49,16 +48,9 @@ def test_tests_of_the_app_run_against_a_host_that_runs_already(system: System, s
     assert {".", "s"} <= set(done.stdout)
 
 
-def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(
-    tmp_path: Path, azurites: Callable[[str], Storage]
-) -> None:
-    storage, target = azurites("keys"), Target(tmp_path)  # which the inner session starts
-    locked = System(
-        tmp_path,
-        target,
-        AzureWebJobsStorage=storage.connection_string,
-        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
-    )
+def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(tmp_path: Path) -> None:
+    target = Target(tmp_path)  # which the inner session starts
+    locked = System(tmp_path, target, FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED)
     locked.server.command.append("--auth")
     with running(locked.server):
         keys = json.loads((tmp_path / "data" / "keys.json").read_text())
@@ -75,7 +67,7 @@ def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(
             ),
             *("-k", "(ended_through_the_platform and cancel) or test_the_sweeper_sends_what"),
             E2E_URL=locked.url,
-            E2E_STORAGE=storage.connection_string,
+            E2E_STORAGE=locked.storage.connection_string,
             E2E_TARGET_PORT=target.url.rpartition(":")[2],
             E2E_FUNCTION_KEY=keys["function"],
             E2E_MASTER_KEY=keys["admin"],

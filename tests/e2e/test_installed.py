@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from azure.storage.queue import QueueClient
 from durable_retry_client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.app import SERVER
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, new_account
 from tests.support.documents import Document
 from tests.support.packages import link_packages
 from tests.support.semantics import Calls
@@ -124,10 +124,8 @@ def served(python: Path, app: Path, folder: Path, *start: str, **env: str) -> It
 
 
 @pytest.fixture(scope="module")
-def shop(
-    python: Path, tmp_path_factory: pytest.TempPathFactory, azurites: Callable[[str], Storage], target: Target
-) -> Iterator[httpx.Client]:
-    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("shop").connection_string}
+def shop(python: Path, tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[httpx.Client]:
+    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": new_account().connection_string}
     with served(python, SHOP, tmp_path_factory.mktemp("shop"), **settings) as client:
         yield client
 
@@ -301,14 +299,14 @@ OF_THE_CONSOLE = ("search?q=a", "overview", "metrics", "alerts", "activity", "da
 
 
 def test_an_app_without_the_console_starts_and_answers_404_on_its_paths(
-    bare_python: Path, tmp_path: Path, azurites: Callable[[str], Storage], target: Target
+    bare_python: Path, tmp_path: Path, target: Target
 ) -> None:
     app = tmp_path / "app"
     app.mkdir()
     (app / "function_app.py").write_text(CORE_ALONE)
     for name in ("host.json", "services.toml"):
         shutil.copy(SHOP / name, app)
-    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("bare").connection_string}
+    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": new_account().connection_string}
     with served(bare_python, app, tmp_path, **settings) as client:
         assert ended(client, submitted(client, a_call("bare", "/fail/1")))["status"] == "succeeded"
         answers = {path: client.get(f"/api/retries/{path}").status_code for path in OF_THE_CONSOLE}
@@ -341,8 +339,13 @@ def charges() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def emails(azurites: Callable[[str], Storage]) -> QueueClient:
-    queue = azurites("written").base64_queue("emails")
+def account() -> Storage:
+    return new_account()
+
+
+@pytest.fixture(scope="module")
+def emails(account: Storage) -> QueueClient:
+    queue = account.base64_queue("emails")
     queue.create_queue()
     return queue
 
@@ -352,12 +355,11 @@ def coming_from(
     python: Path,
     charges: StubServer,
     tmp_path_factory: pytest.TempPathFactory,
-    azurites: Callable[[str], Storage],
+    account: Storage,
 ) -> Iterator[httpx.Client]:
-    with azurites("written").base64_queue("orders") as orders:
+    with account.base64_queue("orders") as orders:
         orders.create_queue()
-    storage = azurites("written").connection_string
-    settings = {"PAYMENTS_URL": charges.url, "AzureWebJobsStorage": storage}
+    settings = {"PAYMENTS_URL": charges.url, "AzureWebJobsStorage": account.connection_string}
     app = write_app(COMING_FROM, tmp_path_factory.mktemp("written"))
     with served(python, app, tmp_path_factory.mktemp("page"), **settings) as client:
         yield client
@@ -394,9 +396,9 @@ def output_of(app: httpx.Client, orchestrator: str) -> Any:
 
 @pytest.mark.long
 def test_what_the_page_has_after_takes_an_order_from_the_queue(
-    coming_from: httpx.Client, emails: QueueClient, azurites: Callable[[str], Storage]
+    coming_from: httpx.Client, emails: QueueClient, account: Storage
 ) -> None:
-    with azurites("written").base64_queue("orders") as orders:
+    with account.base64_queue("orders") as orders:
         key = orders.send_message(json.dumps(ORDER)).id
     assert mailed(emails) == [ORDER]
     (found,) = coming_from.get("/api/operations", params={"key": key}).json()["items"]
@@ -408,9 +410,9 @@ def test_what_the_page_has_after_takes_an_order_from_the_queue(
     ("text", "reason"), [('{"order": 7', "MalformedJson"), ('{"ordr": "o-7"}', "ValidationFailed")]
 )
 def test_what_the_page_has_after_keeps_a_message_that_is_wrong(
-    coming_from: httpx.Client, azurites: Callable[[str], Storage], text: str, reason: str
+    coming_from: httpx.Client, account: Storage, text: str, reason: str
 ) -> None:
-    with azurites("written").base64_queue("orders") as orders:
+    with account.base64_queue("orders") as orders:
         orders.send_message(text)
     query = {"reason": reason}
     (letter,) = eventually(
@@ -446,7 +448,7 @@ def test_every_code_block_of_adopting_is_run() -> None:
 
 
 def test_the_checklist_and_the_code_of_adopting_run_as_they_stand(
-    python: Path, charges: StubServer, tmp_path: Path, azurites: Callable[[str], Storage]
+    python: Path, charges: StubServer, tmp_path: Path
 ) -> None:
     (tmp_path / "app").mkdir()
     app = write_app(ADOPTING, tmp_path / "app")
@@ -455,7 +457,7 @@ def test_the_checklist_and_the_code_of_adopting_run_as_they_stand(
     (app / "local.settings.json").write_text(local.text)
     program = app.joinpath("client.py").rename(tmp_path / "client.py")
     _, start, submit = ADOPTING.blocks("sh")
-    settings = {"AzureWebJobsStorage": azurites("adopting").connection_string}
+    settings = {"AzureWebJobsStorage": new_account().connection_string}
     (line,) = (command.replace("http://localhost:9000", charges.url) for command in start.commands())
     shell = ("/bin/sh", "-c", f'PATH="{python.parent}:$PATH"; exec env {line} "$@"', "-")
     with served(python, app, tmp_path, *shell, **settings) as client:

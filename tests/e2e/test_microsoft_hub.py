@@ -12,7 +12,7 @@ from scripts.package import write
 from scripts.processes import ROOT, ServerProcess, free_port, running
 from tests.long_checks import SAMPLE_SEED
 from tests.support.app import DEPENDENCIES
-from tests.support.azurite import Storage
+from tests.support.azurite import new_account
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     """Serve the packaged app on Microsoft's hub; yield what the tests read to find it."""
     folder = tmp_path_factory.mktemp("microsoft")
     write(folder / "app", "storage")
-    storage, port, target_port = Storage(folder), free_port(), free_port()
+    storage, port, target_port = new_account(), free_port(), free_port()
     host = ServerProcess(
         [
             *(sys.executable, "-m", "tests.support.microsoft_hub"),
@@ -41,7 +41,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             "FLAKY_TARGET_URL": f"http://127.0.0.1:{target_port}",
         },
     )
-    with running(storage.server), running(host):
+    with running(host):
         yield {
             "E2E_URL": f"http://127.0.0.1:{port}",
             "E2E_STORAGE": storage.connection_string,

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from durable_retry.features.openapi.routes import described
 from durable_retry.http.routes import Route
 from durable_retry.routing import table
-from tests.support.app import System, SystemWithStorage
+from tests.support.app import System
 from tests.support.target import Target
 
 type Operation = APIOperation[Any, Any, Any, Any]
@@ -68,7 +68,7 @@ class Fuzzed:
 def fuzzed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Fuzzed]:
     """An app of its own: what is fuzzed into it is nobody else's."""
     folder = tmp_path_factory.mktemp("fuzzed")
-    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
+    system = System(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
     with system.running():
         fuzzed = Fuzzed(system)
         yield fuzzed

@@ -11,14 +11,14 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
-from tests.support.app import System, SystemWithStorage, operation
-from tests.support.azurite import Storage
+from tests.support.app import System, operation
+from tests.support.azurite import Account
 from tests.support.target import Target
 
 UNREACHABLE_HUB = Path(__file__).with_name("apps") / "unreachable_hub"
 
 
-def queue(storage: Storage, name: str) -> QueueClient:
+def queue(storage: Account, name: str) -> QueueClient:
     client = storage.queue(name)
     with suppress(ResourceExistsError):
         client.create_queue()
@@ -26,7 +26,7 @@ def queue(storage: Storage, name: str) -> QueueClient:
 
 
 def test_an_operation_put_on_the_queue_runs_as_one_posted_does(
-    system: System, storage: Storage, key: str
+    system: System, storage: Account, key: str
 ) -> None:
     with queue(storage, "operations") as operations:
         operations.send_message(json.dumps(operation(key, "/fail/2")))
@@ -43,11 +43,11 @@ def test_an_operation_put_on_the_queue_runs_as_one_posted_does(
 @pytest.fixture(scope="module")
 def hubless(
     tmp_path_factory: pytest.TempPathFactory, target: Target
-) -> Iterator[tuple[System, Storage, Path]]:
+) -> Iterator[tuple[System, Account, Path]]:
     """The app with a task hub that cannot be reached, its storage, and where starts are noted."""
     folder = tmp_path_factory.mktemp("hubless")
     starts = folder / "starts.txt"
-    system = SystemWithStorage(
+    system = System(
         folder,
         target,
         app=UNREACHABLE_HUB,
@@ -62,7 +62,7 @@ def hubless(
 @pytest.mark.long
 @pytest.mark.shows("P2")
 def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_letter(
-    hubless: tuple[System, Storage, Path], key: str
+    hubless: tuple[System, Account, Path], key: str
 ) -> None:
     system, storage, starts = hubless
     message = json.dumps(operation(key, "/echo"))
@@ -81,7 +81,7 @@ def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_lette
 @pytest.mark.long
 @pytest.mark.shows("P5")
 def test_a_batch_waits_under_the_platforms_retries_while_the_hub_is_away(
-    hubless: tuple[System, Storage, Path], key: str
+    hubless: tuple[System, Account, Path], key: str
 ) -> None:
     system, _, starts = hubless
     body = {"input": [operation(key, "/echo"), "not json"]}
@@ -116,7 +116,7 @@ def poisoned(system: System) -> dict[str, Any] | None:
 
 @pytest.mark.shows("P1")
 def test_a_post_that_cannot_be_taken_over_is_answered_with_retry_after(
-    hubless: tuple[System, Storage, Path], key: str
+    hubless: tuple[System, Account, Path], key: str
 ) -> None:
     system, _, _ = hubless
     answer = system.post(key, "/echo")

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System, dead_letter
-from tests.support.azurite import Storage
 from tests.support.target import Target
 
 FILE = """
@@ -32,11 +31,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def renamed(
-    tmp_path: Path, file: Path, target: Target, azurites: Callable[[str], Storage]
-) -> Iterator[System]:
-    storage = azurites("renamed").connection_string
-    system = System(tmp_path, target, AzureWebJobsStorage=storage, DEPENDENCIES_FILE=str(file))
+def renamed(tmp_path: Path, file: Path, target: Target) -> Iterator[System]:
+    system = System(tmp_path, target, DEPENDENCIES_FILE=str(file))
     with system.running():
         yield system
 

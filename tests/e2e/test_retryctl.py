@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 
 from retryctl.cli import main
 from scripts.processes import ROOT, eventually
-from tests.support.app import System, SystemWithStorage
+from tests.support.app import System
 from tests.support.retryctl import Terminal
 from tests.support.target import Target
 
@@ -56,7 +56,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
     """An app of its own, with the dependencies that a user begins with."""
     folder = tmp_path_factory.mktemp("retryctl")
     settings = str(ROOT / "dependencies.toml")
-    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=settings, ONEBOX_QUEUES="")
+    system = System(folder, target, DEPENDENCIES_FILE=settings, ONEBOX_QUEUES="")
     with system.running():
         yield Shell(system)
 

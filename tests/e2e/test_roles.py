@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,7 +11,6 @@ import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
-from tests.support.azurite import Storage
 from tests.support.target import Target
 
 ROLES = ("caller", "reader", "operator")
@@ -40,14 +39,12 @@ def locked(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     keys: dict[str, str],  # noqa: ARG001 # made before the start
-    azurites: Callable[[str], Storage],
     target: Target,
 ) -> Iterator[System]:
     """The app with `--auth`."""
     system = System(
         folder_of(tmp_path_factory),
         target,
-        AzureWebJobsStorage=azurites("roles").connection_string,
         FUNCTIONS_WORKER_PROCESS_COUNT=str(request.param),
     )
     system.server.command.append("--auth")

@@ -23,8 +23,8 @@ from durable_retry.rules.operations.keys import (
     source_name,
 )
 from scripts.processes import ROOT, ServerDidNotStartError, eventually
-from tests.support.app import System, SystemWithStorage, operation
-from tests.support.azurite import Storage
+from tests.support.app import System, operation
+from tests.support.azurite import Account
 from tests.support.semantics import Calls
 from tests.support.target import Target
 
@@ -68,7 +68,7 @@ class Sources:
     """
 
     system: System
-    storage: Storage
+    storage: Account
     missed: list[str]
 
     def fire(self, function: str, given: Any, **metadata: Any) -> None:
@@ -147,7 +147,7 @@ class Sources:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Sources]:
     folder: Path = tmp_path_factory.mktemp("sources")
-    system = SystemWithStorage(folder, target, app=ROOT, **SETTINGS)
+    system = System(folder, target, app=ROOT, **SETTINGS)
     missed = away_for_hours(folder / "data")
     with system.running():
         yield Sources(system, system.storage, missed)

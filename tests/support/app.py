@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, override
+from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 
-from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, running
-from tests.support.azurite import Storage
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from tests.support.azurite import Account, new_account
 from tests.support.onebox.process import IN_ONE_PROCESS
 from tests.support.target import Target
 
@@ -34,10 +34,15 @@ FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 
 
 class System:
-    """One onebox with its own data, and calls of the API."""
+    """One onebox with its own data, and calls of the API.
+
+    Attributes:
+        storage: Its account, which stays when the app is killed.
+    """
 
     def __init__(self, folder: Path, target: Target, *, app: Path = ROOT, **env: str) -> None:
         port = free_port()
+        self.storage = Account(env.get("AzureWebJobsStorage") or new_account().connection_string)
         self.target = target
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, *SERVER, "start", "--app", str(app), "--port", str(port)]
@@ -47,6 +52,7 @@ class System:
             log=folder / "onebox.log",
             env={
                 "PYTHONPATH": str(ROOT),  # beside the program that E2E_SERVER names is no project
+                "AzureWebJobsStorage": self.storage.connection_string,
                 "FLAKY_TARGET_URL": target.url,
                 "DEPENDENCIES_FILE": str(DEPENDENCIES),
                 "ONEBOX_QUEUES": "operations operations-poison",  # as infra/ makes them
@@ -125,21 +131,6 @@ class System:
 
     def log(self) -> str:
         return self.server.log.read_text()
-
-
-class SystemWithStorage(System):
-    """One whose storage account, beside it, is no other's, and stays when the app is killed."""
-
-    def __init__(self, folder: Path, target: Target, *, app: Path = ROOT, **env: str) -> None:
-        self.storage = Storage(folder)
-        env["AzureWebJobsStorage"] = self.storage.connection_string
-        super().__init__(folder, target, app=app, **env)
-
-    @override
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with running(self.storage.server), super().running():
-            yield
 
 
 class HostedSystem(System):

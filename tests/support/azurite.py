@@ -1,9 +1,11 @@
-"""An Azurite of the tests' own, so that they can reach the queues of the app they test."""
+"""Storage accounts of the tests' own, so that they can reach the queues of the app they test."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64E
 
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import queues
-from onebox.storage.installation import BUNDLED, find_node
+from onebox.storage.installation import azurite_command
+from onebox.storage.ports import WELL_KNOWN_KEY, StoragePorts
 from scripts.processes import ServerProcess, free_storage_ports
 
 
@@ -44,10 +47,25 @@ class Account:
 
 
 class Storage(Account):
-    """Tables, queues and blobs in memory, reached with the emulator's well-known key.
+    """An account of an `Emulator`, reached with the emulator's well-known key.
 
     Attributes:
         urls: Of the account, by service.
+    """
+
+    def __init__(self, name: str, ports: StoragePorts, scheme: str) -> None:
+        services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
+        self.urls = {service: f"{scheme}://127.0.0.1:{port}/{name}" for service, port in services.items()}
+        endpoints = "".join(f"{service.title()}Endpoint={url};" for service, url in self.urls.items())
+        key = f"AccountName={name};AccountKey={WELL_KNOWN_KEY}"
+        super().__init__(f"DefaultEndpointsProtocol={scheme};{key};{endpoints}")
+
+
+class Emulator:
+    """An Azurite that keeps tables, queues and blobs in memory, and has accounts enough for all tests.
+
+    Attributes:
+        server: Its process.
     """
 
     def __init__(self, folder: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
@@ -58,20 +76,50 @@ class Storage(Account):
             certificate: Of 127.0.0.1, PEM: https, and tokens beside keys; None means http and keys only.
             key: Of the certificate.
         """
-        ports = free_storage_ports()
-        scheme = "http" if certificate is None else "https"
-        super().__init__(ports.connection_string.replace("http", scheme))
-        services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
-        self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
-        options = ["--inMemoryPersistence", *ports.options]
+        names = [f"account{number}" for number in range(_MOST_ACCOUNTS)]
+        self._names = iter(names)
+        self._ports = free_storage_ports()
+        self._scheme = "http" if certificate is None else "https"
+        options = ["--inMemoryPersistence", *self._ports.options]
         if certificate is not None:
             options += ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
         self.server = ServerProcess(
-            [find_node(), str(BUNDLED), *options],
-            ready_url=f"{scheme}://127.0.0.1:{ports.table}/",
+            [*azurite_command(os.environ), *options],
+            ready_url=f"{self._scheme}://127.0.0.1:{self._ports.table}/",
             log=folder / "azurite.log",
-            env={},
+            env={"AZURITE_ACCOUNTS": ";".join(f"{name}:{WELL_KNOWN_KEY}" for name in names)},
         )
+
+    def account(self) -> Storage:
+        """Return an account that nobody else has."""
+        return Storage(next(self._names), self._ports, self._scheme)
+
+
+_MOST_ACCOUNTS = 500
+
+
+@cache
+def _shared() -> tuple[TemporaryDirectory[str], Emulator]:
+    folder = TemporaryDirectory(prefix="azurite-")
+    emulator = Emulator(Path(folder.name))
+    emulator.server.start()
+    return folder, emulator
+
+
+def new_account() -> Storage:
+    """Return an account of this process's own emulator, which runs until `stop_emulator`.
+
+    A start takes as much processor time as many tests, so they share one.
+    """
+    return _shared()[1].account()
+
+
+def stop_emulator() -> None:
+    """Stop what `new_account` started."""
+    if _shared.cache_info().currsize:
+        folder, emulator = _shared()
+        emulator.server.stop()
+        folder.cleanup()
 
 
 _CLIENTS = ((storage_clients, "table_service"), (queues, "_queue_service"))

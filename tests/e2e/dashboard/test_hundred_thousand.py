@@ -23,7 +23,7 @@ from durable_retry_console.finding.operations import MAX_READ
 from durable_retry_console.index.store import OperationEntry, OperationList, rows_of_entries
 from onebox.hub.archive import unpack
 from tests.e2e.dashboard.conftest import SETTINGS
-from tests.support.app import System, SystemWithStorage, dead_letter
+from tests.support.app import System, dead_letter
 from tests.support.browser import Window
 from tests.support.target import Target
 
@@ -73,7 +73,7 @@ new PerformanceObserver(list => {
 def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
     assert browser.is_connected()
     folder: Path = tmp_path_factory.mktemp("crowded")
-    system = SystemWithStorage(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
+    system = System(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
     store = system.hub_store
     with system.running():
         system.until(system.accepted("well", "/echo"), "succeeded")

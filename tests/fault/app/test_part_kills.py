@@ -31,11 +31,12 @@ from durable_retry.runtime import clock
 from durable_retry.settings.configuration import using
 from durable_retry.storage.tables import rows_after, tables_between
 from onebox.hub import FaultPoint
+from scripts.processes import running
 from tests.fault.app.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
 from tests.fault.app.crash.flows import FLOWS, dependencies, flow_of
 from tests.fault.app.crash.lives import Life, exit_code_of
 from tests.fault.app.crash.places import CLIENT
-from tests.support.azurite import Storage, use_account
+from tests.support.azurite import Storage, new_account, use_account
 from tests.support.target import Target
 
 WRITE_NOTHING = {
@@ -91,16 +92,11 @@ class Aftermath:
 @pytest.fixture(scope="module")
 def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
     folder = tmp_path_factory.mktemp("lives")
-    storage, target = Storage(folder), Target(folder)
-    storage.server.start()
-    target.server.start()
-    try:
+    storage, target = new_account(), Target(folder)
+    with running(target.server):
         lived(a_life(folder, storage, target))
         cuts = json.loads((folder / "left.json").read_text())["cuts"]
         yield Aftermath(storage, cuts, json.loads((folder / "report.json").read_text()))
-    finally:
-        target.server.stop()
-        storage.server.stop()
 
 
 def a_life(folder: Path, storage: Storage, target: Target) -> Life:

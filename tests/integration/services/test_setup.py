@@ -1,6 +1,5 @@
 """`set_up` on an account of its own: what is missing is made once, and a refusal is named."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,12 +14,12 @@ from azure.storage.queue import (
 from durable_retry.features.setup.storage import SetUp, SetUpState, set_up
 from durable_retry.settings.configuration import Registration
 from durable_retry.storage import queues, tables
-from tests.support.azurite import Storage, use_account
+from tests.support.azurite import Storage, new_account, use_account
 
 
 @pytest.fixture
-def empty(azurites: Callable[[str], Storage], request: pytest.FixtureRequest) -> Storage:
-    return azurites(request.node.name)
+def empty() -> Storage:
+    return new_account()
 
 
 def states(answer: SetUp) -> set[SetUpState]:

@@ -19,7 +19,8 @@ from azure.storage.queue import QueueServiceClient
 from durable_retry.settings import storage_account
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import queues, tables
-from tests.support.azurite import Storage
+from scripts.processes import running
+from tests.support.azurite import Emulator, Storage
 from tests.support.certificates import make_self_signed
 
 pytestmark = pytest.mark.long
@@ -33,13 +34,12 @@ TABLE = "Notes"
 def secure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     folder = tmp_path_factory.mktemp("secure-storage")
     files = make_self_signed(folder)
-    storage = Storage(folder, certificate=files.certificate, key=files.key)
+    emulator = Emulator(folder, certificate=files.certificate, key=files.key)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("REQUESTS_CA_BUNDLE", str(files.certificate))
         environment.setenv("SSL_CERT_FILE", str(files.certificate))
-        storage.server.start()
-        yield storage
-        storage.server.stop()
+        with running(emulator.server):
+            yield emulator.account()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,7 +13,7 @@ from durable_retry.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
 from durable_retry_console.alerts.health import look_at_health
 from durable_retry_console.alerts.watch import check_alerts
 from tests.support.asked import Asked, counting
-from tests.support.azurite import Storage, use_account
+from tests.support.azurite import Storage, new_account, use_account
 from tests.support.builders import a_success, an_entry
 from tests.support.hub import TaskHubStage
 
@@ -25,12 +25,10 @@ HUB_CALLS = 8  # six prefixes of what may have failed, the hub's health, one cir
 
 
 @pytest.fixture(autouse=True)
-def account(
-    azurites: Callable[[str], Storage], own_tables: Storage, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def account(own_tables: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An account in which nothing has happened: events that wait are of all tests of an account."""
     assert own_tables
-    use_account(monkeypatch, azurites("idle-costs").connection_string)
+    use_account(monkeypatch, new_account().connection_string)
     with clock.reading(lambda: NOW):
         yield
 

@@ -5,7 +5,7 @@ is stored.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, time
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from durable_retry_console.index.notes import write_noted
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.asked import Asked, counting
-from tests.support.azurite import Storage, use_account
+from tests.support.azurite import new_account, use_account
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import task_hub_stage
 
@@ -69,10 +69,8 @@ PATHS: Final = {
 
 
 @pytest.fixture
-async def app(
-    functions: dict[str, Any], azurites: Callable[[str], Storage], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[App]:
-    use_account(monkeypatch, azurites("route-costs").connection_string)
+async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    use_account(monkeypatch, new_account().connection_string)
     # Metrics have a partition for each day, and the index one for some seconds: at noon there is one of each.
     noon = datetime.combine(datetime.now(UTC), time(12), UTC)
     with (
