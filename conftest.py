@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Final, override
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadGroupScheduling
 
 from durable_retry.app import subscribe_watchers
 from durable_retry.plugins import hook
@@ -48,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what holds with onebox, or with its task hub's own terms, only."""
+    group_by_app(items)
     for item in items:
         reason = None
         if config.getoption("--semantics"):
@@ -57,6 +60,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = "is not about the app at E2E_URL"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+OF_MANY_FILES: Final = ("seen", "system", "tailored", "onebox", "features")
+"""Apps for the tests of many files, which run on one worker of pytest-xdist, so that the app starts once."""
+
+
+def group_by_app(items: list[pytest.Item]) -> None:
+    """Mark the files that share an app."""
+    groups = {
+        item.path: name
+        for item in items
+        for name in OF_MANY_FILES
+        if name in getattr(item, "fixturenames", ())
+    }
+    for item in items:
+        if item.path in groups:
+            item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+
+
+class ByApp(LoadGroupScheduling):  # type: ignore[misc] # its package has no types
+    """Keeps the files that share an app on one worker, and each other file whole: its servers start once."""
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        group = super()._split_scope(nodeid)
+        return nodeid.partition("::")[0] if group == nodeid else group
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByApp | None:
+    """Take that for `--dist loadgroup`."""
+    return ByApp(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -31,6 +31,6 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: the rules (durable_retry/rules/, features/ and packages/console/) have branches that no test of theirs takes." >&2
     exit 1
 fi
-# A file stays on one worker, so that its servers start once: a start of the app takes seconds. What kills
-# processes, or takes long, is marked `long`.
-$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder "${measured[@]/#/--ignore=}"
+# What shares an app stays on one worker, see conftest.py: a start takes seconds. What kills processes, or takes long,
+# is marked `long`.
+$py -m pytest -m "not long" -n 4 --dist loadgroup --no-loadscope-reorder "${measured[@]/#/--ignore=}"

@@ -1,4 +1,4 @@
-"""The core does without any feature: with one refused it starts, and lacks that one's functions alone."""
+"""The core does without any feature: with some refused it starts, and lacks the functions of those alone."""
 
 import os
 import re
@@ -20,6 +20,11 @@ from tests.support.commands import ran
 from tests.support.without_feature import app_without
 
 FEATURES: Final = {plugin.name: plugin for plugin in features()}
+TAKEN_OUT: Final = [
+    *(tuple([*FEATURES][first::6]) for first in range(6)),
+    *(pytest.param((name,), marks=pytest.mark.long) for name in FEATURES),
+]
+"""Every feature goes with others, and alone in a long test: the start of an app takes over a second."""
 
 OTHERWISE_OFF: Final = {
     "auth.identity": '"api://payments/.default"',
@@ -44,8 +49,8 @@ def processes() -> Iterator[Executor]:
         yield executor
 
 
-def without(processes: Executor, feature: str, folder: Path) -> tuple[set[str], dict[str, str]]:
-    """Return the functions of an app without a feature, and what is wrong where all that any adds is used."""
+def without(processes: Executor, taken: tuple[str, ...], folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Return the functions of an app without features, and what is wrong where all that any adds is used."""
     members, settings, keys = (
         sorted({name for plugin in plugins() for name in names_in(plugin)})
         for names_in in (members_of, settings_of, keys_of)
@@ -53,7 +58,7 @@ def without(processes: Executor, feature: str, folder: Path) -> tuple[set[str], 
     lines = ("[dependencies.payments]", *(f"{key} = {OTHERWISE_OFF.get(key, '0')}" for key in keys))
     (file := folder / "dependencies.toml").write_text("\n".join(lines))
     added = (dict.fromkeys(members), dict.fromkeys(settings, "1"))
-    found: tuple[set[str], dict[str, str]] = processes.submit(app_without, feature, file, *added).result(120)
+    found: tuple[set[str], dict[str, str]] = processes.submit(app_without, taken, file, *added).result(120)
     return found
 
 
@@ -98,21 +103,26 @@ def keys_of(plugin: Plugin) -> set[str]:
 @pytest.fixture(scope="module")
 def whole(processes: Executor, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The functions of an app with all features."""
-    return without(processes, "", tmp_path_factory.mktemp("whole"))[0]
+    return without(processes, (), tmp_path_factory.mktemp("whole"))[0]
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_an_app_without_a_feature_lacks_its_functions_alone_and_refuses_what_would_do_nothing(
-    processes: Executor, feature: str, whole: set[str], tmp_path: Path
+@pytest.mark.parametrize("taken", TAKEN_OUT, ids=",".join)
+def test_an_app_without_features_lacks_their_functions_alone_and_refuses_what_would_do_nothing(
+    processes: Executor, taken: tuple[str, ...], whole: set[str], tmp_path: Path
 ) -> None:
-    left, problems = without(processes, feature, tmp_path)
-    gone = [plugin for plugin in plugins() if plugin.name == feature or feature in plugin.needs]
-    assert whole - left == set().union(*map(functions_of, gone))
-    says = f"is of the feature {feature}, which this app lacks"
-    assert {name for name, detail in problems.items() if says in detail} == {
-        *(f"/{name}" for plugin in gone for name in members_of(plugin)),
-        *(f"dependencies.payments.{name}" for plugin in gone for name in keys_of(plugin)),
-        *(name for plugin in gone for name in settings_of(plugin)),
+    left, problems = without(processes, taken, tmp_path)
+    needs = [(plugin, {plugin.name, *plugin.needs}.intersection(taken)) for plugin in plugins()]
+    gone = [(plugin, min(lacks)) for plugin, lacks in needs if lacks]
+    assert whole - left == set().union(*(functions_of(plugin) for plugin, _ in gone))
+    lacking = re.compile(r"is of the feature (\w+), which this app lacks")
+    assert {name: said[1] for name, detail in problems.items() if (said := lacking.search(detail))} == {
+        name: lacked
+        for plugin, lacked in gone
+        for name in (
+            *(f"/{name}" for name in members_of(plugin)),
+            *(f"dependencies.payments.{name}" for name in keys_of(plugin)),
+            *settings_of(plugin),
+        )
     }
 
 

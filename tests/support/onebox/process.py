@@ -18,6 +18,7 @@ from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 from onebox.storage.blobs import BlobAccount, signed_headers
 from onebox.storage.ports import StoragePorts
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
+from tests.support.azurite import new_account
 from tests.support.commands import ran
 
 APPS = ROOT / "packages" / "onebox" / "tests" / "apps"
@@ -31,6 +32,8 @@ IN_ONE_PROCESS = "0"
 """FUNCTIONS_WORKER_PROCESS_COUNT of tests that say nothing else: a worker process costs a start a second."""
 AS_SHIPPED = ""
 """The same for tests of onebox as it is by default, with one worker process."""
+OWN_AZURITE = "UseDevelopmentStorage=true"
+"""AzureWebJobsStorage of tests of onebox with its own emulator; others have an account of the tests' one."""
 
 
 class OneboxProcess:
@@ -38,7 +41,7 @@ class OneboxProcess:
 
     Attributes:
         url: Where it serves.
-        ports: Where its Azurite listens.
+        ports: Where an Azurite of its own listens, see `OWN_AZURITE`.
         data: Its data folder; it is the same after a restart.
         server: The process: start, kill, stop.
         client: Calls it over HTTP.
@@ -54,6 +57,7 @@ class OneboxProcess:
             ready_url=f"{self.url}/admin/host/status",
             log=folder / "onebox.log",
             env={
+                "AzureWebJobsStorage": new_account().connection_string,
                 "AZURITE_BLOB_PORT": str(self.ports.blob),
                 "AZURITE_QUEUE_PORT": str(self.ports.queue),
                 "AZURITE_TABLE_PORT": str(self.ports.table),
@@ -86,19 +90,20 @@ class OneboxProcess:
 
     @property
     def connection_string(self) -> str:
-        """That of its Azurite, once it has started."""
-        return (self.data / "storage-connection-string").read_text()
+        """That of its storage, once it has started."""
+        own = self.data / "storage-connection-string"
+        return own.read_text() if own.exists() else self.server.env["AzureWebJobsStorage"]
 
     def queue(self, name: str) -> QueueClient:
-        """A queue of its Azurite, in the encoding that triggers expect."""
+        """A queue of its storage, in the encoding that triggers expect."""
         return self._opened(name, message_encode_policy=TextBase64EncodePolicy())
 
     def raw_queue(self, name: str) -> QueueClient:
-        """A queue of its Azurite, whose messages are read and written as they are."""
+        """A queue of its storage, whose messages are read and written as they are."""
         return self._opened(name)
 
     def blob(self, path: str) -> bytes | None:
-        """The content of a blob of its Azurite, `container/name`; None when it is not there."""
+        """The content of a blob of its storage, `container/name`; None when it is not there."""
         account = BlobAccount.from_connection_string(self.connection_string)
         url = f"{account.endpoint}/{path}"
         headers = signed_headers(account, "GET", url, now=datetime.now(UTC))

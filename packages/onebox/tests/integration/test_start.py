@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.processes import eventually, free_port
-from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
+from tests.support.onebox.process import OWN_AZURITE, SAMPLE, OneboxProcess, run_to_end, write_app
 
 HOST_JSON = '{"version": "2.0"}'
 APP = """
@@ -263,7 +263,8 @@ def test_a_signal_ends_the_start_of_an_app_that_hangs(
 ) -> None:
     (app / "function_app.py").write_text(HANGS)
     reached = tmp_path / "reached"
-    onebox = OneboxProcess(tmp_path, app, REACHED=str(reached), FUNCTIONS_WORKER_PROCESS_COUNT=processes)
+    settings = {"AzureWebJobsStorage": OWN_AZURITE, "FUNCTIONS_WORKER_PROCESS_COUNT": processes}
+    onebox = OneboxProcess(tmp_path, app, REACHED=str(reached), **settings)
     ours = signal.signal(number, signal.SIG_DFL)  # a child ignores what `nohup` has us ignore
     try:
         onebox.server.launch()
@@ -312,7 +313,7 @@ def test_a_signal_ends_a_start_in_order_while_onebox_itself_is_imported(number: 
 def test_it_serves_also_where_the_caller_has_closed_the_standard_streams(tmp_path: Path) -> None:
     app = tmp_path / "app"
     write_app(app, level="ANONYMOUS")
-    onebox = OneboxProcess(tmp_path, app)
+    onebox = OneboxProcess(tmp_path, app, AzureWebJobsStorage=OWN_AZURITE)
     onebox.server.command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *onebox.server.command]
     onebox.server.start()
     try:
