@@ -88,6 +88,7 @@ class ByApp(LoadGroupScheduling):  # type: ignore[misc] # its package has no typ
         return nodeid.partition("::")[0] if group == nodeid else group
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByApp | None:
     """Take that for `--dist loadgroup`."""
     return ByApp(config, log) if config.getoption("dist") == "loadgroup" else None
