@@ -75,7 +75,6 @@ class CircuitBreaker(DurableEntity):
             self._tell_dependency(Breaker(limit_key=breaker.limit_key))
 
     def _tell_dependency(self, breaker: Breaker) -> None:
-        """Have the dependency's own circuit note that the circuit of a limit key has changed."""
         if breaker.limit_key is not None:
             change = KeyChange(breaker.limit_key, breaker.is_free(clock.now()))
             self.signal_entity(circuit_id(self._dependency), KEY_CHANGED, change.to_json())

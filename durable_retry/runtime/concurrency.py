@@ -23,11 +23,9 @@ class LoopOwned[T]:
 
     def get(self) -> T:
         """Return the running loop's value."""
-        loop = asyncio.get_running_loop()
-        value = self.values.get(loop)
-        if value is None:
-            value = self.values[loop] = self._make()
-        return value
+        if (loop := asyncio.get_running_loop()) not in self.values:
+            self.values[loop] = self._make()
+        return self.values[loop]
 
     def known(self) -> T | None:
         """Return the running loop's value; None before the first `get`."""
@@ -35,9 +33,8 @@ class LoopOwned[T]:
 
     def take(self) -> T:
         """Return the running loop's value and forget it, to close what it holds."""
-        value = self.get()
-        del self.values[asyncio.get_running_loop()]
-        return value
+        self.get()
+        return self.values.pop(asyncio.get_running_loop())
 
 
 async def map_bounded[T, R](function: Callable[[T], Awaitable[R]], items: Iterable[T], most: int) -> list[R]:
@@ -80,9 +77,11 @@ async def run_each(steps: Iterable[Callable[[], Awaitable[object]]]) -> None:
 
 
 def raise_first(errors: Sequence[Exception]) -> None:
-    """Raise the first of some errors, if there is one, and log the others."""
-    for error in errors[1:]:
-        _log.warning("failed as well: %s", error, exc_info=error)
+    """Raise the first of some errors, if there is one, and log the others, those of one cause in one line."""
+    texts = [str(error) for error in errors[1:]]
+    for text, error in dict(zip(texts, errors[1:], strict=True)).items():
+        trace = None if type(error) is type(errors[0]) else error  # of what is away one trace is enough
+        _log.warning("%d failed as well: %s", texts.count(text), text, exc_info=trace)
     if errors:
         raise errors[0]
 

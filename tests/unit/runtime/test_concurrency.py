@@ -8,6 +8,7 @@ from durable_retry.runtime.concurrency import (
     QUICK_BYTES,
     LoopOwned,
     map_bounded,
+    raise_first,
     read_beside,
     run_each,
     settle_all,
@@ -88,4 +89,16 @@ async def test_steps_behind_one_that_fails_run_and_its_error_is_raised_then(
     with pytest.raises(KeyError, match="first"):
         await run_each([step("a", KeyError("first")), step("b"), step("c", OSError("second")), step("d")])
     assert ran == ["a", "b", "c", "d"]
-    assert [record.getMessage() for record in caplog.records] == ["failed as well: second"]
+    assert [record.getMessage() for record in caplog.records] == ["1 failed as well: second"]
+
+
+def test_errors_of_one_cause_are_one_line_and_those_of_another_kind_have_their_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(OSError, match="away"):
+        raise_first([*(OSError("away") for _ in range(33)), OSError("refused"), KeyError("a bug")])
+    assert [(record.getMessage(), record.exc_info is None) for record in caplog.records] == [
+        ("32 failed as well: away", True),
+        ("1 failed as well: refused", True),
+        ("1 failed as well: 'a bug'", False),
+    ]
