@@ -3,8 +3,8 @@
 A full run also runs the end-to-end tests on a task hub with the weaker terms of Azure Storage, without those
 that `tests/support/semantics.py` lists.
 
-A sample runs whole test files until its time is up: first the one that installs onebox from a wheel, the
-demo and the one that runs the end-to-end tests on Microsoft's task hub, then the others in a random order.
+A sample runs whole test files until its time is up: first those that install the wheels, the demo and the
+one that runs the end-to-end tests on Microsoft's task hub, then the others in a random order.
 The seed that it prints gives the same order and simulated worlds again; a sample plays a tenth of these. A
 file that the time limit cuts off is reported and does not fail the check.
 """
@@ -27,6 +27,7 @@ LONGEST_FILE_SECONDS = 120
 
 ALWAYS: Final = (
     "packages/onebox/tests/integration/test_wheel.py",
+    "tests/e2e/test_installed.py",
     "tests/e2e/test_demo.py",
     "tests/e2e/test_microsoft_hub.py",
 )

@@ -126,6 +126,7 @@ def test_a_large_batch_with_3_bad_items_finishes_all_others(system: System, key:
     assert called == [Calls(1)] * (size - 3)
 
 
+@pytest.mark.long
 def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System, of_another: str) -> None:
     document = over(system, of_another)
     assert document["items"][0]["status"] == "succeeded"

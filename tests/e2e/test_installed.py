@@ -26,6 +26,8 @@ from tests.support.semantics import Calls
 from tests.support.stub_server import StubServer
 from tests.support.target import Target
 
+pytestmark = pytest.mark.long
+
 SHOP = Path(__file__).parent / "apps" / "shop"
 FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
 CONSOLE, CLIENT = "packages/console", "packages/client"
@@ -183,7 +185,6 @@ def test_it_asks_for_what_the_repository_installs(python: Path) -> None:
     _pip("--python", str(python), "check")
 
 
-@pytest.mark.long
 def test_the_shops_own_functions_go_on_under_their_names(shop: httpx.Client) -> None:
     assert shop.post("/api/operations", content="teapot").json() == "6 EUR"
 
@@ -372,7 +373,6 @@ def mailed(emails: QueueClient) -> list[dict[str, Any]]:
     return [json.loads(message.content)["data"] for message in found]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("name", "output"), [("checkout", None), ("billing", "ch-1")])
 def test_what_the_page_has_after_runs(
     coming_from: httpx.Client, emails: QueueClient, name: str, output: Any
@@ -394,7 +394,6 @@ def output_of(app: httpx.Client, orchestrator: str) -> Any:
     return ended["output"]
 
 
-@pytest.mark.long
 def test_what_the_page_has_after_takes_an_order_from_the_queue(
     coming_from: httpx.Client, emails: QueueClient, account: Storage
 ) -> None:
@@ -405,7 +404,6 @@ def test_what_the_page_has_after_takes_an_order_from_the_queue(
     assert (found["handler"], found["source"]) == ("charge", "queue")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "reason"), [('{"order": 7', "MalformedJson"), ('{"ordr": "o-7"}', "ValidationFailed")]
 )
