@@ -50,6 +50,7 @@ from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
 from durable_retry.storage import tables
 from durable_retry_console.causes.groups import NoSuchCauseError, find_cause, largest_groups, list_groups
+from durable_retry_console.causes.routes import GROUP_CURSOR
 from durable_retry_console.keys import MOST_DEAD_LETTERS
 from tests.support.builders import NOON, PAYMENTS, an_entry
 from tests.support.feature_parts import in_order
@@ -544,8 +545,7 @@ async def test_causes_come_by_their_numbers_then_by_their_age_page_by_page() -> 
         (3, NOON + timedelta(seconds=5)),
         (2, NOON),
     ]
-    count, since, name = existing(first.next_cursor).split("|")
-    following = await list_groups(2, (-int(count), int(since), name))
+    following = await list_groups(2, existing(GROUP_CURSOR.read(existing(first.next_cursor))))
     assert [(group.count, group.first_seen_at) for group in following.items] == [
         (2, NOON + timedelta(seconds=2)),
         (1, NOON + timedelta(seconds=1)),

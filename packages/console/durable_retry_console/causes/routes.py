@@ -1,6 +1,5 @@
 """HTTP: the root causes of dead letters; acknowledge, note, resolve one."""
 
-import re
 from functools import partial
 from typing import Final
 
@@ -11,17 +10,11 @@ from durable_retry.base.validation import Strict, with_example
 from durable_retry.dead_letters.routes import NoteBody, changed, refused_changes
 from durable_retry.http.answers import NotFoundError
 from durable_retry.http.callers import Caller
-from durable_retry.http.parameters import LIMIT, cursor, one_of
+from durable_retry.http.parameters import LIMIT, one_of, row_cursor
 from durable_retry.http.routes import Query, Routes
 from durable_retry.rules.dead_letters.record import NoteText
 from durable_retry.rules.facts import TargetType
-from durable_retry_console.causes.groups import (
-    GroupPosition,
-    NoSuchCauseError,
-    change,
-    find_cause,
-    list_groups,
-)
+from durable_retry_console.causes.groups import NoSuchCauseError, change, find_cause, list_groups
 from durable_retry_console.causes.shapes import Cause, CauseDocument, CauseStatus, DeadLetterGroup
 
 routes = Routes(
@@ -29,18 +22,8 @@ routes = Routes(
     {NoSuchCauseError: lambda _: NotFoundError("cause of this name"), **refused_changes("cause")},
 )
 
-_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|([0-9]{1,17})\|(g-[0-9a-f]{16})")
-
-
-def _group_cursor(text: str) -> GroupPosition:
-    match = _GROUP_CURSOR.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return -int(match[1]), int(match[2]), match[3]
-
-
 CAUSE_STATUS: Final = one_of("status", CauseStatus, "Only causes with this status.")
-GROUP_CURSOR: Final = cursor(_group_cursor)
+GROUP_CURSOR: Final = row_cursor(r"[0-9]{5}\|[0-9]{17}\|g-[0-9a-f]{16}")
 
 
 @routes.get("dead-letters/groups", parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR))

@@ -5,7 +5,7 @@ A root cause is new until somebody looks into it, and again when it comes back:
     new ──acknowledge──> acknowledged ──resolve──> resolved ──one fails again──> new
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Self
@@ -15,6 +15,7 @@ from pydantic import Field
 from durable_retry.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.base.json_forms import JsonShape, is_none
 from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.features.dead_letter_lists.counts import Tally
 from durable_retry.rules.dead_letters.document import DeadLetterDocument
 from durable_retry.rules.dead_letters.record import MAX_NOTES, FullError, KeptDeadLetter, Note
 from durable_retry_console.limit_keys import LimitKeyCounts
@@ -104,13 +105,18 @@ class DeadLetterGroup(Answer):
     resolved_by: str | None = None
     notes: tuple[Note, ...] = ()
 
-    def with_cause(self, cause: Cause | None) -> Self:
-        """Return it with what people did about the cause; None for nothing."""
-        if cause is None:
-            return self
-        told = {field.name: getattr(cause, field.name) for field in fields(cause)}
-        status, came_back = cause.status(self.last_seen_at), cause.came_back(self.last_seen_at)
-        return self.model_copy(update={**told, "status": status, "came_back": came_back})
+    @classmethod
+    def of(cls, cause: Cause, tally: Tally, latest: KeptDeadLetter) -> Self:
+        return cls.taken_from(
+            cause,
+            count=tally.count,
+            first_seen_at=tally.first_at,
+            last_seen_at=tally.latest_at,
+            sample=DeadLetterSample.of(latest),
+            limit_keys=LimitKeyCounts.of(tally.limit_keys),
+            status=cause.status(tally.latest_at),
+            came_back=cause.came_back(tally.latest_at),
+        )
 
 
 class OtherGroups(Answer):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.base.names import Category, DeadLetterReason
+from durable_retry.features.dead_letter_lists.counts import Tally
 from durable_retry.rules.dead_letters.record import MAX_NOTES, FullError, of_operation
 from durable_retry_console.causes.shapes import Cause, CauseStatus, DeadLetterGroup, DeadLetterSample
 from tests.support.builders import NOON, after, an_entry
@@ -45,31 +45,22 @@ def test_a_cause_is_read_as_it_was_written() -> None:
     assert Cause.from_json(cause.to_json()) == cause
 
 
-GROUP = DeadLetterGroup(
-    group="g-1",
-    count=2,
-    first_seen_at=NOON,
-    last_seen_at=after(60),
-    sample=DeadLetterSample(
-        id="dl-1",
-        dependency="payments",
-        category=Category.TRANSIENT,
-        reason=DeadLetterReason.RETRIES_EXHAUSTED,
-        detail="503",
-    ),
-)
+LATEST = of_operation(an_entry("op-1"), after(60))
+OPEN = Tally(2, NOON, after(60), LATEST.id)
 
 
 def test_a_group_shows_what_people_did_about_its_cause() -> None:
-    cause = Cause(group="g-1").resolved(after(30), "ada").noted("mended", NOON, "ada")
-    shown = GROUP.with_cause(cause)
+    cause = NEW.resolved(after(30), "ada").noted("mended", NOON, "ada")
+    shown = DeadLetterGroup.of(cause, OPEN, LATEST)
     assert (shown.status, shown.came_back) == (CauseStatus.NEW, True)
     assert (shown.resolved_by, shown.notes[0].text) == ("ada", "mended")
 
 
 def test_a_group_that_nobody_has_looked_into_is_new() -> None:
-    assert GROUP.with_cause(None) is GROUP
-    assert (GROUP.status, GROUP.came_back) == (CauseStatus.NEW, False)
+    shown = DeadLetterGroup.of(NEW, OPEN, LATEST)
+    assert (shown.group, shown.count, shown.sample.id) == ("g-1", 2, LATEST.id)
+    assert (shown.first_seen_at, shown.last_seen_at) == (NOON, after(60))
+    assert (shown.status, shown.came_back) == (CauseStatus.NEW, False)
 
 
 def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
