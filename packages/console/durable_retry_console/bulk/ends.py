@@ -6,8 +6,7 @@ kept with the item, so that it is looked up once, and outlives the operation's r
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from typing import Any, Final
@@ -102,57 +101,45 @@ async def _why_failed(item: BulkItem) -> str:
 _COUNTS: Final = {None: "under_way", True: "succeeded", False: "failed_again"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """Where the operation or the event of an item stands; None for what is not known."""
-
-    status: OperationState | EventState | None = None
-    key: str | None = None
-    failed_again: str | None = None  # the dead letter that the replay ended as
-    since: datetime | None = None  # when it came there
-
-
 async def _seen_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> BulkItem:
     """Return an item with where it stands now, unless its end was seen before."""
     if item.status is not None:
         return item
-    stands = await _standing_of_item(hub, action_id, action, item)
-    status = stands.status
-    named = {"status": status, "key": item.key or stands.key}
+    present = await _present_item(hub, action_id, action, item)
     if not item.is_under_way:
-        return item.model_copy(update=named)
-    succeeded = None
+        return item.model_copy(update={"status": present.status, "key": present.key})
+    status, succeeded = present.status, None
     wanted = OperationState.CANCELLED if action is BulkAction.CANCEL else OperationState.SUCCEEDED
     if status in {None, wanted, EventState.SENT}:
         # A record that is gone expired after its end, and a dead letter would have been found.
         succeeded = True
     elif status in FINISHED or status is EventState.FAILED:
         succeeded = False
-    ended_at = None if succeeded is None else stands.since or clock.now()
-    ended = {"succeeded": succeeded, "failed_again": stands.failed_again, "ended_at": ended_at}
-    return item.model_copy(update=named | ended)
+    ended_at = None if succeeded is None else present.ended_at or clock.now()
+    return present.model_copy(update={"succeeded": succeeded, "ended_at": ended_at})
 
 
-async def _standing_of_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> _Standing:
+async def _present_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> BulkItem:
+    """Return an item with where its operation or its event stands, and as `ended_at` since when."""
     if item.event_id is not None:
         find = of_feature("outbox", "durable_retry.features.outbox.event_store:find_event")
         event = None if find is None else await find(item.event_id)
-        return _Standing(None if event is None else event.event.state)
+        return item.model_copy(update={"status": None if event is None else event.event.state})
     document = None if item.operation_id is None else await find_status(hub, item.operation_id)
-    stands = _Standing()
+    dead_letter_id, stands = None, dict[str, Any]()
     if document is not None:
-        since = from_rfc3339(document["updated_at"])
-        stands = _Standing(OperationState(document["status"]), document.get("key"), since=since)
-    if item.operation_id is None or not action.is_replay:
-        return stands
-    dead_letter_id = None if document is None else (document["dead_letter"] or {}).get("id")
+        dead_letter_id = (document["dead_letter"] or {}).get("id")
+        stands = {"status": OperationState(document["status"]), "key": item.key or document.get("key")}
+        stands["ended_at"] = from_rfc3339(document["updated_at"])
     if document is not None and document.get("replay_of") == item.id:
-        return replace(stands, failed_again=dead_letter_id)
-    # It was replayed again meanwhile, or its history was purged.
-    mine = await part_of(action_id, item.id)
-    if mine is not None and mine.dead_letter_id is not None:
-        return replace(
-            stands, status=OperationState.DEAD_LETTERED, failed_again=mine.dead_letter_id, since=None
-        )
-    # The run that the dead letter came from shows until that of the replay does.
-    return replace(stands, status=OperationState.PENDING) if dead_letter_id == item.id else stands
+        stands["failed_again"] = dead_letter_id
+    elif item.operation_id is not None and action.is_replay:
+        # It was replayed again meanwhile, or its history was purged.
+        mine = await part_of(action_id, item.id)
+        if mine is not None and mine.dead_letter_id is not None:
+            ended = {"failed_again": mine.dead_letter_id, "ended_at": None}
+            stands |= {"status": OperationState.DEAD_LETTERED, **ended}
+        elif dead_letter_id == item.id:
+            # The run that the dead letter came from shows until that of the replay does.
+            stands["status"] = OperationState.PENDING
+    return item.model_copy(update=stands)

@@ -13,13 +13,10 @@ from durable_retry.operations.status import find_status
 from durable_retry.rules.circuit.snapshot import CLOCKS_APART
 from durable_retry.rules.dead_letters.record import WrongStatusError
 from durable_retry.rules.operations.waits import Pause, Resume
-from durable_retry.runtime.concurrency import map_bounded
 from durable_retry_console.bulk.document import GONE, BulkItem, ItemOutcome
-from durable_retry_console.bulk.replay import apart, replay_some
+from durable_retry_console.bulk.replay import act_on_each, replay_some
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction, BulkFailure
 from durable_retry_console.bulk.store import keep_items, key_of_item
-
-_AT_ONCE: Final = 8
 
 
 async def bulk_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
@@ -64,7 +61,7 @@ async def do_some(hub: TaskHub, given: BatchInput) -> list[BulkItem]:
                 return BulkItem.skipped(item_id, why_not).model_copy(update={"operation_id": operation_id})
         return BulkItem(id=item_id, outcome=ItemOutcome.DONE, operation_id=operation_id, succeeded=succeeded)
 
-    return await map_bounded(apart(one, str), given.ids, _AT_ONCE)
+    return await act_on_each(one, given.ids)
 
 
 _WRONG_STATES: Final = (

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from operator import itemgetter
 from typing import Final, cast
 
 from azure.core.exceptions import AzureError
@@ -115,23 +114,21 @@ _PASSING: Final = (errors.TaskHubUnavailableError, AzureError, OSError)
 _log = logging.getLogger(__name__)
 
 
-def apart[T](
-    act: Callable[[T], Awaitable[BulkItem]], id_of: Callable[[T], str]
-) -> Callable[[T], Awaitable[BulkItem]]:
-    """Let whatever one item raises fail that item alone, but for trouble that passes."""
+async def act_on_each(act: Callable[[str], Awaitable[BulkItem]], ids: Iterable[str]) -> list[BulkItem]:
+    """Act on some; whatever one raises fails that one alone, but for trouble that passes."""
 
-    async def one(item: T) -> BulkItem:
+    async def one(item_id: str) -> BulkItem:
         try:
-            return await act(item)
+            return await act(item_id)
         except _PASSING:
             raise
         except _REFUSALS as error:
-            return BulkItem.failed(id_of(item), error)
+            return BulkItem.failed(item_id, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            _log.exception("%s could not be acted on", id_of(item))
-            return BulkItem.failed(id_of(item), f"{type(error).__name__}: {error}")
+            _log.exception("%s could not be acted on", item_id)
+            return BulkItem.failed(item_id, f"{type(error).__name__}: {error}")
 
-    return one
+    return await map_bounded(one, ids, _AT_ONCE)
 
 
 async def replay_some(
@@ -147,14 +144,14 @@ async def replay_some(
         TaskHubUnavailableError: The rest could not be started.
     """
     difference = given.now - clock.now()
-    records = await find_dead_letters(given.ids)
-    held = await _held_until_by_id(hub, records)
+    records = dict(zip(given.ids, await find_dead_letters(given.ids), strict=True))
+    held = await _held_until_by_id(hub, records.values())
     options = dict(given.options)
     at_most = options.pop(AT_MOST, None)
     body = ReplayBody.model_validate({**options, "note": given.note})
 
-    async def one(pair: tuple[str, KeptDeadLetter | None]) -> BulkItem:
-        dead_letter_id, record = pair
+    async def one(dead_letter_id: str) -> BulkItem:
+        record = records[dead_letter_id]
         if record is None:
             return BulkItem.skipped(dead_letter_id, GONE)
         if record.unreadable is not None:
@@ -163,9 +160,7 @@ async def replay_some(
             return BulkItem.skipped(record.id, why)
         return await _replay_record(hub, record, body, given)
 
-    pairs = zip(given.ids, records, strict=True)
-    free = (pair for pair in pairs if pair[0] not in held)
-    items = await map_bounded(apart(one, itemgetter(0)), free, _AT_ONCE)
+    items = await act_on_each(one, (each for each in given.ids if each not in held))
     return items, tuple(held), min(held.values()) + difference if held else None
 
 
