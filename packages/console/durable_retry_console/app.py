@@ -16,46 +16,10 @@ from durable_retry_console.index import notes
 from durable_retry_console.metrics import minutes
 from durable_retry_console.optional import of_feature
 
-_COLLECTIONS: Final = (
-    Collection(
-        "operations/{*rest}",
-        (
-            "durable_retry_console.finding.routes:operation_routes",
-            "durable_retry_console.overview.routes:operation_routes",
-        ),
-    ),
-    Collection("dead-letters/{*rest}", ("durable_retry_console.causes.routes:routes",)),
-    Collection("metrics", ("durable_retry_console.metrics.routes:routes",)),
-    Collection("search", ("durable_retry_console.finding.routes:routes",)),
-    Collection("overview", ("durable_retry_console.overview.routes:routes",)),
-    Collection("bulk-actions/{*rest}", ("durable_retry_console.bulk.routes:routes",)),
-    Collection("alerts/{*rest}", ("durable_retry_console.alerts.routes:routes",)),
-    Collection("activity", ("durable_retry_console.activity.routes:routes",)),
-    Collection("dashboard/{*rest}", ("durable_retry_console.dashboard.routes:routes",), anonymous=True),
-)
-
 _ACTIVITIES: Final = (
     "durable_retry_console.bulk.actions:bulk_page",
     "durable_retry_console.bulk.items:bulk_batch",
     "durable_retry_console.bulk.ends:bulk_ends",
-)
-
-_EACH_MINUTE: Final = (
-    "durable_retry_console.alerts.watch:check_alerts",
-    "durable_retry_console.recovery.watch:follow_outages",
-    "durable_retry_console.activity.changes:note_changes",
-)
-_EACH_ROUND: Final = (
-    "durable_retry_console.metrics.series:keep_metrics",
-    "durable_retry_console.activity.changes:remove_old_activity",
-    "durable_retry_console.index.reconcile:add_lost",
-)
-_TABLES: Final = (
-    "durable_retry_console.activity.store:TABLE",
-    "durable_retry_console.alerts.store:TABLE",
-    "durable_retry_console.index.store:NAMES_TABLE",
-    "durable_retry_console.index.store:TABLE",
-    "durable_retry_console.metrics.minutes:TABLE",
 )
 
 
@@ -85,7 +49,23 @@ def _begin_writers() -> None:
 PLUGIN: Final = Plugin(
     name="console",
     needs=frozenset({"dead_letter_lists", "replay"}),
-    collections=_COLLECTIONS,
+    collections=(
+        Collection(
+            "operations/{*rest}",
+            (
+                "durable_retry_console.finding.routes:operation_routes",
+                "durable_retry_console.overview.routes:operation_routes",
+            ),
+        ),
+        Collection("dead-letters/{*rest}", ("durable_retry_console.causes.routes:routes",)),
+        Collection("metrics", ("durable_retry_console.metrics.routes:routes",)),
+        Collection("search", ("durable_retry_console.finding.routes:routes",)),
+        Collection("overview", ("durable_retry_console.overview.routes:routes",)),
+        Collection("bulk-actions/{*rest}", ("durable_retry_console.bulk.routes:routes",)),
+        Collection("alerts/{*rest}", ("durable_retry_console.alerts.routes:routes",)),
+        Collection("activity", ("durable_retry_console.activity.routes:routes",)),
+        Collection("dashboard/{*rest}", ("durable_retry_console.dashboard.routes:routes",), anonymous=True),
+    ),
     orchestrations=(
         Orchestration(
             name=BULK_ACTION, prefix="bulk-", is_restarted=True, stays_terminated=True, is_listed=True
@@ -98,10 +78,24 @@ PLUGIN: Final = Plugin(
     ),
     dependency="durable_retry_console.keys:ConsoleKeys",
     check="durable_retry_console.recovery.watch:problems_of",
-    tables=_TABLES,
-    each_minute=_EACH_MINUTE,
+    tables=(
+        "durable_retry_console.activity.store:TABLE",
+        "durable_retry_console.alerts.store:TABLE",
+        "durable_retry_console.index.store:NAMES_TABLE",
+        "durable_retry_console.index.store:TABLE",
+        "durable_retry_console.metrics.minutes:TABLE",
+    ),
+    each_minute=(
+        "durable_retry_console.alerts.watch:check_alerts",
+        "durable_retry_console.recovery.watch:follow_outages",
+        "durable_retry_console.activity.changes:note_changes",
+    ),
     look="durable_retry_console.alerts.lacking:LackingLook",
-    each_round=_EACH_ROUND,
+    each_round=(
+        "durable_retry_console.metrics.series:keep_metrics",
+        "durable_retry_console.activity.changes:remove_old_activity",
+        "durable_retry_console.index.reconcile:add_lost",
+    ),
     health={
         "starting": "durable_retry_console.index.health:starting_part",
         "index": "durable_retry_console.index.health:index_part",

@@ -53,18 +53,12 @@ _READS_AT_ONCE: Final = 16
 _MOST_NAMED: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class OperationSearchPage:
-    """A page of status documents, the newest first; `cursor` continues behind it, None at the end."""
-
-    documents: list[dict[str, Any]]
-    cursor: str | None
+type _Page = tuple[list[dict[str, Any]], str | None]
+"""Status documents, the newest first, and the cursor of the next ones, None at the end."""
 
 
-async def find_operations(
-    hub: TaskHub, wanted: Question, *, limit: int, cursor: str | None
-) -> OperationSearchPage:
-    """Return the operations that match, the newest first.
+async def find_operations(hub: TaskHub, wanted: Question, *, limit: int, cursor: str | None) -> _Page:
+    """Return the status documents of operations that match, the newest first, and the cursor behind them.
 
     Args:
         limit: Most operations of the page; a shorter one may have a cursor.
@@ -87,7 +81,7 @@ async def find_operations(
 
 async def _find_at_hub(
     hub: TaskHub, wanted: Question, limit: int, place: IndexCursor | str, *, is_first: bool
-) -> OperationSearchPage:
+) -> _Page:
     name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
     # A list that began in the index while the task hub was away goes on there.
     if wanted.key is None and name is not None and (is_first or isinstance(place, str)):
@@ -100,21 +94,19 @@ async def _find_at_hub(
         rest = [document for document in documents if place.is_before(*_position_of(document))]
         found = sorted(rest, key=_position_of, reverse=True)[:limit]
         following = IndexCursor(*_position_of(found[-1])).text() if len(rest) > limit else None
-        return OperationSearchPage(found, following)
+        return found, following
     if wanted.words is not None and is_first:
         named, _ = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
         ids = [*named_ids(wanted.words), *named]
         found = (await _wanted_documents(hub, wanted, ids))[:limit]
         shown = tuple(one["operation_id"] for one in found)
         if wanted.words in shown:
-            return OperationSearchPage(found, None)
+            return found, None
         place = replace(place, shown=shown)
     return await _Search(hub, wanted, limit, place, found=found).page()
 
 
-async def _page_of_name(
-    hub: TaskHub, wanted: Question, name: str, limit: int, place: str | None
-) -> OperationSearchPage:
+async def _page_of_name(hub: TaskHub, wanted: Question, name: str, limit: int, place: str | None) -> _Page:
     found: list[dict[str, Any]] = []
     read = 0
     while True:
@@ -122,7 +114,7 @@ async def _page_of_name(
         found += await _wanted_documents(hub, wanted, ids)
         read += len(ids)
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationSearchPage(found, None if place is None else cursor_text(["name", place]))
+            return found, None if place is None else cursor_text(["name", place])
 
 
 def _position_of(document: Mapping[str, Any]) -> tuple[datetime, str]:
@@ -187,11 +179,10 @@ class _Search:
     entries: int = 0  # entries in them
     documents: int = 0  # documents that were read
 
-    async def page(self) -> OperationSearchPage:
-        """Return the page."""
+    async def page(self) -> _Page:
         following = await self._fill()
         documents = sorted(self.found, key=_position_of, reverse=True)
-        return OperationSearchPage(documents, None if following is None else following.text())
+        return documents, None if following is None else following.text()
 
     async def _fill(self) -> IndexCursor | None:
         """Fill the page; return where the next one begins, None at the end of all."""

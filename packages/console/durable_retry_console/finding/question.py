@@ -9,10 +9,10 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import Field
 
@@ -121,6 +121,11 @@ class Question(TurnNames):
     correlation_id: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+
+    def into[T](self, cls: type[T], **more: Any) -> T:
+        """Return a filter, a dataclass: the conditions that it takes, too, and more."""
+        names = [each.name for each in fields(cast("Any", cls)) if hasattr(self, each.name)]
+        return cls(**{name: getattr(self, name) for name in names} | more)
 
     def is_in_time(self, created_at: datetime) -> bool:
         """Return whether what was created at an instant can match."""

@@ -57,11 +57,11 @@ _PLACED: Final = (parameters.CREATED_AFTER, parameters.CREATED_BEFORE, parameter
 async def list_operations(query: Query, hub: TaskHub) -> Page[ListedOperation]:
     """List operations, the newest first."""
     question = query.into(Question, words=query[OPERATION_WORDS])
-    found = await find_operations(
+    documents, following = await find_operations(
         hub, question, limit=query[parameters.LIMIT], cursor=query[parameters.CURSOR]
     )
-    items = tuple(map(ListedOperation.read, found.documents))
-    return Page[ListedOperation](items=items, next_cursor=found.cursor)
+    items = tuple(map(ListedOperation.read, documents))
+    return Page[ListedOperation](items=items, next_cursor=following)
 
 
 @routes.get(

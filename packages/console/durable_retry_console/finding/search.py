@@ -8,13 +8,13 @@ next page; what it finds then can be newer than what was shown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from durable_retry.base.answers import Page
 from durable_retry.base.json_forms import JsonShape, to_rfc3339
-from durable_retry.base.names import TURN_NAMES, OperationState
+from durable_retry.base.names import OperationState
 from durable_retry.base.validation import InvalidInputError, Problem
 from durable_retry.features.dead_letter_lists.pages import list_dead_letters
 from durable_retry.features.dead_letter_lists.rules.filters import DeadLetterFilter, DeadLetterSearch
@@ -142,21 +142,13 @@ def _item_position(item: FoundItem) -> tuple[str, str]:
 
 
 async def _read_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
-    page = await find_operations(hub, question, limit=limit, cursor=cursor)
-    return [found_operation(document) for document in page.documents], page.cursor
+    documents, following = await find_operations(hub, question, limit=limit, cursor=cursor)
+    return [*map(found_operation, documents)], following
 
 
 async def _read_dead_letters(_hub: TaskHub, question: Question, limit: int, cursor: str | None) -> Items:
-    wanted = DeadLetterFilter(
-        status=None if question.status is None else Status(question.status),
-        dependency=question.dependency,
-        created_after=question.created_after,
-        created_before=question.created_before,
-        **{name: getattr(question, name) for name in TURN_NAMES},
-    )
-    more = DeadLetterSearch(
-        **{field.name: getattr(question, field.name) for field in fields(DeadLetterSearch)}
-    )
+    status = None if question.status is None else Status(question.status)
+    wanted, more = question.into(DeadLetterFilter, status=status), question.into(DeadLetterSearch)
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
     return [
         FoundItem.taken_from(

@@ -180,15 +180,9 @@ def _note_attempt(fact: facts.AttemptEnded) -> None:
     elif outcome.number > 1 or fact.was_held or not operation.begins_at_once:
         _note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None:  # A handler may have something to commit first.
-        _note_success(operation)
-
-
-def _note_success(operation: OperationInput) -> None:
-    """Note that an operation succeeded at once, in its entry, if that is not written yet; else nothing.
-
-    So a success costs no request of its own; what the index does not show, the status document does.
-    """
-    WRITER.change(OperationList.ALL, _entry_of_operation(operation, status=OperationState.SUCCEEDED))
+        # Only in its entry, if that is not written yet: a success costs no request of its own, and what the
+        # index does not show, the status document does.
+        WRITER.change(OperationList.ALL, _entry_of_operation(operation, status=OperationState.SUCCEEDED))
 
 
 def _note_dead_letter(fact: facts.DeadLetterKept) -> None:

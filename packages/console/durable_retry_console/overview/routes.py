@@ -97,8 +97,8 @@ class OverviewDocument(Answer):
 async def get_overview(query: Query, hub: TaskHub) -> OverviewDocument:
     """Show operations, circuits, dead letters, the outbox and health at a glance."""
     readers = _PARTS | of_features(_OF_FEATURES)
-    parts: dict[str, Awaitable[Any]] = {
-        "operations": operation_summary(hub, query[WINDOW]),
+    parts: dict[str, Awaitable[tuple[Any, datetime]]] = {
+        "operations": _operations_part(hub, query[WINDOW]),
         "metrics": _metrics_part(query[WINDOW]),
         **{
             name: shared((name, hub), partial(_dated, read, hub), older_seconds=OLDER_SECONDS)
@@ -106,14 +106,9 @@ async def get_overview(query: Query, hub: TaskHub) -> OverviewDocument:
         },
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
-    unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
-    found = {name: part for name, (part, _) in answered.items()}
-    dates = {"operations": "counted_at", "metrics": "ends_at"}
-    as_of = {name: getattr(found[name], date) for name, date in dates.items() if found[name] is not None}
-    for name in readers:
-        if found[name] is not None:
-            found[name], as_of[name] = found[name]
-    old = {name: at for name, at in as_of.items() if clock.now() - at > _OLD}
+    found = {name: part for name, (part, _, _) in answered.items()}
+    unavailable = {name: failure for name, (_, _, failure) in answered.items() if failure is not None}
+    old = {name: at for name, (_, at, _) in answered.items() if at is not None and clock.now() - at > _OLD}
     if found["circuits"] is not None:
         found["circuits"] = by_trouble(found["circuits"], found["operations"], found["dead_letters"])
     return OverviewDocument(**found, unavailable=unavailable, as_of=old)
@@ -123,17 +118,23 @@ async def _dated[T](read: Callable[[TaskHub], Awaitable[T]], hub: TaskHub) -> tu
     return await read(hub), clock.now()
 
 
-async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
+async def _part_or_failure(part: Awaitable[tuple[Any, datetime]]) -> tuple[Any, datetime | None, str | None]:
     # The others are shown without it.
     try:
-        return await part, None
+        return *(await part), None
     except (TaskHubUnavailableError, AzureError) as error:
-        return None, type(error).__name__
+        return None, None, type(error).__name__
 
 
-async def _metrics_part(window_seconds: int) -> MetricsGlance:
+async def _operations_part(hub: TaskHub, window_seconds: int) -> tuple[OperationSummary, datetime]:
+    summary = await operation_summary(hub, window_seconds)
+    return summary, summary.counted_at
+
+
+async def _metrics_part(window_seconds: int) -> tuple[MetricsGlance, datetime]:
     found = await recent_metrics(window_seconds)
-    return MetricsGlance.taken_from(found.total, begins_at=found.begins_at, ends_at=found.ends_at)
+    glance = MetricsGlance.taken_from(found.total, begins_at=found.begins_at, ends_at=found.ends_at)
+    return glance, found.ends_at
 
 
 async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:

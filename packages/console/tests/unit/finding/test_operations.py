@@ -22,7 +22,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.storage import clients as storage_clients
 from durable_retry.storage import tables
 from durable_retry_console.finding import operations as operation_search
-from durable_retry_console.finding.operations import MAX_READ, OperationSearchPage, find_operations
+from durable_retry_console.finding.operations import MAX_READ, find_operations
 from durable_retry_console.finding.question import BadCursorError, Question
 from durable_retry_console.index.store import OperationEntry, OperationList
 from durable_retry_console.states import last_error
@@ -113,21 +113,24 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return hub
 
 
-async def page(wanted: Question, limit: int = 50, cursor: str | None = None) -> OperationSearchPage:
+type Found = tuple[list[dict[str, Any]], str | None]
+
+
+async def page(wanted: Question, limit: int = 50, cursor: str | None = None) -> Found:
     return await find_operations(TaskHub(""), wanted, limit=limit, cursor=cursor)
 
 
-def ids(found: OperationSearchPage) -> list[str]:
-    return [one["operation_id"] for one in found.documents]
+def ids(found: Found) -> list[str]:
+    return [one["operation_id"] for one in found[0]]
 
 
 async def pages(wanted: Question, limit: int = 50) -> list[list[str]]:
     found, cursor = [], None
     while True:
         one = await page(wanted, limit, cursor)
-        assert len(one.documents) <= limit
+        assert len(one[0]) <= limit
         found.append(ids(one))
-        cursor = one.cursor
+        cursor = one[1]
         if cursor is None:
             return found
 
@@ -162,7 +165,7 @@ async def test_while_the_task_hub_is_away_the_index_answers(
 
     monkeypatch.setattr(operation_search, "find_status", is_away)
     assert await everything(wanted, 1) == expected
-    for shown in (await page(wanted)).documents:
+    for shown in (await page(wanted))[0]:
         reason = ListedOperation.read(shown).unreadable or ""
         assert reason.startswith("the task hub answered UNAVAILABLE")
 
@@ -179,7 +182,7 @@ async def test_a_list_by_correlation_id_does_not_go_on_while_the_task_hub_is_awa
 
     monkeypatch.setattr(operation_search, "find_status", is_away)
     with pytest.raises(TaskHubUnavailableError):
-        await page(Question(correlation_id="order-42"), 1, first.cursor)
+        await page(Question(correlation_id="order-42"), 1, first[1])
 
 
 async def everything(wanted: Question, limit: int = 50) -> list[str]:
@@ -233,7 +236,7 @@ async def test_a_page_reads_a_bounded_number_of_rows_though_each_has_one_entry(
     await hub.write()
     rows = rows_read(monkeypatch)
     first = await page(Question(source="queue"))
-    assert (first.documents, first.cursor is None) == ([], False)
+    assert (first[0], first[1] is None) == ([], False)
     assert sum(rows) <= 5_000
 
 
@@ -259,8 +262,8 @@ async def test_a_state_that_the_index_does_not_show_is_read_and_a_page_reads_a_b
         hub.add(f"op-{number}", timedelta(seconds=number), status=state)
     wanted = Question(status=OperationState.RUNNING)
     first = await page(wanted, limit=200)
-    assert 0 < len(first.documents) < 200
-    assert first.cursor is not None
+    assert 0 < len(first[0]) < 200
+    assert first[1] is not None
     assert len(hub.asked) < 800
     assert await everything(wanted) == [f"op-{number}" for number in range(0, 1_000, 7)]
 

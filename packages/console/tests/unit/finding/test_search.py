@@ -27,7 +27,6 @@ from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, 
 from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.finding import events, workflows
 from durable_retry_console.finding import search as search_module
-from durable_retry_console.finding.operations import OperationSearchPage
 from durable_retry_console.finding.question import BadCursorError, FoundType, Question
 from durable_retry_console.finding.search import search
 from tests.support.builders import NOON
@@ -56,13 +55,13 @@ class Lists:
 
     async def find_operations(
         self, _hub: TaskHub, _wanted: Question, *, limit: int, cursor: str | None
-    ) -> OperationSearchPage:
+    ) -> tuple[list[dict[str, Any]], str | None]:
         self.asked["operations"] += 1
         at = int(cursor or -self.gap)
         if at < 0:
-            return OperationSearchPage([], str(at + 1))
+            return [], str(at + 1)
         page, following = paged(self.operations, limit, cursor and str(at))
-        return OperationSearchPage(page, following)
+        return page, following
 
     async def list_dead_letters(self, *_: Any, **__: Any) -> DeadLetterPage:
         self.asked["dead_letters"] += 1

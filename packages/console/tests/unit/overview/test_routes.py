@@ -7,13 +7,14 @@ import azure.functions as func
 import pytest
 
 from durable_retry.hub.task_hub import TaskHub
+from durable_retry.runtime import clock
 from durable_retry_console import optional
 from durable_retry_console.overview import routes
 
 
 async def test_an_app_without_an_outbox_is_shown_without_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = AsyncMock(return_value=None)
-    for name in ("operation_summary", "_metrics_part", "_dated"):
+    unknown = AsyncMock(return_value=(None, clock.now()))
+    for name in ("_operations_part", "_metrics_part", "_dated"):
         monkeypatch.setattr(routes, name, unknown)
     monkeypatch.setattr(optional, "features", tuple)
     request = func.HttpRequest("GET", "http://localhost/api/overview", body=b"")
