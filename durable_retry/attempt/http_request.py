@@ -109,11 +109,6 @@ class Plan:
         return self.limit.seconds < self.operation.timeouts.attempt_seconds
 
     @property
-    def is_past_deadline(self) -> bool:
-        """Whether the operation's deadline has cut the attempt off: that shows nothing of its dependency."""
-        return self.ends_at_deadline and self.limit.seconds_left <= 0
-
-    @property
     def limit_text(self) -> str:
         """The time that the attempt has and what sets it, for a person: `10 s (attempt_seconds)`."""
         set_by = "until the deadline" if self.ends_at_deadline else "attempt_seconds"
@@ -142,13 +137,17 @@ class Plan:
 
     def outcome(self, **more: Any) -> AttemptOutcome:
         """Return the outcome of this attempt, ending now; without `category` it is a success."""
-        return AttemptOutcome(
+        outcome = AttemptOutcome(
             number=self.number,
             started_at=self.limit.started_at,
             duration_ms=self.limit.elapsed_ms,
             app_version=app_settings().app_version or None,
             **more,
         )
+        is_answered = outcome.category is None or outcome.status_code is not None
+        # What the operation's deadline has cut off shows nothing of its dependency; an answer does.
+        is_past_deadline = self.ends_at_deadline and self.limit.seconds_left <= 0
+        return replace(outcome, is_elsewhere=True) if is_past_deadline and not is_answered else outcome
 
 
 SECONDS_LEFT_HEADER: Final = "X-Seconds-Left"
@@ -266,7 +265,6 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
         error=error_line(error, plan.dependency),
         counted=plan.counts(classified),
         did_nothing=classified.sent is Sent.NO or None,
-        is_elsewhere=plan.is_past_deadline,
     )
 
 

@@ -138,7 +138,7 @@ class StepGate:
         async def report(outcome: AttemptOutcome) -> None:
             # What the handler did before, and the wait for the step's place, are no part of its call.
             lasted_ms = (clock.monotonic_seconds() - begun_seconds) * 1000
-            ended = replace(outcome, duration_ms=lasted_ms, is_elsewhere=plan.is_past_deadline)
+            ended = replace(outcome, duration_ms=lasted_ms)
             await report_to_circuit(circuit, answer, plan.dependency.retry, ended)
 
         try:

@@ -196,10 +196,11 @@ def _outcome_of_raised(
         failed = cut_off or calls.failed_step(member)
         if (known := _outcome_of_kind(handler, failed.plan, member)) is None:
             unknown.append(member)
+        outcome = known or _outcome_of_unknown(failed.plan, member)
         outcome = replace(
-            known or _outcome_of_unknown(failed.plan, member),
+            outcome,
             step=failed.policy,
-            is_elsewhere=failed.plan.dependency is not calls.plan.dependency or calls.plan.is_past_deadline,
+            is_elsewhere=outcome.is_elsewhere or failed.plan.dependency is not calls.plan.dependency,
             failure=_failure_detail(failed, member, member if len(members) == 1 else error),
         )
         outcomes.append(outcome)
@@ -260,7 +261,7 @@ def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> Attem
         return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
     if handler.repeatable is False:
         detail = "its time was over before it ended, and it must not run twice"
-        return plan.outcome(category=Category.AMBIGUOUS, error=detail, is_elsewhere=plan.is_past_deadline)
+        return plan.outcome(category=Category.AMBIGUOUS, error=detail)
     return None
 
 

@@ -3,7 +3,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -26,7 +26,7 @@ from durable_retry.rules.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.rules.circuit.snapshot import Permitted, Refused, throttled
 from durable_retry.rules.circuit.states import CircuitSettings
 from durable_retry.rules.config.dependencies_file import parse_config
-from durable_retry.rules.operations.operation import AttemptCall
+from durable_retry.rules.operations.operation import AttemptCall, OperationInput
 from durable_retry.rules.operations.status import OperationDocument, running_document
 from durable_retry.rules.retry.admission import AdmissionState, StepAdmission
 from durable_retry.rules.retry.history import AttemptOutcome
@@ -220,8 +220,7 @@ async def only_ship(call: Call) -> str:
     return await call.step("ship", ask, "/parcels", dependency="warehouse")
 
 
-@pytest.mark.parametrize("by_deadline", [True, False])
-@pytest.mark.parametrize(
+EACH_CALL: Final = pytest.mark.parametrize(
     ("function", "options", "called"),
     [
         (None, {}, "payments"),
@@ -231,6 +230,18 @@ async def only_ship(call: Call) -> str:
     ],
     ids=["a request", "a handler", "a handler that runs once", "a step elsewhere"],
 )
+
+
+def an_operation_of(function: Any, options: dict[str, Any], **changes: Any) -> OperationInput:
+    operation = replace(an_operation(dependency="payments", run=1), **changes)
+    if function is None:
+        return operation
+    durable_retry.operation("order", dependency="payments", **options)(function)
+    return replace(operation, handler="order", request=None, input={})
+
+
+@EACH_CALL
+@pytest.mark.parametrize("by_deadline", [True, False])
 async def test_an_attempt_that_the_deadline_cuts_off_shows_nothing_of_its_dependency(
     circuits: dict[str, Circuit],
     function: Any,
@@ -239,15 +250,12 @@ async def test_an_attempt_that_the_deadline_cuts_off_shows_nothing_of_its_depend
     *,
     by_deadline: bool,
 ) -> None:
-    operation = an_operation(dependency="payments", run=1)
-    if function is not None:
-        durable_retry.operation("order", dependency="payments", **options)(function)
-        operation = replace(operation, handler="order", request=None, input={})
     short = Timeouts(connect_seconds=0.05, attempt_seconds=0.05)
-    operation = replace(
-        operation,
+    operation = an_operation_of(
+        function,
+        options,
         timeouts=Timeouts() if by_deadline else short,
-        deadline_at=clock.now() + timedelta(seconds=0.05) if by_deadline else None,
+        deadline_at=clock.now() + timedelta(seconds=0.25) if by_deadline else None,
     )
     with using(parse_config(CONFIG, {})), sending_over(lambda _: httpx.MockTransport(hang)):
         outcome = await attempt_operation(
@@ -255,6 +263,30 @@ async def test_an_attempt_that_the_deadline_cuts_off_shows_nothing_of_its_depend
         )
     assert isinstance(outcome, AttemptOutcome)
     assert circuits[called].seen == [CallHealth.SILENT if by_deadline else CallHealth.FAILURE]
+
+
+@EACH_CALL
+@pytest.mark.parametrize(("status", "health"), [(200, CallHealth.SUCCESS), (503, CallHealth.FAILURE)])
+async def test_an_answer_in_the_last_instant_before_the_deadline_shows_what_it_says(
+    circuits: dict[str, Circuit],
+    monkeypatch: pytest.MonkeyPatch,
+    function: Any,
+    options: dict[str, Any],
+    called: str,
+    *,
+    status: int,
+    health: CallHealth,
+) -> None:
+    later = clock.monotonic_seconds() + 3_600
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda: later)
+        return httpx.Response(status)
+
+    operation = an_operation_of(function, options, deadline_at=clock.now() + timedelta(seconds=5))
+    with using(parse_config(CONFIG, {})), sending_over(lambda _: httpx.MockTransport(answer)):
+        await attempt_operation(TaskHub("{}"), AttemptCall(operation=operation.to_json(), attempt=1))
+    assert circuits[called].seen == [health]
 
 
 async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
