@@ -128,13 +128,13 @@ class AdmissionState(JsonShape):
     def at_begin(self, now: datetime, attempt_seconds: float) -> "AdmissionState":
         """Return what is valid when the attempt begins, which may have been queued since.
 
-        A lease that ends before the attempt does is void: another attempt may use its place.
+        A lease that ends before the attempt does is void, and no other: another attempt may use its place.
         """
+        ends_at = now + timedelta(seconds=attempt_seconds)
         probe_ends_at = None if self.permit is None else self.permit.lease_expires_at
         slot_ends_at = None if self.slot is None or self.slot.lease_id is None else self.slot_ends_at
-        lease_ends = [end for end in (probe_ends_at, slot_ends_at) if end is not None]
-        is_lent = all(now + timedelta(seconds=attempt_seconds) <= end for end in lease_ends)
-        return self if is_lent else self.without_lease()
+        valid = self if (probe_ends_at or ends_at) >= ends_at else replace(self, permit=None)
+        return valid if (slot_ends_at or ends_at) >= ends_at else replace(valid, slot=None, slot_ends_at=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,13 @@ def test_an_attempt_that_was_queued_goes_by_its_lease_only_if_it_can_end_within_
     assert lent.at_begin(NOON + in_seconds(15.1), 10) == AdmissionState()
 
 
+def test_a_probe_whose_lease_is_over_leaves_the_slot_that_came_after_it() -> None:
+    """Without its slot the attempt would ask for it, get it and come again under the old probe, for ever."""
+    slot_ends_at = NOON + in_seconds(60)
+    lent = replace(WITH_PROBE, slot=WITH_SLOT.slot, slot_ends_at=slot_ends_at)
+    assert lent.at_begin(NOON + in_seconds(20), 10) == replace(WITH_SLOT, slot_ends_at=slot_ends_at)
+
+
 @pytest.mark.parametrize("without", [AdmissionState(permit=Permitted(3)), AdmissionState(slot=Slot())])
 def test_what_was_granted_without_a_lease_does_not_expire(without: AdmissionState) -> None:
     assert without.at_begin(NOON + in_seconds(3_600), 10) == without
