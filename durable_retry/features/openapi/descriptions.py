@@ -39,6 +39,7 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
 }
 
 MEMBERS: Final[Mapping[str, str]] = {
+    "about": "Whether it tells of the raise or of the clear.",
     "acknowledged_at": "When somebody began to look into it; null while nobody did.",
     "acknowledged_by": "Who looks into it; null where it is not known.",
     "action": "What was done.",
