@@ -17,7 +17,7 @@ CURSORS: Final = {
     "get_activity": f"{INSTANT}0123abcd",
     "list_outbox": f"{INSTANT}op-4xqyim.7.1",
     "get_dead_letters": f"{INSTANT[:17]}dl-{'0' * 32}",
-    "get_dead_letter_groups": "3|7|g-0123456789abcdef",
+    "get_dead_letter_groups": "49997|02235577600000000|g-0123456789abcdef",
     "list_order_lanes": "12",
     "nothing": "made-up",
 }
