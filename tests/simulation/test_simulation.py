@@ -126,6 +126,9 @@ FEW: Final = 40
 ROUGH: Final = range(3, 60, 3)
 """Worlds in which trouble is thrice as likely."""
 
+ROUGH_FROM: Final = {"asking_spares_a_second_effect": 222}
+"""The first such world for a mistake that few of them show."""
+
 SMALL_WORLDS: Final = range(1_000, 1_040)
 
 CROWDED: Final = range(1_127 * CROWDED_EVERY, 1_147 * CROWDED_EVERY, CROWDED_EVERY)
@@ -204,7 +207,9 @@ def test_a_light_turn_that_asks_for_something_else_is_seen() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("invariant", OF_INVARIANTS)
 def test_an_invariant_sees_a_mistake_in_the_app(invariant: str) -> None:
-    worlds = (simulated(seed, FEW, OF_INVARIANTS[invariant]()) for seed in ROUGH)
+    first = ROUGH_FROM.get(invariant, ROUGH.start)
+    seeds = range(first, first + len(ROUGH) * ROUGH.step, ROUGH.step)
+    worlds = (simulated(seed, FEW, OF_INVARIANTS[invariant]()) for seed in seeds)
     assert any(invariant in broken(world) for world in worlds)
 
 
