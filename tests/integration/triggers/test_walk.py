@@ -13,6 +13,8 @@ from typing import Any, Final
 import pytest
 
 from activities.operation import attempt
+from durable_retry.attempt import http_client
+from durable_retry.attempt.http_pool import PooledTransport
 from durable_retry.dead_letters.records import keep_operation
 from durable_retry.hub.task_hub import close_clients
 from durable_retry.intake.intake import http_admission
@@ -120,7 +122,9 @@ async def walked(app: App, key: str, calls: list[Walk]) -> dict[str, Walk]:
     }
 
 
-async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
+async def test_no_way_is_longer_than_what_is_published(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A connection that is opened anew makes a way longer, as where a busy machine takes seconds for a walk.
+    monkeypatch.setitem(existing(PooledTransport.__init__.__kwdefaults__), "idle_seconds", 3_600.0)
     # Time stands still: on a busy machine what a process knows of a circuit would be too old, and read again.
     at, calls = clock.now(), [Walk()]
     async with dependency(calls) as port:
@@ -130,8 +134,9 @@ async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
             first = await posted(app, "first", Walk())
             await attempt(called_activity(first, Walk()), app.hub)
             await replayed(app, first, Walk())
-            # A way is as long as the shortest walk: a connection that is opened anew makes one longer.
+            # A way is as long as the shortest walk.
             walks = [await walked(app, f"walked-{number}", calls) for number in range(3)]
+            await http_client.close_clients()
     assert walks[0].keys() == published().keys()
     for name, most in published().items():
         way = min((walk[name] for walk in walks), key=lambda walk: len(walk.returns))
