@@ -415,7 +415,7 @@ async def test_a_look_of_what_is_installed_beside_the_app_has_its_turn() -> None
 
         async def is_seen() -> bool:
             await recover(hub.binding, NOW)
-            return lacking_since(hub.binding) == {
+            return lacking_since(hub.binding, NOW) == {
                 "handler ship-order": datetime(2026, 11, 21, 12, tzinfo=UTC)
             }
 

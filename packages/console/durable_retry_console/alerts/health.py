@@ -261,7 +261,10 @@ async def _held(look: Look) -> None:
 
 
 async def _lacking(look: Look) -> None:
-    since = lacking_since(look.hub)
+    since = lacking_since(look.hub, look.now)
+    if since is None:
+        look.found(rules.LACKING, None)
+        return
     look.found(rules.LACKING, look.seconds_since(min(since.values(), default=None)), tuple(since) or None)
 
 

@@ -7,7 +7,7 @@ ones go on.
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -25,10 +25,21 @@ _FORGOTTEN_AFTER: Final = timedelta(minutes=5)
 # As `attempt.without_handler` and `without_dependency` say it; what waits for all else is not parsed.
 _REASON: Final = re.compile(r"((?:handler|dependency) \S+) is not (?:registered|configured) here any more")
 
-type _Needed = dict[str, tuple[datetime, datetime]]
-"""By what is needed, such as `handler ship-order`: since when, and when that was seen last."""
 
-_seen: Final = LoopOwned[defaultdict[TaskHub, _Needed]](lambda: defaultdict(dict))
+@dataclass(slots=True)
+class _Seen:
+    """What the looks of a process have seen.
+
+    Attributes:
+        needed: By what is needed, such as `handler ship-order`: since when, and when that was seen last.
+        looked_at: When the latest look ended.
+    """
+
+    needed: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    looked_at: datetime | None = None
+
+
+_seen: Final = LoopOwned[defaultdict[TaskHub, _Seen]](lambda: defaultdict(_Seen))
 
 
 @dataclass(slots=True)
@@ -45,24 +56,32 @@ class LackingLook:
         if not waits:
             return
         for needed in _REASON.findall(" ".join(waits[-1]["delay_reasons"])):
-            seen, since = _seen.get()[self.hub], from_rfc3339(waits[-1]["began_at"])
-            first, _ = seen.get(needed, (since, self.now))
-            seen[needed] = min(first, since), self.now
+            known, since = _seen.get()[self.hub].needed, from_rfc3339(waits[-1]["began_at"])
+            first, _ = known.get(needed, (since, self.now))
+            known[needed] = min(first, since), self.now
 
     async def end(self) -> None:
         """Forget what nobody was seen to need for a while."""
-        seen = _seen.get()
-        seen[self.hub] = {
+        seen = _seen.get()[self.hub]
+        seen.looked_at = self.now
+        seen.needed = {
             needed: (since, at)
-            for needed, (since, at) in seen[self.hub].items()
+            for needed, (since, at) in seen.needed.items()
             if self.now - at < _FORGOTTEN_AFTER
         }
 
 
-def lacking_since(hub: TaskHub) -> dict[str, datetime]:
-    """Return since when an operation waits for what this app does not have, by what that is."""
-    seen = sorted(_seen.get()[hub].items())
-    return {needed: since for needed, (since, _) in seen if not _is_here(*needed.split())}
+def lacking_since(hub: TaskHub, now: datetime) -> dict[str, datetime] | None:
+    """Return since when an operation waits for what this app does not have, by what that is.
+
+    Returns:
+        None where the latest look of this process is too old: another process may have looked since.
+    """
+    seen = _seen.get()[hub]
+    if seen.looked_at is None or now - seen.looked_at > _FORGOTTEN_AFTER:
+        return None
+    needed = sorted(seen.needed.items())
+    return {each: since for each, (since, _) in needed if not _is_here(*each.split())}
 
 
 def _is_here(kind: str, name: str) -> bool:

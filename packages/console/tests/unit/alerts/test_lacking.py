@@ -57,8 +57,7 @@ async def test_what_is_needed_and_not_there_is_seen_with_the_first_that_waits_fo
         {"waits": []} | {"last": "handler old is not registered here any more"},
         {"status": "running"},
     )
-    assert lacking_since(hub) == {"dependency gone": after(60), "handler ship-order": NOON}
-    assert lacking_since(TaskHub("b")) == {}
+    assert lacking_since(hub, after(120)) == {"dependency gone": after(60), "handler ship-order": NOON}
 
 
 async def test_the_words_of_an_attempt_without_its_handler_or_dependency_are_understood() -> None:
@@ -68,22 +67,32 @@ async def test_the_words_of_an_attempt_without_its_handler_or_dependency_are_und
     for outcome in (without_dependency(operation, 1, limit), without_handler(plan)):
         wait = {"began_at": to_rfc3339(NOON), "delay_reasons": [f"not counted: {outcome.error}"]}
         await look(hub, NOON, {"waits": [wait]})
-    assert list(lacking_since(hub)) == ["dependency gone", "handler ship-order"]
+    assert list(existing(lacking_since(hub, NOON))) == ["dependency gone", "handler ship-order"]
 
 
 async def test_what_the_app_has_again_lacks_no_more_although_operations_still_wait() -> None:
     hub = TaskHub("a")
     await look(hub, NOON, waiting("dependency payments is not configured"))
-    assert lacking_since(hub) == {}
+    assert lacking_since(hub, NOON) == {}
 
 
 async def test_what_nobody_needs_any_more_is_forgotten() -> None:
     hub = TaskHub("a")
     await look(hub, NOON, waiting("dependency gone is not configured"))
-    await look(hub, NOON + timedelta(minutes=4))
-    assert list(lacking_since(hub)) == ["dependency gone"]
-    await look(hub, NOON + timedelta(minutes=5))
-    assert lacking_since(hub) == {}
+    later = NOON + timedelta(minutes=4)
+    await look(hub, later)
+    assert list(existing(lacking_since(hub, later))) == ["dependency gone"]
+    later = NOON + timedelta(minutes=5)
+    await look(hub, later)
+    assert lacking_since(hub, later) == {}
+
+
+async def test_a_process_that_has_not_looked_lately_ends_no_alert() -> None:
+    hub, silent = TaskHub("a"), TaskHub("b")
+    await look(hub, NOON, waiting("dependency gone is not configured"))
+    for one in (Look(hub, after(301), all_thresholds()), Look(silent, NOON, all_thresholds())):
+        await find_lacking(one)
+        assert [metric.value for metric in one.metrics.values()] == [None]
 
 
 async def test_an_alert_names_what_is_missing_and_says_what_to_do() -> None:
